@@ -19,7 +19,7 @@ from superopt.search.absorption import absorption
 from superopt.search.apply import computed
 from superopt.search.gate import Gate, loses_rounding
 from superopt.search.ruleset import RuleSet
-from superopt.search.segments import whole, written
+from superopt.search.segments import relower, whole
 from superopt.search.selection import spliced
 from tests.models import run
 
@@ -259,7 +259,7 @@ def parsed(body: str, constants: str = "float[1] m = {12582912}, float[1] n = {-
 def test_sums_that_round_on_purpose_are_computed_as_they_are(body: str) -> None:
     proto = parsed(body)
     model = load(proto).model
-    after = spliced(model, (written(whole(Charts(FpMode.RELAXED).of(model), {}), [], FpMode.RELAXED),))
+    after = spliced(model, (relower(whole(Charts(FpMode.RELAXED).of(model), {}), [], FpMode.RELAXED),))
     np.testing.assert_array_equal(run(as_proto(after))[0], run(proto)[0])
 
 

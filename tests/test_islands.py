@@ -11,7 +11,7 @@ from superopt.model.islands import Chart
 from superopt.model.load import as_proto, load
 from superopt.rules.store import load_rules
 from superopt.runtime.session import Device, Session
-from superopt.search.segments import whole, written
+from superopt.search.segments import relower, whole
 from superopt.search.selection import spliced
 from tests.models import run
 from tests.test_model import islands
@@ -39,7 +39,7 @@ def model(body: str) -> ModelProto:
 def rewritten(proto: ModelProto) -> ModelProto:
     """The model with every island written anew."""
     given = load(proto).model
-    return as_proto(spliced(given, (written(whole(Chart(given), {}), load_rules()),)))
+    return as_proto(spliced(given, (relower(whole(Chart(given), {}), load_rules()),)))
 
 
 BUCKETS = """

@@ -29,7 +29,7 @@ def branches(seed: int = 0) -> onnx.ModelProto:
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """The models that are searched; what is found measures slower, in little time."""
     use(monkeypatch, FACTOR)
-    monkeypatch.setattr(FLOW, "written", lambda *_: ())
+    monkeypatch.setattr(FLOW, "relower", lambda *_: ())
     compare_as(monkeypatch, lambda _: measured(0.9))
     searched: list[object] = []
     known = FLOW.improvements

@@ -16,7 +16,7 @@ from superopt.rules.store import load_rules
 from superopt.search.apply import State, Step
 from superopt.search.backtracking import Cost, SearchLimits, SearchResult
 from superopt.search.ruleset import RuleSet
-from superopt.search.segments import whole, written
+from superopt.search.segments import relower, whole
 from superopt.search.selection import spliced
 from superopt.search.vanish import search_cleaned, vanished
 from tests.models import run
@@ -148,7 +148,7 @@ def test_what_is_written_without_guards_computes_the_same(infinite: bool) -> Non
     low = ", float inf = {-inf}" if infinite else ""
     proto = guarded(f"Where(c, zero, {'inf' if infinite else 'low'})", low)
     model = load(proto).model
-    after = spliced(model, (written(whole(Chart(model), {}), load_rules()),))
+    after = spliced(model, (relower(whole(Chart(model), {}), load_rules()),))
     assert ("IsNaN" in {node.op_type for node in after.graph}) == infinite
     np.testing.assert_allclose(run(as_proto(after))[0], run(proto)[0], rtol=1e-6)
 

@@ -34,7 +34,7 @@ from superopt.runtime.session import Device
 from superopt.search.canonical import canonical
 from superopt.search.judging import CandidateJudge
 from superopt.search.passes import LEAST, MOST, budget_of
-from superopt.search.segments import written
+from superopt.search.segments import relower
 from tests.models import model, run, weight
 
 pytestmark = pytest.mark.slow
@@ -80,7 +80,7 @@ def branches(blocks: int = 1) -> onnx.ModelProto:
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Short comparisons, none of the nodes alone, and no times kept between tests."""
     monkeypatch.setattr(FLOW, "COMPARING", 1.0)
-    monkeypatch.setattr(FLOW, "written", lambda *_: ())
+    monkeypatch.setattr(FLOW, "relower", lambda *_: ())
     monkeypatch.setattr(FLOW, "default_path", lambda: tmp_path / "times.sqlite")
 
 
@@ -203,7 +203,7 @@ def test_where_no_rule_applies_the_original_is_returned(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("ratio", [2.0, 1.0])
 def test_nodes_that_lowering_writes_are_kept_where_they_measure_faster(monkeypatch: pytest.MonkeyPatch, ratio: float) -> None:
     use(monkeypatch, SWAP)
-    monkeypatch.setattr(FLOW, "written", written)
+    monkeypatch.setattr(FLOW, "relower", relower)
     nodes = itertools.cycle([(16, 1.1), (15, 1.0)])
     monkeypatch.setattr(Clock, "nodes", lambda *_: next(nodes))
     compare_as(monkeypatch, lambda _: measured(ratio))
@@ -225,7 +225,7 @@ def never(*_: object, **__: object) -> Comparison:
 
 def test_nodes_of_which_onnxruntime_makes_the_same_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, SWAP)
-    monkeypatch.setattr(FLOW, "written", written)
+    monkeypatch.setattr(FLOW, "relower", relower)
     compare_as(monkeypatch, never)
     proto = branches()
     assert superopt.optimize(proto, budget=5.0).model is proto
@@ -233,7 +233,7 @@ def test_nodes_of_which_onnxruntime_makes_the_same_are_not_compared(monkeypatch:
 
 def test_what_is_to_save_too_little_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FACTOR)
-    monkeypatch.setattr(FLOW, "SMALLEST", 1.0)
+    monkeypatch.setattr(FLOW, "SMALLEST", 10.0)
     compare_as(monkeypatch, never)
     proto = branches()
     optimized = superopt.optimize(proto, budget=10.0)
@@ -378,7 +378,7 @@ def test_nodes_as_they_are_written_are_tried_where_sessions_are_soon_made(
     use(monkeypatch, FACTOR)
     compare_as(monkeypatch, lambda _: measured(2.0))
     monkeypatch.setattr("superopt.cost.first_run.first_run", lambda *_, **__: FirstRun(opening=opening))
-    monkeypatch.setattr(FLOW, "written", written)
+    monkeypatch.setattr(FLOW, "relower", relower)
     asked: list[CandidateJudge] = []
 
     def is_promising(judge: CandidateJudge, *_: object) -> bool:

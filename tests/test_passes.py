@@ -22,7 +22,7 @@ from superopt.search.passes import Improved, improvements
 from superopt.search.schedule import Find
 from superopt.search.segment_search import Search
 from superopt.search.segments import Gain, Segment
-from superopt.search.selection import GROWTH_AT_LEAST, affordable, room, selections
+from superopt.search.selection import GROWTH_AT_LEAST, affordable, fallback_choices, weight_budget
 from tests.models import model
 
 BUDGET = 100.0
@@ -60,7 +60,9 @@ def two_steps() -> Model:
 
 def found(recorded: Recorded, *moves: str) -> list[Improved]:
     searching = cast("Search", recorded)
-    return improvements(two_steps(), searching, moves, charts=Charts(), budget=BUDGET, room=1.0, runs={}, listener=silent)
+    return improvements(
+        two_steps(), searching, moves, charts=Charts(), budget=BUDGET, weight_budget=1.0, runs={}, listener=silent
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,9 +119,9 @@ def gain(seconds: float, growth: float = 0.0) -> Gain:
 def test_every_order_and_the_nodes_alone_are_tried_before_smaller_choices() -> None:
     little, large, later = (gain(seconds) for seconds in (1.0, 3.0, 2.0))
     one, other, forms = (little, large), (gain(4.0),), (gain(0.0),)
-    assert [*selections(((), one), forms, [(other,), ((), ())])] == [(one,), (other,), ((large,),)]
-    assert [*selections((one, (later,)), forms)] == [(one, (later,)), (forms,), ((large, little),), ((large,),)]
-    assert [*selections(((), ()), (), [(other,)])] == []
+    assert [*fallback_choices(((), one), forms, [(other,), ((), ())])] == [(one,), (other,), ((large,),)]
+    assert [*fallback_choices((one, (later,)), forms)] == [(one, (later,)), (forms,), ((large, little),), ((large,),)]
+    assert [*fallback_choices(((), ()), (), [(other,)])] == []
 
 
 def test_gains_are_chosen_by_seconds_per_byte_within_the_growth() -> None:
@@ -134,8 +136,8 @@ def test_gains_are_chosen_by_seconds_per_byte_within_the_growth() -> None:
 
 
 def test_weights_may_grow_by_half_or_fourfold_while_they_are_small() -> None:
-    assert room(0, None) == GROWTH_AT_LEAST
-    assert room(2**20, None) == GROWTH_AT_LEAST + 3 * 2**20
-    assert room(2**28, None) == GROWTH_AT_LEAST + 2**28
-    assert room(2**31, None) == GROWTH_AT_LEAST + 2**30
-    assert room(2**20, 0.25) == GROWTH_AT_LEAST + 2**18
+    assert weight_budget(0, None) == GROWTH_AT_LEAST
+    assert weight_budget(2**20, None) == GROWTH_AT_LEAST + 3 * 2**20
+    assert weight_budget(2**28, None) == GROWTH_AT_LEAST + 2**28
+    assert weight_budget(2**31, None) == GROWTH_AT_LEAST + 2**30
+    assert weight_budget(2**20, 0.25) == GROWTH_AT_LEAST + 2**18

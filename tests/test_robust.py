@@ -37,7 +37,7 @@ from superopt.runtime.feasible import feasible
 from superopt.runtime.session import Device, Port, Session, random_inputs
 from superopt.search import roofline
 from superopt.search.backtracking import SearchResult
-from superopt.search.segments import Gain, segments, whole, written
+from superopt.search.segments import Gain, relower, segments, whole
 from superopt.search.selection import fitting, windows_left
 from superopt.verification.certificates import read
 
@@ -149,7 +149,7 @@ def relowered(given: ModelProto) -> None:
     parts = whole(Chart(loaded), {TOP: 1.0})
     assert parts
     assert all(np.isfinite(roofline.seconds(part.state, roofline.CPU)) for part in parts)
-    made, taken, dropped = fitting(loaded, written(parts, []))
+    made, taken, dropped = fitting(loaded, relower(parts, []))
     assert len(taken) == len(parts)
     assert not dropped
     feeds = {"x": np.ones((2, 8), np.float32)}

@@ -226,7 +226,7 @@ def test_what_strays_by_a_less_accurate_algorithm_is_searched_without_it(monkeyp
             raise CheckFailedError("it strays")
         return check_everywhere(original, candidate, *args, **how)
 
-    monkeypatch.setattr(FLOW, "written", lambda *_: ())
+    monkeypatch.setattr(FLOW, "relower", lambda *_: ())
     monkeypatch.setattr("superopt.runtime.multi_shape.check_everywhere", checked)
     report = superopt.optimize(convolutions(), budget=10.0).report
     assert report.accepted, report.reason
@@ -244,7 +244,7 @@ def test_an_algorithm_is_taken_in_as_many_places_as_weights_may_grow_for(
 ) -> None:
     """In each of the two places weights become four times as large, which is one and a half times more of all of them."""
     monkeypatch.setattr("superopt.search.selection.GROWTH_AT_LEAST", 0)
-    monkeypatch.setattr(FLOW, "written", lambda *_: ())
+    monkeypatch.setattr(FLOW, "relower", lambda *_: ())
     report = superopt.optimize(convolutions(), budget=10.0, tolerance=100.0, growth=growth).report
     assert sum(rule.times for rule in report.rules) == places
     assert report.accepted == (places > 0)
@@ -258,7 +258,7 @@ def test_weights_that_fit_into_the_last_level_cache_still_do_with_algorithms(
     proto = convolutions()
     weights = sum(len(tensor.raw_data) for tensor in proto.graph.initializer)
     monkeypatch.setattr("superopt.cost.measure.last_level_cache", lambda: int(cache * weights))
-    monkeypatch.setattr(FLOW, "written", lambda *_: ())
+    monkeypatch.setattr(FLOW, "relower", lambda *_: ())
     report = superopt.optimize(proto, budget=10.0, tolerance=100.0, growth=10.0).report
     assert sum(rule.times for rule in report.rules) == places
 

@@ -48,8 +48,8 @@ class Evidence:
 
     original: Model
     rewritten: bool
-    passes: Passes
-    rules: Sequence[Rule]
+    passes: Passes = ()
+    rules: Sequence[Rule] = ()
     sizes: Sequence[Mapping[str, int]] = ()
     opset: int | None = None
     arithmetic: Arithmetic = field(default_factory=Arithmetic)

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Unpack, overload
+from typing import Unpack, overload
 
 from superopt.algebra.dim_binding import DimBinding
 from superopt.budget import limited_memory, short_of_memory, stoppable, stopping
 from superopt.cost.first_run import FirstRun, first_once, pace_once
-from superopt.cost.forecast import ForecastClock, Forecasts, unpriced
+from superopt.cost.forecast import ForecastClock, unpriced
 from superopt.cost.measure import Clock
-from superopt.cost.prices import Prices, target
 from superopt.errors import CheckFailedError, InvalidModelError, ShapeError, failure
 from superopt.flows.certificate import Evidence
 from superopt.flows.optimized import Optimized, result
-from superopt.flows.options import Options
+from superopt.flows.options import MOVES, OptimizationSettings, Options
 from superopt.flows.report_fields import details, environment, prediction, reason, rounding, timing, tuned
 from superopt.model.bodies import runs
 from superopt.model.convert_opset import raised
@@ -45,7 +43,7 @@ from superopt.rules.rule import Rule
 from superopt.rules.store import load_rules
 from superopt.runtime.bounds import index_bounds
 from superopt.runtime.cache import Cache, default_path
-from superopt.runtime.check import FACTOR, Check
+from superopt.runtime.check import FACTOR
 from superopt.runtime.compare import RESIDENT
 from superopt.runtime.multi_shape import SizeComparisons
 from superopt.runtime.session import Device
@@ -54,26 +52,24 @@ from superopt.runtime.tuning import Tuning, tune
 from superopt.search.absorption import absorption
 from superopt.search.apply import PARTLY
 from superopt.search.gate import SPECIAL
-from superopt.search.judging import COMPARING, CandidateJudge
-from superopt.search.passes import LEAST, budget_of, improvements
+from superopt.search.judging import COMPARING, CandidateJudge, JudgingSeconds, ModelCandidate, ModelOutcome
+from superopt.search.passes import Improved, SearchedModel, budget_of, improvements
 from superopt.search.segment_search import Search
-from superopt.search.segments import Gain, Passes, Runs, whole, written
+from superopt.search.segments import Gain, Passes, Runs, relower, whole
 from superopt.search.selection import (
     applied_rules,
     arithmetic,
+    fallback_choices,
     fitting,
     has_steps_of,
-    room,
     segment_rows,
-    selections,
     spliced,
+    weight_budget,
     windows_left,
 )
 from superopt.search.unimproved_cache import UnimprovedModelCache
 from superopt.worker_pool import collecting_rarely
 
-MOVES = ("rules", "mutants")
-"""The kinds of rewrites: by rules, and of operators by corrected mutants."""
 LEEWAY = 4.0
 """An algorithm is tried if its rounding error is at most this many times the tolerance: it is one operator of many."""
 FORGONE = 0.1
@@ -177,114 +173,75 @@ def optimize(
         ValueError: A number is too small or NaN, a move or mode is unknown, `tune` is given with a device profile, or
             `ort_config` is given without `tune`.
     """
-    _require_numbers(seed=(seed, 0), threads=(threads, 1), tolerance=(tolerance, 1), budget=(budget, 0), growth=(growth, 0))
-    if unknown := set(moves) - {*MOVES}:
-        raise ValueError(f"unknown move {min(unknown)!r}: expected one of {', '.join(MOVES)}")
-    if tune and device_profile is not None:
-        raise ValueError("tune=True cannot be used with a device profile: it measures sessions on the device")
-    if ort_config and not tune:
-        raise ValueError("ort_config=True requires tune=True")
-    path = Path(cache) if cache is not None else default_path()
-    prices = target(device_profile, provider) if device_profile is not None else None
-    device = Device(provider if prices is None else "cpu", threads, cuda_graph)
-    most = LEAST if budget is None else budget
-    run = _Run(device, most, seed, path, progress or silent, tolerance, growth, moves, allow_contrib, mode_of(fp))
+    settings = OptimizationSettings(
+        provider=provider,
+        budget=budget,
+        seed=seed,
+        threads=threads,
+        cuda_graph=cuda_graph,
+        shapes=shapes,
+        cache=Path(cache) if cache is not None else default_path(),
+        tune=tune,
+        ort_config=ort_config,
+        tolerance=tolerance,
+        growth=growth,
+        moves=moves,
+        fp=fp,
+        device_profile=device_profile,
+        allow_contrib=allow_contrib,
+        opset=opset,
+    )
+    phases = PhaseTimer(progress or silent)
     with stoppable(stop), temporary() as scratch:
-        with run.phase("load"):
+        with phases("load"):
             loaded = load(model)
             if ort_config:
                 config_of(loaded.model)
-            run.sizings, run.chosen = representative(loaded.model, shapes), any(shapes)
+            sizings = representative(loaded.model, shapes)
             original = loadable(loaded.model, scratch, loaded.path)
-            kept = None if tune or prices is not None else UnimprovedModelCache(path, run.about(budget, opset), original)
-            known = kept.before() if kept is not None else None
+            predicted = settings.prices is not None
+            unimproved = None if tune or predicted else UnimprovedModelCache(settings.cache, settings.key(sizings), original)
+            known = None if unimproved is None else unimproved.before()
         if known is not None:
-            report = replace(known, model=loaded.label, seconds=run.seconds)
-            return result(model, loaded, loaded.model, report, run.evidence(loaded.model, [], report, opset), embed=False)
-        with run.phase("load"):
-            plain = run.open(loaded, original, budget, prices, scratch)
-        candidate, rules = loaded.model, list[Rule]()
-        if not run.first.refused:
-            if tune:
-                with run.phase("tune"):
-                    run.tune(original)
-            judge = run.judge(original)
-            try:
-                with run.phase("load"):
-                    start = run.charts.begun(plain if opset is None else raised(plain, opset))
-                    run.assumptions = run.charts.of(start).views.assumptions
-                    rules = load_rules() if run.charts.of(start).islands() else []
-                with limited_memory(MEMORY_FACTOR * weight_bytes(loaded.model) + MEMORY_BYTES):
-                    candidate = run.rewritten(start, rules, judge, scratch)
-            except (CheckFailedError, InvalidModelError, ShapeError) as error:
-                run.failed, run.compared = f"the model cannot be searched: {error}", None
-        report = run.report(loaded, candidate, rules)
-        if kept is not None and run.stopped == WHOLE and not report.accepted:
-            kept.remember(report)
-    return result(model, loaded, candidate, report, run.evidence(loaded.model, rules, report, opset), embed=ort_config)
+            report = replace(known, model=loaded.label, seconds=dict(phases.seconds))
+            sizes = [sizing.numbers for sizing in sizings if sizing.numbers]
+            evidence = Evidence(loaded.model, rewritten=False, sizes=sizes, opset=opset, arithmetic=report.arithmetic)
+            return result(model, loaded, loaded.model, report, evidence, embed=False)
+        prepared = prepare(loaded, original, sizings, settings, phases, scratch)
+        outcomes: list[ModelOutcome] = []
+        with limited_memory(MEMORY_FACTOR * weight_bytes(loaded.model) + MEMORY_BYTES):
+            for candidate in search(prepared, outcomes):
+                outcomes.append(judge(candidate, prepared, outcomes))
+                if outcomes[-1].accepted:
+                    break
+        report = report_of(prepared, outcomes)
+        if unimproved is not None and report.stopped == WHOLE and not report.accepted:
+            unimproved.remember(report)
+    last = outcomes[-1].candidate
+    passes, rewritten = (last.passes, last.model) if report.accepted else ((), None)
+    evidence = Evidence(
+        loaded.model,
+        report.accepted,
+        passes,
+        prepared.rules,
+        [sizing.numbers for sizing in prepared.sizings if sizing.numbers],
+        opset,
+        report.arithmetic,
+        prepared.assumptions,
+    )
+    return result(model, loaded, rewritten or loaded.model, report, evidence, embed=ort_config)
 
 
-def _require_numbers(**given: tuple[float | None, int]) -> None:
-    """Refuse numbers that are NaN, infinite or below their minimum."""
-    for name, (number, least) in given.items():
-        if number is not None and not least <= number < math.inf:
-            raise ValueError(f"{name} must be a number of at least {least}, not {number!r}")
+class PhaseTimer:
+    """Reports the phases of a run to a listener, and adds up the seconds of each."""
 
-
-def mode_of(name: str) -> FpMode:
-    """Return the floating-point mode of this name.
-
-    Raises:
-        ValueError: No mode has this name.
-    """
-    if name not in {*FpMode}:
-        raise ValueError(f"unknown floating-point mode {name!r}: expected one of {', '.join(FpMode)}")
-    return FpMode(name)
-
-
-@dataclass
-class _Run:
-    """An optimization in progress: its settings, and the state that the report is built from."""
-
-    device: Device
-    budget: float
-    seed: int
-    cache: Path
-    listener: Listener
-    tolerance: float
-    growth: float | None
-    moves: Sequence[str] = MOVES
-    contrib: bool = False
-    mode: FpMode = FpMode.RELAXED
-    forecaster: ForecastClock | None = None
-    sizings: list[DimBinding] = field(default_factory=lambda: [DimBinding({})])
-    chosen: bool = False
-    seconds: dict[str, float] = field(default_factory=dict)
-    searched: tuple[Gain, ...] = ()
-    assumptions: tuple[str, ...] = ()
-    forms: tuple[Gain, ...] | None = None
-    passes: Passes = ()
-    others: Sequence[Passes] = ()
-    taken: Passes = ()
-    forgone: float = 0.0
-    room: float = 0.0
-    too_large: int = 0
-    runs: Runs = field(default_factory=dict)
-    charts: Charts = field(init=False)
-    first: FirstRun = field(default_factory=FirstRun)
-    islands: tuple[int, int] = (0, 0)
-    checked: Check | None = None
-    failed: str = ""
-    tuned: Tuning | None = None
-    compared: SizeComparisons | Forecasts | None = None
-    stopped: str = WHOLE
-
-    def __post_init__(self) -> None:
-        self.charts = Charts(self.mode)
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.seconds: dict[str, float] = {}
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Report the start of a phase to the listener and add up its time."""
+    def __call__(self, name: str) -> Iterator[None]:
+        """Time the phase of this name, which may occur several times."""
         self.listener(Progress(name))
         start = time.monotonic()
         try:
@@ -292,233 +249,337 @@ class _Run:
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - start
 
-    def about(self, budget: float | None, opset: int | None) -> list[Any]:
-        """Return the settings that a result depends on, besides the model and the code, without tuning or a device profile."""
-        settings = [
-            self.device.identity,
-            budget,
-            self.seed,
-            self.tolerance,
-            self.growth,
-            *self.moves,
-            self.contrib,
-            self.mode,
-            opset,
-        ]
-        return [*settings, *(sizing.numbers for sizing in self.sizings)]
 
-    def open(self, loaded: Loaded, original: Loadable, budget: float | None, prices: Prices | None, scratch: Scratch) -> Model:
-        """Return the model `inlined`, after one run of the original.
+@dataclass(frozen=True, eq=False)
+class PreparedModel:
+    """A model that is ready to be searched.
 
-        The run sets the budget if none is given. A model that cannot run is marked as refused. With `prices`, times are
-        predicted from them.
-        """
-        self.first = first_once(original, loaded, self.device, self.sizings, self.cache, chosen=self.chosen)
-        self.sizings = [DimBinding(numbers) for numbers in self.first.sizes] or self.sizings
-        plain, weights = inlined(loaded.model), weight_bytes(loaded.model)
+    Attributes:
+        loaded: The model as the caller gave it.
+        original: The same model in the form that ONNX Runtime loads.
+        settings: What the caller asked for.
+        phases: The timer of the run's phases.
+        scratch: The folder for large tensors.
+        first: The first run of the model, with the reason if it cannot be optimized.
+        sizings: Sizes of the dynamic dimensions at which the model runs.
+        budget: The seconds that the search may take.
+        device: The device, with the session settings that tuning found.
+        forecaster: Predicted times of another device; None if times are measured.
+        charts: The charts of models.
+        start: The model that is searched: functions inlined, in the requested opset, known shapes stored.
+        weight_budget: The bytes by which its weights may grow.
+        runs: How often each of its bodies runs.
+        rules: The stored rules; none if there is nothing to rewrite.
+        islands: The number of islands and of the nodes in them.
+        assumptions: The assumptions about dynamic dimensions.
+        tuning: The session settings that were tried, if tuning was requested.
+        failed: Why the model cannot be searched, or an empty text.
+    """
+
+    loaded: Loaded
+    original: Loadable
+    settings: OptimizationSettings
+    phases: PhaseTimer
+    scratch: Scratch
+    first: FirstRun
+    sizings: Sequence[DimBinding]
+    budget: float
+    device: Device
+    forecaster: ForecastClock | None
+    charts: Charts
+    start: Model
+    weight_budget: float = 0.0
+    runs: Runs = field(default_factory=dict)
+    rules: Sequence[Rule] = ()
+    islands: tuple[int, int] = (0, 0)
+    assumptions: tuple[str, ...] = ()
+    tuning: Tuning | None = None
+    failed: str = ""
+
+    @property
+    def candidate_judge(self) -> CandidateJudge:
+        """The judge that checks candidates against the original and compares their speed."""
+        return CandidateJudge(
+            self.original,
+            self.device,
+            self.sizings,
+            self.settings.cache,
+            self.settings.check,
+            self.forecaster,
+            self.phases,
+            lambda share: self.phases.listener(Progress("measure", round(100 * share), 100)),
+        )
+
+
+def prepare(
+    loaded: Loaded,
+    original: Loadable,
+    sizings: Sequence[DimBinding],
+    settings: OptimizationSettings,
+    phases: PhaseTimer,
+    scratch: Scratch,
+) -> PreparedModel:
+    """Run the model for the first time, set the budget, tune sessions, and find the model's islands."""
+    with phases("load"):
+        device = settings.device
+        first = first_once(original, loaded, device, sizings, settings.cache, chosen=any(settings.shapes))
+        sizings = [DimBinding(numbers) for numbers in first.sizes] or sizings
+        plain, weights, budget = inlined(loaded.model), weight_bytes(loaded.model), settings.budget
         if budget is None:
-            pace = pace_once(self.cache)
-            self.budget = budget_of(count(plain), self.first.seconds, len(self.sizings), weights, pace)
-        if prices is not None:
-            self.forecaster = ForecastClock(self.device, prices, resident=weights)
-            self.first = replace(self.first, refused=self.first.refused or unpriced(self.forecaster, original, self.sizings))
-        if not self.first.refused:
-            source = original if plain is loaded.model else loadable(plain, scratch)
-            self.runs = runs(source, self.device, seed=self.seed, sizes=self.sizings[0].numbers)
-        return plain
+            budget = budget_of(count(plain), first.seconds, len(sizings), weights, pace_once(settings.cache))
+        forecaster = None if settings.prices is None else ForecastClock(device, settings.prices, resident=weights)
+        if forecaster is not None:
+            first = replace(first, refused=first.refused or unpriced(forecaster, original, sizings))
+        charts = Charts(settings.mode)
+        prepared = PreparedModel(
+            loaded, original, settings, phases, scratch, first, sizings, budget, device, forecaster, charts, start=plain
+        )
+        if first.refused:
+            return prepared
+        source = original if plain is loaded.model else loadable(plain, scratch)
+        counts = runs(source, device, seed=settings.seed, sizes=sizings[0].numbers)
+    if settings.tune:
+        with phases("tune"):
+            high = index_bounds(parsed(original, external=False))
+            tuning = tune(original, device, seconds=COMPARING, seed=settings.seed, sizes=sizings[0].numbers, high=high)
+            prepared = replace(prepared, tuning=tuning, device=chosen(device, tuning.choices))
+    try:
+        with phases("load"):
+            start = charts.begun(plain if settings.opset is None else raised(plain, settings.opset))
+            chart = charts.of(start)
+            nodes = [len(island.nodes) for island in chart.islands()]
+            return replace(
+                prepared,
+                start=start,
+                weight_budget=weight_budget(weight_bytes(start), settings.growth),
+                runs=counts,
+                rules=load_rules() if nodes else [],
+                islands=(len(nodes), sum(nodes)),
+                assumptions=chart.views.assumptions,
+            )
+    except (CheckFailedError, InvalidModelError, ShapeError) as error:
+        return replace(prepared, failed=f"the model cannot be searched: {error}")
 
-    def judge(self, original: Loadable) -> CandidateJudge:
-        """Return the judge that checks candidates against the original and compares their speed."""
 
-        def told(done: float) -> None:
-            self.listener(Progress("measure", round(100 * done), 100))
+def search(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Iterator[ModelCandidate]:
+    """Yield the candidates to judge, best first, until one is accepted. A candidate without gains says that none was found.
 
-        how: dict[str, Any] = {"seed": self.seed, "tolerance": self.tolerance, "forecaster": self.forecaster}
-        how |= {"adversarial": self.mode is not FpMode.FAST, "phase": self.phase, "told": told}
-        return CandidateJudge(original, self.device, self.sizings, self.cache, **how)
-
-    def written(
-        self, model: Model, rules: list[Rule], clock: Clock, judge: CandidateJudge, scratch: Scratch
-    ) -> tuple[Gain, ...]:
-        """Return all islands re-emitted through lowering, if that alone measures faster, or would but for the noise.
-
-        An exporter may write nodes in which ONNX Runtime's fusions find less. Models too large to be in memory twice are
-        skipped, because their weights may have to be laid out anew. Models whose sessions take long to open are skipped too.
-        """
-        small = 2 * weight_bytes(model) <= RESIDENT and self.first.opening < OPENING
-        if not (small and self.moves and self.forecaster is None):
-            return ()
-        try:
-            forms = written(whole(self.charts.of(model), self.runs), rules, self.mode)
-            return forms if forms and judge.is_promising(loadable(spliced(model, (forms,)), scratch), clock) else ()
-        except Exception as error:  # noqa: BLE001
-            failure(error)
-            return ()
-
-    def rewritten(self, model: Model, rules: list[Rule], judge: CandidateJudge, scratch: Scratch) -> Model:
-        """Return the `accepted` candidate of a search.
-
-        If the candidates fail the check and have algorithms less accurate than the tolerance, a second search omits these
-        algorithms. If its candidates fail the check and have steps that spread an input's NaN and infinities, a strict search
-        omits both. Each further search takes a third of the time. `failed` says why nothing passes.
-        """
-        tried, accurate = (admitted(rules, factor * self.tolerance) for factor in (LEEWAY, 1.0))
-        doubtful = {rule.name for rule in tried} - {rule.name for rule in accurate}
-        improved = self.improved(model, tried, self.budget, judge, scratch)
-        candidate, failed = self.accepted(model, improved, judge, scratch, doubtful)
+    `outcomes` are the outcomes of the candidates so far, to which the caller adds. If all candidates of the first search fail
+    the check, and some have algorithms less accurate than the tolerance, a second search omits these algorithms. If its
+    candidates fail the check, and some have steps that spread an input's NaN and infinities, a strict search omits both. Each
+    further search takes a third of the time.
+    """
+    searched = SearchedModel(Improved(prepared.start), failed=prepared.failed)
+    if prepared.first.refused or prepared.failed:
+        yield ModelCandidate(searched)
+        return
+    rules, tolerance = prepared.rules, prepared.settings.tolerance
+    tried, accurate = (admitted(rules, factor * tolerance) for factor in (LEEWAY, 1.0))
+    doubtful = {rule.name for rule in tried} - {rule.name for rule in accurate}
+    try:
+        searched = search_model(prepared, tried, prepared.budget, searched)
+        yield from candidates(prepared, searched, outcomes, doubtful)
         for strict in (False, True):
-            faster = self.compared is not None and self.compared.faster
-            if failed is None or faster or stopping():
-                break
-            if self.spreads(rules) if strict else has_steps_of(doubtful, self.passes, *self.others):
-                improved = self.improved(model, accurate, self.budget / 3, judge, scratch, strict=strict)
-                candidate, failed = self.accepted(model, improved, judge, scratch)
-        self.failed = str(failed) if failed is not None and self.compared is None else ""
-        return candidate
+            if stopping() or not has_failed(searched, outcomes):
+                return
+            if spreads_special(prepared, searched.orders) if strict else has_steps_of(doubtful, *searched.orders):
+                searched = search_model(prepared, accurate, prepared.budget / 3, searched, strict=strict)
+                yield from candidates(prepared, searched, outcomes)
+    except (CheckFailedError, InvalidModelError, ShapeError) as error:
+        yield ModelCandidate(replace(searched, failed=f"the model cannot be searched: {error}"))
 
-    def spreads(self, rules: list[Rule]) -> bool:
-        """Return whether relaxed mode took steps that may let NaN or infinities of an input reach more elements than before."""
-        names = {step.rule for found in (self.passes, *self.others) for taken in found for g in taken for step in g.found.steps}
-        partly = any(name.startswith(PARTLY) for name in names)
-        exposing = any(absorption(rule).exposed for rule in rules if rule.name in names and rule.flags & SPECIAL)
-        return self.mode is FpMode.RELAXED and (partly or exposing)
 
-    def improved(
-        self, model: Model, rules: list[Rule], budget: float, judge: CandidateJudge, scratch: Scratch, *, strict: bool = False
-    ) -> Model:
-        """Return the model with every segment in the cheapest form that the search finds within the budget, in seconds.
+def has_failed(searched: SearchedModel, outcomes: Iterable[ModelOutcome]) -> bool:
+    """Return whether a candidate of this search failed the check or could not be run."""
+    return any(outcome.candidate.searched is searched and outcome.failed is not None for outcome in outcomes)
 
-        A `strict` search does not rely on ordinary inputs to conclude that a value is finite.
-        """
-        times, weights = Cache(self.cache), weight_bytes(model)
-        clock = self.forecaster or Clock(self.device, times, resident=weights, together=self.first.short)
-        with self.phase("search"):
-            partial = library() if rules else ()
-            how_free: dict[str, Any] = {"allow_contrib": self.contrib, "mode": self.mode, "strict": strict}
-            search = Search(rules, clock, opset_of(model), self.sizings, budget, partial, **how_free)
-            islands = [len(island.nodes) for island in self.charts.of(model).islands()]
-            self.islands = len(islands), sum(islands)
-            self.room = room(weights, self.growth)
-            how: dict[str, Any] = {"charts": self.charts, "room": self.room, "runs": self.runs, "listener": self.listener}
-            how["budget"] = budget if self.contrib else (1 - FORGONE) * budget
-            best, *others = improvements(model, search, self.moves, **how)
-            self.searched, self.too_large = best.searched, best.too_large
-            self.stopped = (
+
+def spreads_special(prepared: PreparedModel, orders: Sequence[Passes]) -> bool:
+    """Return whether relaxed mode took steps that may let NaN or infinities of an input reach more elements than before."""
+    names = {step.rule for passes in orders for taken in passes for gain in taken for step in gain.found.steps}
+    partly = any(name.startswith(PARTLY) for name in names)
+    exposing = any(absorption(rule).exposed for rule in prepared.rules if rule.name in names and rule.flags & SPECIAL)
+    return prepared.settings.mode is FpMode.RELAXED and (partly or exposing)
+
+
+def search_model(
+    prepared: PreparedModel, rules: list[Rule], budget: float, before: SearchedModel, *, strict: bool = False
+) -> SearchedModel:
+    """Return the result of a search by these rules within the budget, in seconds, after the search `before`.
+
+    A `strict` search does not rely on ordinary inputs to conclude that a value is finite.
+    """
+    settings, phases, charts, start = prepared.settings, prepared.phases, prepared.charts, prepared.start
+    share = 0.0 if settings.allow_contrib else FORGONE
+    with closing(Cache(settings.cache)) as times:
+        resident, together = weight_bytes(start), prepared.first.short
+        clock = prepared.forecaster or Clock(prepared.device, times, resident=resident, together=together)
+        with phases("search"):
+            segment_search = Search(
+                rules,
+                clock,
+                opset_of(start),
+                prepared.sizings,
+                budget,
+                library() if rules else (),
+                allow_contrib=settings.allow_contrib,
+                mode=settings.mode,
+                strict=strict,
+            )
+            best, *others = improvements(
+                start,
+                segment_search,
+                settings.moves,
+                charts=charts,
+                budget=(1 - share) * budget,
+                weight_budget=prepared.weight_budget,
+                runs=prepared.runs,
+                listener=phases.listener,
+            )
+            stopped = (
                 STOPPED
                 if stopping()
                 else OUT_OF_MEMORY
                 if short_of_memory()
                 else "the budget is spent"
                 if best.cut_short
-                else self.stopped
+                else before.stopped
             )
-            self.passes, self.others = best.passes, [other.passes for other in others]
-        with self.phase("forms"):
-            if self.forms is None and not stopping():
-                self.forms = self.written(model, rules, clock, judge, scratch)
-            model = best.model
-            if self.forms:
-                parts = whole(self.charts.of(best.model), self.runs)
-                model, forms, _ = fitting(best.model, written(parts, rules, self.mode))
-                self.passes = (*best.passes, tuple(forms))
-        with self.phase("search"):
-            seconds = 0.0 if self.contrib else FORGONE * budget
-            self.forgone = search.contrib_potential_seconds(whole(self.charts.of(model), self.runs), seconds)
-        times.close()
-        return model
+        with phases("forms"):
+            relowered = before.relowered
+            if relowered is None and not stopping():
+                relowered = relowered_islands(prepared, rules, clock)
+            if relowered:
+                gains = relower(whole(charts.of(best.model), prepared.runs), rules, settings.mode)
+                model, taken, _ = fitting(best.model, gains)
+                best = replace(best, model=model, passes=(*best.passes, tuple(taken)))
+        with phases("search"):
+            islands = whole(charts.of(best.model), prepared.runs)
+            potential = segment_search.contrib_potential_seconds(islands, share * budget)
+    return SearchedModel(best, [other.passes for other in others], stopped, relowered, potential)
 
-    def accepted(
-        self, model: Model, candidate: Model, judge: CandidateJudge, scratch: Scratch, doubtful: AbstractSet[str] = frozenset()
-    ) -> tuple[Model, CheckFailedError | None]:
-        """Return the first choice of gains that measures faster and passes the check, and the first failure of a check.
 
-        Tries the candidate, which takes all gains, then models that take fewer. Returns the last model tried if none is
-        accepted. Tries none if all gains together are too small. Stops after a failure if there are steps of `doubtful` rules,
-        because other choices have such steps too.
-        """
-        failed: CheckFailedError | None = None
-        has_doubtful = has_steps_of(doubtful, self.passes, *self.others)
-        for number, passes in enumerate(() if self.small else self.choices()):
-            if number and (stopping() or judge.seconds > (FAILING if failed else RETRYING)):
-                break
-            seconds = HURRIED if stopping() else COMPARING / 2 if number else COMPARING
-            try:
-                candidate = spliced(model, passes) if number else candidate
-                require_valid(candidate, model)
-                rewritten = loadable(candidate, scratch)
-                compared, checked = judge.judged(rewritten, seconds, doubtful=has_doubtful or failed is not None)
-            except Exception as error:  # noqa: BLE001
-                failed = failed or CheckFailedError(failure(error))
-                if has_doubtful:
-                    break
-                continue
-            if self.compared is None or compared.faster:
-                self.compared, self.checked, self.taken = compared, checked, passes
-            if compared.faster:
-                break
-        return candidate, failed
+def relowered_islands(prepared: PreparedModel, rules: list[Rule], clock: Clock) -> tuple[Gain, ...]:
+    """Return all islands re-emitted through lowering, if that alone measures faster, or would but for the noise.
 
-    @property
-    def small(self) -> float:
-        """The share of the run time that the gains save by the cost model, if that is too little to compare; 0 otherwise."""
-        saved = sum(gain.seconds for taken in self.passes for gain in taken)
-        hopeless = not (self.forms or self.first.short or self.forecaster) and 0 < saved < SMALLEST * self.first.seconds
-        return saved / self.first.seconds if hopeless else 0.0
+    An exporter may write nodes in which ONNX Runtime's fusions find less. Models too large to be in memory twice are skipped,
+    because their weights may have to be laid out anew. Models whose sessions take long to open are skipped too.
+    """
+    start, settings = prepared.start, prepared.settings
+    small = 2 * weight_bytes(start) <= RESIDENT and prepared.first.opening < OPENING
+    if not (small and settings.moves and prepared.forecaster is None):
+        return ()
+    try:
+        gains = relower(whole(prepared.charts.of(start), prepared.runs), rules, settings.mode)
+        if gains and prepared.candidate_judge.is_promising(loadable(spliced(start, (gains,)), prepared.scratch), clock):
+            return gains
+    except Exception as error:  # noqa: BLE001
+        failure(error)
+    return ()
 
-    def choices(self) -> Iterator[Passes]:
-        """Yield choices of gains to try. While nothing passes the check, take ever fewer steps of the largest gain."""
-        every = selections(self.passes, self.forms or (), self.others)
-        passes: Passes = ()
-        for passes in islice((c for c in every if sum(gain.bytes for taken in c for gain in taken) <= self.room), 1 + RETRIES):
-            yield passes
-        best = max(passes[0] if passes else (), key=lambda gain: gain.seconds, default=None)
-        while self.compared is None and best is not None and (best := best.halved()) is not None:
+
+def candidates(
+    prepared: PreparedModel,
+    searched: SearchedModel,
+    outcomes: Sequence[ModelOutcome],
+    doubtful: AbstractSet[str] = frozenset(),
+) -> Iterator[ModelCandidate]:
+    """Yield the candidates of a search: all gains, then choices of fewer. If there are none, yield one without gains.
+
+    There are none if all gains together are too small. None follows a failure if there are steps of `doubtful` rules, because
+    other choices have such steps too. While nothing passes the check, choices have ever fewer steps of the largest gain.
+    """
+    is_doubtful = has_steps_of(doubtful, *searched.orders)
+    choices = () if negligible_share(prepared, searched) else gain_choices(prepared, searched, outcomes)
+    number = -1
+    for number, passes in enumerate(choices):
+        failed = has_failed(searched, outcomes)
+        if number and (stopping() or (failed and is_doubtful) or outcomes[-1].spent.total > (FAILING if failed else RETRYING)):
+            return
+        model = None if number else searched.best.model
+        yield ModelCandidate(searched, passes, model, check_first=is_doubtful or failed, fallback=number > 0)
+    if number < 0:
+        yield ModelCandidate(searched)
+
+
+def gain_choices(prepared: PreparedModel, searched: SearchedModel, outcomes: Sequence[ModelOutcome]) -> Iterator[Passes]:
+    """Yield choices of gains to try. While nothing passes the check, take ever fewer steps of the largest gain."""
+    every = fallback_choices(searched.best.passes, searched.relowered or (), searched.others)
+    fitting_choices = (c for c in every if sum(gain.bytes for taken in c for gain in taken) <= prepared.weight_budget)
+    passes: Passes = ()
+    for passes in islice(fitting_choices, 1 + RETRIES):
+        yield passes
+    best = max(passes[0] if passes else (), key=lambda gain: gain.seconds, default=None)
+    while best is not None and all(outcome.compared is None for outcome in outcomes):
+        best = best.halved()
+        if best is not None:
             yield ((best,),)
 
-    def tune(self, original: Loadable) -> None:
-        """Switch later sessions to the settings that are best for the original at the first sizing."""
-        high = index_bounds(parsed(original, external=False))
-        self.tuned = tune(original, self.device, seconds=COMPARING, seed=self.seed, sizes=self.sizings[0].numbers, high=high)
-        self.device = chosen(self.device, self.tuned.choices)
 
-    def evidence(self, original: Model, rules: list[Rule], report: Report, opset: int | None) -> Evidence:
-        """Return the evidence that a certificate is made of."""
-        sizes = [sizing.numbers for sizing in self.sizings if sizing.numbers]
-        taken = self.taken if report.accepted else ()
-        return Evidence(
-            original, report.accepted, taken, rules, sizes, opset, arithmetic=report.arithmetic, assumptions=self.assumptions
-        )
+def negligible_share(prepared: PreparedModel, searched: SearchedModel) -> float:
+    """Return the share of the run time that the gains save by the cost model, if that is too little to compare; 0 otherwise."""
+    first, saved = prepared.first, sum(gain.seconds for taken in searched.best.passes for gain in taken)
+    hopeless = not (searched.relowered or first.short or prepared.forecaster) and 0 < saved < SMALLEST * first.seconds
+    return saved / first.seconds if hopeless else 0.0
 
-    def report(self, loaded: Loaded, candidate: Model, rules: list[Rule]) -> Report:
-        """Return the final report."""
-        accepted = self.compared is not None and self.compared.faster
-        measured = self.compared if isinstance(self.compared, SizeComparisons) else None
-        found, taken = (sum(map(len, passes)) for passes in (self.passes, self.taken))
-        apart = self.tuned is not None and bool(self.tuned.choices)
-        said = details(apart=apart, found=found, taken=taken, too_large=self.too_large, small=self.small)
-        return Report(
-            model=loaded.label,
-            accepted=accepted,
-            reason=self.first.refused or reason(self.compared, said, self.failed, accepted=accepted),
-            nodes=count(loaded.model),
-            nodes_in_islands=self.islands[1],
-            islands=self.islands[0],
-            nodes_after=count(candidate if accepted else loaded.model),
-            rules=applied_rules([gain for taken in self.taken for gain in taken], rules),
-            segments=segment_rows(self.searched),
-            timing=timing(measured.least) if measured else None,
-            shapes={str(sizing): timing(c) for sizing, c in measured.at if sizing.numbers} if measured else {},
-            prediction=prediction(self.forecaster, self.compared),
-            rounding=rounding(self.checked, self.tolerance),
-            failed=self.failed,
-            tuning=tuned(self.tuned),
-            seconds=dict(self.seconds),
-            environment=environment(self.device),
-            budget=self.budget,
-            seed=self.seed,
-            stopped=self.stopped,
-            forgone=self.forgone,
-            windows_left=windows_left(self.searched),
-            arithmetic=arithmetic(self.taken, rules, self.mode),
-            assumptions=self.assumptions,
-        )
+
+def judge(candidate: ModelCandidate, prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> ModelOutcome:
+    """Check the candidate and compare it with the original, after candidates with these `outcomes`."""
+    spent = outcomes[-1].spent if outcomes else JudgingSeconds()
+    if not candidate.passes:
+        return ModelOutcome(candidate, spent)
+    seconds = HURRIED if stopping() else COMPARING / 2 if candidate.fallback else COMPARING
+    try:
+        model = spliced(prepared.start, candidate.passes) if candidate.model is None else candidate.model
+        require_valid(model, prepared.start)
+        rewritten = loadable(model, prepared.scratch)
+    except Exception as error:  # noqa: BLE001
+        return ModelOutcome(candidate, spent, failed=failure(error))
+    outcome = prepared.candidate_judge.judge(candidate, rewritten, seconds, spent)
+    return replace(outcome, candidate=replace(candidate, model=model)) if outcome.accepted else outcome
+
+
+def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Report:
+    """Return the report: on the accepted outcome, or else on the first that was compared; and on the last search."""
+    last, settings, loaded = outcomes[-1], prepared.settings, prepared.loaded
+    searched, failed = last.candidate.searched, last.candidate.searched.failed
+    compared = [] if failed else [outcome for outcome in outcomes if outcome.compared is not None]
+    best = last if last.accepted or not compared else compared[0]
+    if not compared:
+        failed = failed or next((o.failed for o in outcomes if o.candidate.searched is searched and o.failed), "")
+    taken = best.candidate.passes if compared else ()
+    measured = best.compared if isinstance(best.compared, SizeComparisons) else None
+    apart = prepared.tuning is not None and bool(prepared.tuning.choices)
+    said = details(
+        apart=apart,
+        found=sum(map(len, searched.best.passes)),
+        taken=sum(map(len, taken)),
+        too_large=searched.best.too_large,
+        small=negligible_share(prepared, searched),
+    )
+    return Report(
+        model=loaded.label,
+        accepted=best.accepted,
+        reason=prepared.first.refused or reason(best.compared, said, failed, accepted=best.accepted),
+        nodes=count(loaded.model),
+        nodes_in_islands=prepared.islands[1],
+        islands=prepared.islands[0],
+        nodes_after=count(best.candidate.model if best.accepted and best.candidate.model else loaded.model),
+        rules=applied_rules([gain for gains in taken for gain in gains], prepared.rules),
+        segments=segment_rows(searched.best.searched),
+        timing=timing(measured.least) if measured else None,
+        shapes={str(sizing): timing(c) for sizing, c in measured.at if sizing.numbers} if measured else {},
+        prediction=prediction(prepared.forecaster, best.compared),
+        rounding=rounding(best.checked, settings.tolerance),
+        failed=failed,
+        tuning=tuned(prepared.tuning),
+        seconds=dict(prepared.phases.seconds),
+        environment=environment(prepared.device),
+        budget=prepared.budget,
+        seed=settings.seed,
+        stopped=searched.stopped or WHOLE,
+        forgone=searched.contrib_potential_seconds,
+        windows_left=windows_left(searched.best.searched),
+        arithmetic=arithmetic(taken, prepared.rules, settings.mode),
+        assumptions=prepared.assumptions,
+    )

@@ -42,17 +42,17 @@ class Optimized(Generic[M]):
     @property
     def session_entries(self) -> dict[str, str]:
         """Entries for `onnxruntime.SessionOptions.add_session_config_entry`; empty if nothing beats the defaults."""
-        return dict(_told(self.report).entries)
+        return dict(session_settings(self.report).entries)
 
     @property
     def session_options(self) -> dict[str, int]:
         """Attributes of `onnxruntime.SessionOptions`, levels as numbers; empty if the defaults are best."""
-        return dict(_told(self.report).options)
+        return dict(session_settings(self.report).options)
 
     @property
     def provider_options(self) -> dict[str, str]:
         """Options of the CUDA provider; empty if the defaults are best."""
-        return dict(_told(self.report).provider_options)
+        return dict(session_settings(self.report).provider_options)
 
     @functools.cached_property
     def certificate(self) -> str:
@@ -77,17 +77,16 @@ class Optimized(Generic[M]):
 
 
 def result(
-    given: object, loaded: Loaded, candidate: Model, report: Report, evidence: Evidence, *, embed: bool
+    given: object, loaded: Loaded, model: Model, report: Report, evidence: Evidence, *, embed: bool
 ) -> Optimized[Model] | Optimized[ModelProto]:
-    """Return the candidate if the report accepts it, and otherwise the given model; a ModelProto for a ModelProto.
+    """Return the model to return for the `given` one: a ModelProto for a ModelProto.
 
     With `embed`, the metadata holds the settings for sessions.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot read the session settings in the model's metadata.
     """
-    kept = candidate if report.accepted else loaded.model
-    settled = with_settings(kept, _told(report), report.environment.threads) if embed else kept
+    settled = with_settings(model, session_settings(report), report.environment.threads) if embed else model
     changed = settled is not loaded.model
     if isinstance(given, ModelProto):
         return Optimized(as_proto(settled) if changed else given, report, evidence, external=loaded.external)
@@ -95,7 +94,7 @@ def result(
     return Optimized(settled, report, evidence, unchanged, loaded.external)
 
 
-def _told(report: Report) -> Settings:
+def session_settings(report: Report) -> Settings:
     """Return the session settings that tuning found."""
-    found = report.tuning
-    return Settings() if found is None else Settings(found.entries, found.options, found.provider_options)
+    tuning = report.tuning
+    return Settings() if tuning is None else Settings(tuning.entries, tuning.options, tuning.provider_options)

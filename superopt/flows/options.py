@@ -1,13 +1,25 @@
-"""The options of `superopt.optimize`, which are also the options of the command line."""
+"""The options of `superopt.optimize`, which are also the options of the command line, and their validated form."""
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypedDict
 
+from superopt.algebra.dim_binding import DimBinding
+from superopt.cost.prices import Prices, target
 from superopt.report.progress import Listener
+from superopt.rules.fp_flags import FpMode
+from superopt.runtime.cache import Json
+from superopt.runtime.multi_shape import CheckSettings
+from superopt.runtime.session import Device
+
+MOVES = ("rules", "mutants")
+"""The kinds of rewrites: by rules, and of operators by corrected mutants."""
 
 
 class Options(TypedDict, total=False):
@@ -31,3 +43,68 @@ class Options(TypedDict, total=False):
     opset: int | None
     stop: threading.Event | None
     progress: Listener | None
+
+
+@dataclass(frozen=True)
+class OptimizationSettings:
+    """What the caller of `optimize` asked for, validated; see `optimize`.
+
+    Attributes:
+        prices: The prices of the profiled device; None to measure on this one.
+        device: The device on which sessions run: a CPU if times are predicted.
+
+    Raises:
+        ProviderError, RuntimeMissingError, ProfileError, ValueError: See `optimize`.
+    """
+
+    provider: str
+    budget: float | None
+    seed: int
+    threads: int
+    cuda_graph: bool
+    shapes: Sequence[Mapping[str, int]]
+    cache: Path
+    tune: bool
+    ort_config: bool
+    tolerance: float
+    growth: float | None
+    moves: Sequence[str]
+    fp: str
+    device_profile: str | os.PathLike[str] | None
+    allow_contrib: bool
+    opset: int | None
+    prices: Prices | None = field(init=False)
+    device: Device = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name, least in (("seed", 0), ("threads", 1), ("tolerance", 1), ("budget", 0), ("growth", 0)):
+            number = getattr(self, name)
+            if number is not None and not least <= number < math.inf:
+                raise ValueError(f"{name} must be a number of at least {least}, not {number!r}")
+        if unknown := set(self.moves) - {*MOVES}:
+            raise ValueError(f"unknown move {min(unknown)!r}: expected one of {', '.join(MOVES)}")
+        if self.tune and self.device_profile is not None:
+            raise ValueError("tune=True cannot be used with a device profile: it measures sessions on the device")
+        if self.ort_config and not self.tune:
+            raise ValueError("ort_config=True requires tune=True")
+        if self.fp not in {*FpMode}:
+            raise ValueError(f"unknown floating-point mode {self.fp!r}: expected one of {', '.join(FpMode)}")
+        prices = None if self.device_profile is None else target(self.device_profile, self.provider)
+        device = Device(self.provider if prices is None else "cpu", self.threads, self.cuda_graph)
+        object.__setattr__(self, "prices", prices)
+        object.__setattr__(self, "device", device)
+
+    @property
+    def mode(self) -> FpMode:
+        """The floating-point mode."""
+        return FpMode(self.fp)
+
+    @property
+    def check(self) -> CheckSettings:
+        """How candidates are checked: in fast mode, not on adversarial inputs."""
+        return CheckSettings(self.tolerance, self.seed, self.mode is not FpMode.FAST)
+
+    def key(self, sizings: Sequence[DimBinding]) -> list[Json]:
+        """Return what a result depends on besides the model and the code, without tuning or a device profile."""
+        searching = [self.budget, self.seed, self.tolerance, self.growth, *self.moves, self.allow_contrib, self.fp, self.opset]
+        return [self.device.identity, *searching, *(sizing.numbers for sizing in sizings)]

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from superopt.algebra.dim_binding import DimBinding
 from superopt.budget import stopping
 from superopt.cost.forecast import ForecastClock, Forecasts, forecast_everywhere
 from superopt.cost.measure import Clock
-from superopt.errors import CheckFailedError, InvalidModelError, ProviderError
+from superopt.errors import CheckFailedError, InvalidModelError, ProviderError, failure
+from superopt.model.load import Model
 from superopt.protobuf.stored import Loadable
 from superopt.runtime.check import Check
 from superopt.runtime.compare import LOADS, LONG, MARGIN
 from superopt.runtime.multi_shape import CheckSettings, ComparisonSettings, SizeComparisons, check_once, compare_once
 from superopt.runtime.result_cache import once
 from superopt.runtime.session import Device
+from superopt.search.passes import SearchedModel
 from superopt.search.segment_search import SHORTEST
+from superopt.search.segments import Passes
 
 COMPARING, GLANCING = 7.0, 1.0
 """Seconds of a comparison, and of a quick first comparison of a candidate that is unlikely to make a difference."""
@@ -28,70 +31,117 @@ PATIENCE = 18.0
 """Seconds of comparing after which no comparison is repeated."""
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
+class ModelCandidate:
+    """Gains that are taken together and judged as one model.
+
+    Attributes:
+        searched: The search that found the gains.
+        passes: The gains of each pass; none if the search found nothing to judge.
+        model: The model with these gains, if it was made already.
+        check_first: Whether to check the model before it is compared, because it may well fail the check.
+        fallback: Whether a candidate with more gains was judged before.
+    """
+
+    searched: SearchedModel
+    passes: Passes = ()
+    model: Model | None = None
+    check_first: bool = False
+    fallback: bool = False
+
+
+@dataclass(frozen=True)
+class JudgingSeconds:
+    """The seconds of all checks and comparisons so far, without quick comparisons."""
+
+    checking: float = 0.0
+    comparing: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """The seconds of checking and comparing together."""
+        return self.checking + self.comparing
+
+
+@dataclass(frozen=True, eq=False)
+class ModelOutcome:
+    """The outcome of judging a candidate.
+
+    Attributes:
+        candidate: The candidate.
+        spent: The seconds of judging so far, this candidate included.
+        compared: The comparison with the original, if the candidate did not fail.
+        checked: The check; None if the candidate is not faster, or failed.
+        failed: Why the candidate fails the check or cannot be run; None if it does not fail.
+    """
+
+    candidate: ModelCandidate
+    spent: JudgingSeconds
+    compared: SizeComparisons | Forecasts | None = None
+    checked: Check | None = None
+    failed: str | None = None
+
+    @property
+    def accepted(self) -> bool:
+        """Return whether the candidate is right and faster."""
+        return self.compared is not None and self.compared.faster
+
+
+@dataclass(frozen=True, eq=False)
 class CandidateJudge:
     """Checks candidates against one original on one device, and compares their speed, at the `sizings`.
 
-    The check runs at other sizes too; `tolerance` and `adversarial` are arguments of `check`. With a `forecaster`, times are
-    predicted. Earlier results for models of the same bytes are read from the `cache` and count as if they were found now, so
-    that decisions that depend on time stay the same. Checks and comparisons are each a `phase` of their name; `told` receives
-    the finished share of a comparison.
-
-    `checking` and `comparing` are the seconds spent so far, without quick comparisons.
+    The check runs at other sizes too. With a `forecaster`, times are predicted. Earlier results for models of the same bytes
+    are read from the `cache` and count as if they were found now, so that decisions that depend on time stay the same. Checks
+    and comparisons are each a `phase` of their name; `progress` receives the finished share of a comparison.
     """
 
     original: Loadable
     device: Device
     sizings: Sequence[DimBinding]
     cache: Path
-    seed: int
-    tolerance: float
-    adversarial: bool
+    settings: CheckSettings
     forecaster: ForecastClock | None
     phase: Callable[[str], AbstractContextManager[None]]
-    told: Callable[[float], None]
-    checking: float = 0.0
-    comparing: float = 0.0
+    progress: Callable[[float], None]
 
-    @property
-    def seconds(self) -> float:
-        """The seconds of checking and comparing so far."""
-        return self.checking + self.comparing
+    def judge(self, candidate: ModelCandidate, rewritten: Loadable, seconds: float, spent: JudgingSeconds) -> ModelOutcome:
+        """Compare the candidate within about `seconds` and, if it is faster, check it.
 
-    def judged(
-        self, candidate: Loadable, seconds: float, *, doubtful: bool
-    ) -> tuple[SizeComparisons | Forecasts, Check | None]:
-        """Compare the candidate and, if it is faster, check it.
-
-        A `doubtful` candidate is checked before it is compared. Any other candidate is checked afterwards, because most
-        rejected candidates are not faster.
+        Most rejected candidates are not faster, so the check comes last unless `check_first` is set. `rewritten` is the
+        candidate's model, and `spent` the seconds of judging before.
 
         Raises:
-            CheckFailedError: See `check`; or the candidate cannot be run.
-            ProviderError: See `compare`.
+            ProviderError: See `compare_settings`.
         """
-        checked = self.check(candidate) if doubtful else None
+        compared: SizeComparisons | Forecasts | None = None
+        checked: Check | CheckFailedError | None = None
         try:
-            compared = self.compare(candidate, seconds)
-        except InvalidModelError as error:
-            raise CheckFailedError(str(error)) from error
-        return compared, checked or (self.check(candidate) if compared.faster else None)
+            if candidate.check_first:
+                checked, spent = self._check(rewritten, spent)
+            if not isinstance(checked, CheckFailedError):
+                compared, spent = self._compare(rewritten, seconds, spent)
+                if checked is None and compared.faster:
+                    checked, spent = self._check(rewritten, spent)
+        except Exception as error:  # noqa: BLE001
+            checked = CheckFailedError(failure(error))
+        if isinstance(checked, CheckFailedError):
+            return ModelOutcome(candidate, spent, failed=failure(checked))
+        return ModelOutcome(candidate, spent, compared, checked)
 
-    def check(self, candidate: Loadable) -> Check:
-        """Return the result of the check.
+    def _check(self, rewritten: Loadable, spent: JudgingSeconds) -> tuple[Check | CheckFailedError, JudgingSeconds]:
+        """Return the result of the check, and the seconds of judging so far.
 
         Raises:
-            CheckFailedError, InvalidModelError: See `check`.
+            InvalidModelError: See `check`.
         """
-        settings = CheckSettings(self.tolerance, self.seed, self.adversarial)
         with self.phase("check"):
-            checked, seconds = check_once(self.original, candidate, self.device, self.sizings, settings, self.cache)
-        self.checking += seconds
-        if isinstance(checked, CheckFailedError):
-            raise checked
-        return checked
+            checked, seconds = check_once(self.original, rewritten, self.device, self.sizings, self.settings, self.cache)
+        return checked, replace(spent, checking=spent.checking + seconds)
 
-    def compare(self, candidate: Loadable, seconds: float = COMPARING) -> SizeComparisons | Forecasts:
+    def _compare(
+        self, rewritten: Loadable, seconds: float, spent: JudgingSeconds
+    ) -> tuple[SizeComparisons | Forecasts, JudgingSeconds]:
         """Compare the models within about `seconds`, or in twice the time if a second comparison may resolve the noise.
 
         Raises:
@@ -99,13 +149,13 @@ class CandidateJudge:
         """
         with self.phase("measure" if self.forecaster is None else "predict"):
             if self.forecaster is not None:
-                return forecast_everywhere(self.forecaster, self.original, candidate, self.sizings)
-            found, spent = self._compared(candidate, seconds)
-            self.comparing += spent
-            if found.promising and self.comparing <= PATIENCE and not stopping():
-                found, spent = self._compared(candidate, seconds, again=True)
-                self.comparing += spent
-            return found
+                return forecast_everywhere(self.forecaster, self.original, rewritten, self.sizings), spent
+            compared, own = self._compared(rewritten, seconds)
+            spent = replace(spent, comparing=spent.comparing + own)
+            if compared.promising and spent.comparing <= PATIENCE and not stopping():
+                compared, own = self._compared(rewritten, seconds, again=True)
+                spent = replace(spent, comparing=spent.comparing + own)
+            return compared, spent
 
     def is_promising(self, candidate: Loadable, clock: Clock) -> bool:
         """Return whether a quick benchmark suggests the candidate is worth a full comparison.
@@ -151,5 +201,5 @@ class CandidateJudge:
     def _compared(
         self, candidate: Loadable, seconds: float, *, loads: int = LOADS, again: bool = False, at: Sequence[DimBinding] = ()
     ) -> tuple[SizeComparisons, float]:
-        settings = ComparisonSettings(seconds, self.seed, loads, again)
-        return compare_once(self.original, candidate, self.device, at or self.sizings, settings, self.cache, self.told)
+        settings = ComparisonSettings(seconds, self.settings.seed, loads, again)
+        return compare_once(self.original, candidate, self.device, at or self.sizings, settings, self.cache, self.progress)

@@ -7,9 +7,10 @@ in mutants than in the model's own operators.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from superopt.budget import active_time
 from superopt.model.islands import Charts
@@ -74,6 +75,32 @@ class Improved:
         return sum(gain.seconds for taken in self.passes for gain in taken)
 
 
+@dataclass(frozen=True, eq=False)
+class SearchedModel:
+    """The result of a search of a model.
+
+    Attributes:
+        best: The model with the gains that save most.
+        others: The gains of other orders of passes.
+        stopped: What ended the search before every segment was searched, or an empty text.
+        relowered: All islands re-emitted without a change of the algebra, if that alone may be faster; None if not tried.
+        contrib_potential_seconds: The seconds of a run that ONNX Runtime's own operators would save, if they are not allowed.
+        failed: The error that ended the search, or an empty text.
+    """
+
+    best: Improved
+    others: Sequence[Passes] = ()
+    stopped: str = ""
+    relowered: tuple[Gain, ...] | None = None
+    contrib_potential_seconds: float = 0.0
+    failed: str = ""
+
+    @property
+    def orders(self) -> tuple[Passes, ...]:
+        """The gains of all orders of passes, best first."""
+        return self.best.passes, *self.others
+
+
 def improvements(
     model: Model,
     search: Search,
@@ -81,61 +108,60 @@ def improvements(
     *,
     charts: Charts,
     budget: float,
-    room: float,
+    weight_budget: float,
     runs: Runs,
     listener: Listener,
 ) -> list[Improved]:
     """Return what the search makes of the model within the budget, in seconds, sorted by the time saved, most first.
 
     `moves` are "rules", "mutants", or both. With both, one result has mutants last; another has mutants first if they save more
-    than `LITTLE`. Weights grow by no more than `room`, in bytes.
+    than `LITTLE`. Weights grow by no more than `weight_budget`, in bytes.
     """
-    under_way = _UnderWay(search, charts, room, runs, listener)
-    end = active_time() + budget
+    passes = _PassRunner(search, charts, weight_budget, runs, listener)
+    start, end = Improved(model), active_time() + budget
     if MUTANTS not in moves:
-        return [under_way.through(RULES if moves else {}, Improved(model), end)]
+        return [passes.run(RULES if moves else {}, start, end)]
     if "rules" not in moves:
-        return [under_way.through({MUTANTS: 1.0}, Improved(model), end)]
+        return [passes.run({MUTANTS: 1.0}, start, end)]
     now = active_time()
-    mutated = under_way.through({MUTANTS: 1.0}, Improved(model), now + (end - now) * FIRST[MUTANTS] / sum(FIRST.values()))
+    mutated = passes.run({MUTANTS: 1.0}, start, now + (end - now) * FIRST[MUTANTS] / sum(FIRST.values()))
     if not mutated.seconds:
-        return [under_way.through(RULES, mutated, end)]
+        return [passes.run(RULES, mutated, end)]
     if mutated.seconds < LITTLE * sum(gain.found.before * gain.runs for gain in mutated.searched if gain.found.steps):
-        return [under_way.through(LAST, Improved(model), end)]
-    first = under_way.through(RULES, mutated, (active_time() + end) / 2)
-    last = under_way.through(LAST, Improved(model), end)
-    return sorted((first, last), key=lambda one: -one.seconds)
+        return [passes.run(LAST, start, end)]
+    first = passes.run(RULES, mutated, (active_time() + end) / 2)
+    last = passes.run(LAST, start, end)
+    return sorted((first, last), key=lambda improved: -improved.seconds)
 
 
-@dataclass
-class _UnderWay:
-    """A search that numbers its passes and reports them to the listener."""
+@dataclass(frozen=True, eq=False)
+class _PassRunner:
+    """Runs passes and reports each to the listener, under the next of the `numbers`."""
 
     search: Search
     charts: Charts
-    room: float
+    weight_budget: float
     runs: Runs
     listener: Listener
-    number: int = 0
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def through(self, kinds: Mapping[str, float], start: Improved, end: float) -> Improved:
+    def run(self, kinds: Mapping[str, float], start: Improved, end: float) -> Improved:
         """Return the result of passes of these kinds, each within its share of the time left until `end`."""
-        here = start
+        improved = start
         for place, kind in enumerate(kinds):
             now = active_time()
             share = kinds[kind] / sum([*kinds.values()][place:])
-            here = self._through(kind, here, now + share * (end - now))
-        return here
+            improved = self._run_pass(kind, improved, now + share * (end - now))
+        return improved
 
-    def _through(self, kind: str, start: Improved, deadline: float) -> Improved:
-        self.number += 1
+    def _run_pass(self, kind: str, start: Improved, deadline: float) -> Improved:
         chart = self.charts.of(start.model)
         find = {"sweeps": search_island, MUTANTS: search_mutants}.get(kind, windowed)
         between = kind == "windows between"
         parts = segments(chart, self.runs, between=between) if find is windowed else whole(chart, self.runs)
-        room = self.room - sum(gain.bytes for taken in start.passes for gain in taken)
-        found = list(self._told(self.search.gains(parts, deadline, find=find, weight_budget=room), parts))
-        chosen = affordable(found, room)
+        left = self.weight_budget - sum(gain.bytes for taken in start.passes for gain in taken)
+        found = list(self._reported(self.search.gains(parts, deadline, find=find, weight_budget=left), parts))
+        chosen = affordable(found, left)
         model, taken, dropped = fitting(start.model, chosen) if chosen else (start.model, [], [])
         return Improved(
             model,
@@ -145,9 +171,9 @@ class _UnderWay:
             start.cut_short or any(gain.found.stopped == OUT_OF_TIME for gain in found),
         )
 
-    def _told(self, gains: Iterable[Gain], parts: Sequence[Segment]) -> Iterator[Gain]:
+    def _reported(self, gains: Iterable[Gain], parts: Sequence[Segment]) -> Iterator[Gain]:
         """Yield the gains and report each to the listener."""
-        phase, total = f"search, pass {self.number}", len({part.state for part in parts})
+        phase, total = f"search, pass {next(self.numbers)}", len({part.state for part in parts})
         self.listener(Progress(phase, 0, total))
         for done, gain in enumerate(gains, 1):
             detail = f"{len(gain.found.steps)} steps save {gain.seconds * 1e6:.0f} us" if gain.found.steps else ""

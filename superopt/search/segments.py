@@ -118,7 +118,7 @@ def running(chart: Chart, runs: Runs) -> list[Island]:
     return [island for island in chart.islands() if runs.get(island.scope, 1.0)]
 
 
-def written(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMode.FAST) -> tuple[Gain, ...]:
+def relower(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMode.FAST) -> tuple[Gain, ...]:
     """Re-emit each segment through lowering, without changing the algebra.
 
     Nodes that the rules show to compute an existing value are left out.

@@ -29,7 +29,7 @@ GROWTH_AT_LEAST = 2**20
 """The growth of the weights, in bytes, that is always allowed."""
 
 
-def room(weights: int, growth: float | None) -> float:
+def weight_budget(weights: int, growth: float | None) -> float:
     """Return the bytes by which weights of this size may grow; `growth` is a share of the size, if it is given."""
     share = max(GROWTH * weights, min(GROWTH_OF_SMALL * weights, SMALL)) if growth is None else growth * weights
     return GROWTH_AT_LEAST + share
@@ -47,11 +47,12 @@ def affordable(found: Iterable[Gain], growth: float) -> list[Gain]:
     return taken
 
 
-def selections(passes: Passes, forms: tuple[Gain, ...] = (), others: Sequence[Passes] = ()) -> Iterator[Passes]:
+def fallback_choices(passes: Passes, relowered: tuple[Gain, ...] = (), others: Sequence[Passes] = ()) -> Iterator[Passes]:
     """Yield the choices of gains to try, in case a larger choice does not measure faster.
 
-    The order is: all gains, the `others`, the `forms` alone if there are any, the first pass alone, the more promising half of
-    it, half of that half, and so on. A pass depends on the passes before it; gains within a pass are independent.
+    The order is: all gains, the `others`, the `relowered` islands alone if there are any, the first pass alone, the more
+    promising half of it, half of that half, and so on. A pass depends on the passes before it; gains within a pass are
+    independent.
     """
     kept = [taken for taken in passes if taken]
     if not kept:
@@ -60,8 +61,8 @@ def selections(passes: Passes, forms: tuple[Gain, ...] = (), others: Sequence[Pa
     yield from (other for other in others if any(other))
     first = sorted(kept[0], key=lambda gain: -gain.seconds)
     if len(kept) > 1:
-        if forms:
-            yield (forms,)
+        if relowered:
+            yield (relowered,)
         yield (tuple(first),)
     while first := first[: len(first) // 2]:
         yield (tuple(first),)
