@@ -442,8 +442,10 @@ def test_progress_without_a_terminal_is_a_line_for_each_phase(capsys: pytest.Cap
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
-    many = "many = cli.load() * 200; cli.load = lambda: many"
-    script = f"import sys; from superopt.cli import main as cli; {many}; sys.exit(cli.main())"
+    script = (
+        "import sys; from superopt.cli import main as cli; "
+        "many = cli.load() * 200; cli.load = lambda: many; sys.exit(cli.main())"
+    )
     running = subprocess.Popen(
         [sys.executable, "-c", script, "rules", "list"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

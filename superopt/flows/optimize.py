@@ -1,4 +1,7 @@
-"""Optimization of a model: load, lift islands, search, lower, splice, measure and check."""
+"""Optimization of a model: load, prepare, search for candidates, judge each until one is accepted, report.
+
+`optimize` shows the order. Each stage is a function of the frozen values that the stages before it returned.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from superopt.errors import CheckFailedError, InvalidModelError, ShapeError, fai
 from superopt.flows.certificate import Evidence
 from superopt.flows.optimized import Optimized, result
 from superopt.flows.options import MOVES, OptimizationSettings, Options
-from superopt.flows.report_fields import details, environment, prediction, reason, rounding, timing, tuned
+from superopt.flows.report_fields import details, environment, prediction, reason, rounding, session_tuning, timing
 from superopt.model.bodies import runs
 from superopt.model.convert_opset import raised
 from superopt.model.dimensions import representative
@@ -489,15 +492,15 @@ def candidates(
     There are none if all gains together are too small. None follows a failure if there are steps of `doubtful` rules, because
     other choices have such steps too. While nothing passes the check, choices have ever fewer steps of the largest gain.
     """
-    is_doubtful = has_steps_of(doubtful, *searched.orders)
+    check_first = has_steps_of(doubtful, *searched.orders)
     choices = () if negligible_share(prepared, searched) else gain_choices(prepared, searched, outcomes)
     number = -1
     for number, passes in enumerate(choices):
         failed = has_failed(searched, outcomes)
-        if number and (stopping() or (failed and is_doubtful) or outcomes[-1].spent.total > (FAILING if failed else RETRYING)):
+        if number and (stopping() or (failed and check_first) or outcomes[-1].spent.total > (FAILING if failed else RETRYING)):
             return
         model = None if number else searched.best.model
-        yield ModelCandidate(searched, passes, model, check_first=is_doubtful or failed, fallback=number > 0)
+        yield ModelCandidate(searched, passes, model, check_first=check_first or failed, fallback=number > 0)
     if number < 0:
         yield ModelCandidate(searched)
 
@@ -572,7 +575,7 @@ def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Repo
         prediction=prediction(prepared.forecaster, best.compared),
         rounding=rounding(best.checked, settings.tolerance),
         failed=failed,
-        tuning=tuned(prepared.tuning),
+        tuning=session_tuning(prepared.tuning),
         seconds=dict(prepared.phases.seconds),
         environment=environment(prepared.device),
         budget=prepared.budget,

@@ -75,14 +75,14 @@ def rounding(checked: Check | None, tolerance: float) -> Rounding | None:
     return Rounding(checked.original_error, checked.candidate_error, checked.reference, checked.inputs, tolerance)
 
 
-def tuned(tuning: Tuning | None) -> SessionTuning | None:
+def session_tuning(tuning: Tuning | None) -> SessionTuning | None:
     """Return the session settings that tuning found; None without tuning."""
     if tuning is None:
         return None
     tried = {name: timing(comparison) for name, comparison in tuning.tried.items()}
-    found = None if tuning.comparison is None else timing(tuning.comparison)
-    told = tuning.settings
-    return SessionTuning(told.entries, found, tried, told.options, told.provider_options, tuning.choices, str(told))
+    best = None if tuning.comparison is None else timing(tuning.comparison)
+    chosen = tuning.settings
+    return SessionTuning(chosen.entries, best, tried, chosen.options, chosen.provider_options, tuning.choices, str(chosen))
 
 
 def environment(device: Device) -> RunEnvironment:

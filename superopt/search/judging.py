@@ -186,7 +186,7 @@ class CandidateJudge:
         All are 0 if a sum is unknown or sizes are dynamic.
         """
 
-        def found() -> list[tuple[int, float]]:
+        def measure() -> list[tuple[int, float]]:
             try:
                 return [clock.nodes(model) for model in (self.original, candidate)]
             except (InvalidModelError, ProviderError):
@@ -194,7 +194,7 @@ class CandidateJudge:
 
         if any(sizing.numbers for sizing in self.sizings):
             return 0, 0.0, 0.0
-        record, _ = once(self.cache, ["by nodes", *clock.settings], [self.original, candidate], found)
+        record, _ = once(self.cache, ["by nodes", *clock.settings], [self.original, candidate], measure)
         (before, own), (after, other) = record
         return after - before, own / max(other, SHORTEST), own
 
