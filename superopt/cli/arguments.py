@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import superopt
 from superopt.cli.types import choices, extents, factor, positive, seconds, seed, share, shortened, threads
 from superopt.flows.options import MOVES
+from superopt.policy import CHECK, PROCESS
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.store import CORE, SEARCH
 

@@ -22,7 +22,7 @@ from superopt.runtime.session import Device
 class CheckSettings:
     """How a candidate is checked; `tolerance` is the `factor` of `check_all`."""
 
-    tolerance: float = FACTOR
+    tolerance: float = CHECK.max_error_factor
     seed: int = 0
     adversarial: bool = True
 
@@ -40,7 +40,7 @@ class ComparisonSettings:
 
     seconds: float
     seed: int = 0
-    loads: int = LOADS
+    loads: int = COMPARISON.max_loads
     again: bool = False
 
 

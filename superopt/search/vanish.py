@@ -40,6 +40,6 @@ def search_cleaned(
     clean, steps = vanished(start, rules)
     best = find(clean, rules, estimate=estimate, measure=measure, limits=limits)
     before = measure(start) if steps else best.before
-    if best.after >= before * (1 - NOISE):
+    if best.after >= before * (1 - SEARCH.min_gain_share):
         return replace(best, outputs=start, steps=(), before=before, after=before)
     return replace(best, steps=(*steps, *best.steps), before=before)
