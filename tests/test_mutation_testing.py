@@ -1,0 +1,112 @@
+"""The script that counts mutants: what it mutates, what it leaves alone, and which tests it runs."""
+
+from __future__ import annotations
+
+import ast
+import importlib.machinery
+import importlib.util
+import sys
+import types
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def load_script() -> types.ModuleType:
+    """The script as a module; `provision`, which it imports, lies beside it."""
+    loader = importlib.machinery.SourceFileLoader("mutants", str(ROOT / "scripts" / "mutants"))
+    spec = importlib.util.spec_from_loader("mutants", loader)
+    assert spec is not None
+    sys.modules["mutants"] = module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(ROOT / "scripts"))
+    loader.exec_module(module)
+    return module
+
+
+MUTANTS = load_script()
+SOURCE = '''
+"""Text of a module: 1."""
+
+LIMIT = 3
+
+
+@cache(maxsize=4)
+def f(x: int = 1) -> int | None:
+    """Text of a function: 2."""
+    assert x > 0
+    if not x or x in (LIMIT, 5):
+        raise ValueError(f"{x + 6}", x + 7)
+    for k in range(x):
+        g(k, strict=True)
+    return min(x - 100, 20) if x >= LIMIT else None
+
+
+class C:
+    def __repr__(self) -> str:
+        return "C" * 8
+'''
+
+
+def functions(code: types.CodeType) -> list[bytes]:
+    return [constant.co_code for constant in code.co_consts if isinstance(constant, types.CodeType)]
+
+
+def after(source: str) -> list[str]:
+    return [
+        f"{operator}: {ast.unparse(old)} -> {ast.unparse(new)}" for old, new, operator, *_ in MUTANTS.changes(ast.parse(source))
+    ]
+
+
+def test_code_is_mutated_and_texts_constants_and_checks_are_not() -> None:
+    assert after(SOURCE) == [
+        "integer: 1 -> 0",
+        "and-or: not x or x in (LIMIT, 5) -> not x and x in (LIMIT, 5)",
+        "condition: not x or x in (LIMIT, 5) -> not (not x or x in (LIMIT, 5))",
+        "not: not x -> x",
+        "comparison: x in (LIMIT, 5) -> x not in (LIMIT, 5)",
+        "integer: 5 -> 4",
+        "statement: g(k, strict=True) -> pass",
+        "return: return min(x - 100, 20) if x >= LIMIT else None -> return None",
+        "comparison: x >= LIMIT -> x > LIMIT",
+        "min-max: min(x - 100, 20) -> max(x - 100, 20)",
+        "arithmetic: x - 100 -> x + 100",
+    ]
+
+
+def test_a_mutant_is_the_module_with_one_change() -> None:
+    file = ROOT / "superopt" / "search" / "selection.py"
+    (mutant,) = (m for m in MUTANTS.mutants_of(file) if m.before == "gain.bytes <= left")
+    assert (mutant.function, mutant.operator, mutant.after) == ("affordable", "comparison", "gain.bytes < left")
+    changed = compile(file.read_text().replace(mutant.before, mutant.after), str(file), "exec", dont_inherit=True)
+    assert functions(MUTANTS.mutated(mutant)) == functions(changed)
+
+
+def test_packages_get_mutants_by_their_lines() -> None:
+    mutants = MUTANTS.drawn(40, 0)
+    assert mutants == MUTANTS.drawn(40, 0) != MUTANTS.drawn(40, 1)
+    assert {m.file.split("/")[1] for m in mutants} == set(MUTANTS.PACKAGES)
+
+
+@pytest.mark.parametrize(
+    ("file", "test"), [("superopt/rules/match.py", "test_match.py"), ("superopt/search/widen.py", "test_widen.py")]
+)
+def test_the_tests_that_import_a_module_run_first(file: str, test: str) -> None:
+    found: list[Path] = list(MUTANTS.nearest(file))
+    assert test in [path.name for path in found[:4]]
+
+
+def test_a_listed_survivor_is_equivalent_and_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = tmp_path / "listed.json"
+    listed.write_text('[{"file": "superopt/model/a.py", "function": "f", "before": "1", "after": "0", "reason": "not read"}]')
+    monkeypatch.setattr(MUTANTS, "EQUIVALENT", listed)
+    survivor = MUTANTS.Mutant("superopt/model/a.py", 3, "f", "integer", "1", "0", 7, "survived")
+    killed, other = replace(survivor, verdict="killed"), replace(survivor, after="2")
+    results = [MUTANTS.judged(mutant) for mutant in (survivor, killed, other)]
+    assert [result.verdict for result in results] == ["equivalent", "killed", "survived"]
+    counts = MUTANTS.totals(results)
+    assert counts["model"] == {"killed": 1, "timeout": 0, "survived": 1, "equivalent": 1, "killed_share": 0.5}
+    assert counts["all"] == counts["model"]
+    assert not any(counts["rules"].values())
