@@ -1,5 +1,6 @@
-"""Partial equivalence, as in PET: mutants that agree with a program at some output positions only, and their corrections.
+"""Partial equivalence, as in PET: mutants that equal a program at some output positions only, and corrections of mutants.
 
-The package imports `superopt.proof` and what lies below. Read `mutate` first (enumerate mutants), then `judge` (multilinear
-testing), `region` (where a mutant agrees) and `correct` (repair the rest). `library` stores the proved results.
+The package may import `superopt.proof` and the packages below `superopt.proof`. Read `mutate` first (enumeration of mutants),
+then `judge` (multilinear testing), `region` (boxes in which programs read uniformly) and `correct` (recomputation or scaling of
+wrong boxes). `library` stores the partial rules that were found.
 """

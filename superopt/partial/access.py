@@ -1,7 +1,8 @@
 """The elements that a program reads to compute chosen positions, as an explicit sum of products.
 
-Definitions are interpreted with an index as an array of integers: the chosen output positions along the last axis, and one axis
-in front of it for every summation. A value is the list of summed products, each a number times elements of variables.
+Definitions are interpreted with arrays of integers as indices. The last axis of such an array is the chosen output positions,
+and every summation adds an axis in front. A value is a list of products that are summed. Each product is a number times
+elements of variables.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
@@ -34,8 +35,8 @@ class Product:
 
     Attributes:
         coefficient: The number.
-        seen: For which summation indices and positions the product exists.
-        factors: Pairs of a variable and the position that is read, which has one array per axis.
+        seen: A flag for each combination of summation indices and position: whether the product exists there.
+        factors: Pairs of a variable and the position at which the variable is read. A position has one array per axis.
     """
 
     coefficient: Any
@@ -48,7 +49,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Sum:
-    """A value: products that are summed over every axis but the last."""
+    """The value of an expression: products that are summed over every axis but the last."""
 
     products: tuple[Product, ...]
 
@@ -138,7 +139,7 @@ def _counted(value: Sum, extent: int, axis: int) -> Sum:
 
 
 def _along(product: Product, extent: int, axis: int) -> Product:
-    """Broadcast the product along a summation's axis, also if nothing in it depends on the index."""
+    """Broadcast the product along a summation's axis, even if no part of the product depends on the summation index."""
     shape = np.broadcast_shapes(np.shape(product.seen), (extent,) + (1,) * axis)
     return replace(product, seen=np.broadcast_to(product.seen, shape))
 
@@ -149,9 +150,9 @@ class Reads:
 
     Attributes:
         variables: The variables that are multiplied.
-        at: For each variable, the position that is read: one array per axis of the variable.
-        coefficient: The number that each product is multiplied by.
-        seen: Where there is a product. The other arrays are meaningless elsewhere.
+        at: For each variable, the positions at which the variable is read: one array per axis of the variable.
+        coefficient: The numeric factor of each product.
+        seen: A flag for each entry: whether there is a product. Where the flag is false, the other arrays are meaningless.
     """
 
     variables: tuple[Term, ...]
@@ -161,7 +162,7 @@ class Reads:
 
 
 def reads(program: Term, positions: tuple[Array, ...]) -> tuple[Reads, ...]:
-    """Return the program's products at the positions, grouped by their variables.
+    """Return the products that the program sums at the positions, grouped by the variables multiplied.
 
     `positions` has one array of indices per output axis.
 

@@ -1,4 +1,4 @@
-"""Mutants of one term: an operator with changed attributes, and rules applied where their conditions do not hold."""
+"""Mutants of one term: an operator with changed attributes, and results of rules whose conditions are ignored."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ Change = tuple[Term, tuple[str, ...]]
 
 
 def altered(term: Term) -> Iterator[Change]:
-    """Yield the term's operator with one or two numbers in its attributes changed.
+    """Yield terms that differ from the term in one or two numbers of the operator's attributes.
 
-    Only terms of the same shape that are right at enough positions are yielded, each with a description of the change.
+    Each term has the same shape as the original and equals it at enough positions (see `likely`). A description of the change
+    goes with each term.
     """
     numbers = [
         (name, position, value)
@@ -61,7 +62,7 @@ def _changed(term: Term, changes: Sequence[tuple[str, int, int]]) -> dict[str, A
 
 
 def unconditional(outputs: Sequence[Term], rules: Sequence[Rule]) -> Iterator[tuple[Term, Term, tuple[str, ...]]]:
-    """Yield the results of single-output rules whose conditions are ignored: the term, its mutant, and how it was made."""
+    """Apply single-output rules without checking their conditions. Yield each term, its mutant and the name of the rule."""
     live = [t for t in subterms(*outputs) if not t.is_variable and not t.constant]
     kinds = {t.op for t in live}
     for rule in rules:
@@ -83,7 +84,7 @@ def _patterns(rule: Rule) -> tuple[Pattern, ...]:
 
 
 def likely(program: Term, mutant: Term) -> bool:
-    """Return whether two terms agree over prime fields at enough drawn positions for the mutant to be worth judging."""
+    """Return whether the mutant equals the program, over prime fields, at enough random positions to be worth judging."""
     rng = np.random.default_rng(SEED)
     at = np.stack([rng.integers(0, n, MUTANT.sampled_position_count) for n in program.sizes], axis=-1)
     points = _points(program)
@@ -97,5 +98,5 @@ def likely(program: Term, mutant: Term) -> bool:
 
 @functools.lru_cache(maxsize=1)
 def _points(program: Term) -> Points:
-    """Return random inputs, and the program's values on them, for all its mutants."""
+    """Return random inputs with cached values of the program, so that all mutants of the program share the values."""
     return Points(program, PrimeFields(primes(FIELDS)), SEED)

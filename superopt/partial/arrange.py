@@ -1,8 +1,8 @@
-"""Construction of weights: a term that holds wanted elements of given weights, or zeros, at every position.
+"""Construction of weights: terms that rearrange the elements of given weights, with zeros in between.
 
-The wanted elements are an array of row-major positions. A regular pattern of positions is a view: digits, each with an extent
-and a stride, which reshapes, slices and a transpose produce. Bands of zeros become padding. A pattern that is not a view is
-joined from views.
+The request is an array that names, for each position of the new weight, the row-major position of the element in the given
+weights. A regular array is a view of a weight: the position is a sum of digits, each with an extent and a stride. Reshapes,
+slices and a transpose compute a view. Bands of zeros become padding. An array that is not a view is concatenated from views.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ NOTHING, NUMBER = -1, -2
 
 @dataclass(frozen=True)
 class Elements:
-    """The wanted content of a new weight: at each position, a number times an element of one of the weights.
+    """The requested elements of a new weight. Each element is a number times an element of one of the given weights.
 
     Attributes:
         weights: The given weights.
-        of: The row-major position in the concatenated weights, `NOTHING` for a zero, or `NUMBER` for the number alone.
-        factor: The number.
+        of: For each position, the row-major position in the concatenated given weights, `NOTHING` for a zero, or `NUMBER` for
+            the number alone.
+        factor: The number at each position.
     """
 
     weights: tuple[Term, ...]
@@ -43,7 +44,7 @@ class Elements:
 
 
 def arranged(wanted: Elements) -> Term | None:
-    """Return a term over the weights and constants with the wanted content, or None if the content is too irregular."""
+    """Return a term over the given weights that has the requested elements, or None if the elements are too irregular."""
     live = wanted.of != NOTHING
     if not live.any():
         return None
@@ -70,7 +71,7 @@ class _Arrangement:
         return np.where(wanted < 0, wanted, np.searchsorted(self.starts, wanted, side="right") - 1)
 
     def of(self, wanted: Array) -> Term | None:
-        """Return the term with these elements, padded where the borders are zeros."""
+        """Return the term with these elements. Bands of zeros at the borders become padding."""
         live = wanted != NOTHING
         if not live.any():
             return apply("zeros", shape=wanted.shape)
@@ -97,7 +98,7 @@ class _Arrangement:
         return self._spread(wanted) or self._joined(wanted, owners)
 
     def _spread(self, wanted: Array) -> Term | None:
-        """Return the term of elements with equal gaps of zeros along an axis, by padding behind each element and cutting."""
+        """Return the term if equal gaps of zeros separate the elements along an axis (see `dilated`), otherwise None."""
         for axis in range(wanted.ndim):
             others = tuple(a for a in range(wanted.ndim) if a != axis)
             held = np.flatnonzero((wanted != NOTHING).any(axis=others))
@@ -108,7 +109,11 @@ class _Arrangement:
         return None
 
     def _joined(self, wanted: Array, owners: Array) -> Term | None:
-        """Return the term as parts joined along an axis, cut where the source weight changes or else where the order breaks."""
+        """Return the term as a concatenation of parts along an axis.
+
+        The parts are cut where the source weight changes. If the source weight is the same everywhere, they are cut where the
+        distance between consecutive elements changes.
+        """
         for axis in (a for a, n in enumerate(wanted.shape) if n > 1):
             rows = np.moveaxis(owners, axis, 0).reshape(wanted.shape[axis], -1)
             edges = np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1
@@ -138,7 +143,7 @@ def joined(parts: list[Term], axis: int) -> Term:
 
 
 def dilated(x: Term, axis: int, step: int, extent: int) -> Term:
-    """Return `x` with step - 1 zeros between any two positions of an axis, and the axis cut to `extent`."""
+    """Insert step - 1 zeros between adjacent positions of an axis of `x`, then cut the axis to `extent`."""
     split = (*x.sizes[: axis + 1], 1, *x.sizes[axis + 1 :])
     after = tuple(step - 1 if a == axis + 1 else 0 for a in range(len(split)))
     padded = apply("pad", reshaped(x, split), before=(0,) * len(split), after=after)
@@ -147,9 +152,9 @@ def dilated(x: Term, axis: int, step: int, extent: int) -> Term:
 
 
 def viewed(x: Term, wanted: Array) -> Term | None:
-    """Return the term with x's elements at these row-major positions: x sliced, with its axes split, repeated and reordered.
+    """Return the view of x that has the elements of x at these row-major positions.
 
-    Return None if the positions are not such a view of x.
+    A view slices x, and splits, repeats and reorders its axes. Return None if no view has these elements.
     """
     if wanted.size == math.prod(x.sizes) and np.array_equal(wanted.reshape(-1), np.arange(wanted.size)):
         return reshaped(x, wanted.shape)
@@ -174,7 +179,7 @@ def viewed(x: Term, wanted: Array) -> Term | None:
 
 @dataclass(frozen=True)
 class Digit:
-    """A number of positions at a distance in the viewed tensor. A stride of 0 repeats one position."""
+    """An axis of a view: `extent` positions that are `stride` elements apart. A stride of 0 repeats one position."""
 
     extent: int
     stride: int
@@ -215,7 +220,7 @@ def _digits_of_line(line: Array) -> list[Digit] | None:
 
 
 def _repeated(small: Term, digits: list[Digit]) -> Term:
-    """Expand the term of the moving digits by the digits that repeat it."""
+    """Expand the term of the digits with nonzero strides by the digits with stride 0, which repeat the term."""
     if all(d.stride for d in digits):
         return small
     axes = tuple(position - len(digits) for position, d in enumerate(digits) if d.stride)

@@ -75,10 +75,10 @@ def _pieces(run: Run) -> Iterator[tuple[int, int]]:
 def assembled(
     sizes: Sequence[int], labelled: Sequence[tuple[Box, Label]], other: Label, make: Callable[[Box, Label], Term]
 ) -> Term:
-    """Return the tensor of these sizes that equals make(box, label) at each box, with as few boxes as straight cuts allow.
+    """Return the tensor of these sizes that equals make(box, label) in each labelled box.
 
-    Positions in no box have the label `other`. If runs have a step that divides the axis, each class of positions modulo the
-    step is assembled separately.
+    Straight cuts divide the tensor into as few boxes as possible. Positions outside all boxes have the label `other`. If runs
+    have a step that divides the axis, each class of positions modulo the step is assembled separately.
     """
     for axis, n in enumerate(sizes):
         step = math.lcm(*(box.runs[axis].step for box, _ in labelled if box.runs[axis].count > 1), 1)
@@ -108,12 +108,12 @@ def _interleaved(
 
 
 def _counted(run: Run, every: Run) -> Run:
-    """Return the run in terms of the positions of `every`, which contains it."""
+    """Return the indices within `every` of the run's positions. `every` contains the run."""
     return Run((run.start - every.start) // every.step, run.count, max(run.step // every.step, 1))
 
 
 def joined(parts: Sequence[Term], axis: int) -> Term:
-    """Concatenate the parts along an axis counted from the end, nested to the right."""
+    """Concatenate the parts along an axis that is counted from the end. The concatenations nest to the right."""
     return functools.reduce(lambda rest, part: apply("concat", part, rest, axis=axis), reversed(parts))
 
 
@@ -147,7 +147,7 @@ def _cut(window: Window, axis: int, at: int) -> tuple[Window, Window]:
 
 
 def _alike(cells: Cells, cut: tuple[int, Window, Window]) -> bool:
-    """Return whether the cells on both sides of a cut have the same labels."""
+    """Return whether adjacent cells on the two sides of a cut have the same labels."""
     axis, low, high = cut
     before, after = low[axis][1] - 1, high[axis][0]
     sides = [cells.labels[tuple(place if a == axis else slice(*low[a]) for a in range(len(low)))] for place in (before, after)]
@@ -157,7 +157,7 @@ def _alike(cells: Cells, cut: tuple[int, Window, Window]) -> bool:
 def piecewise(sizes: Sequence[int], labelled: Sequence[tuple[Box, Fraction]], other: Fraction) -> Term:
     """Return the constant tensor with each box's number, and `other` elsewhere.
 
-    The tensor is expanded along axes on which it is constant. It needs no input, so it is a weight like any other.
+    Axes along which the tensor is constant are expanded. The term has no inputs, so it can be folded like any other weight.
     """
     cells = Cells.of(sizes, labelled, other)
     vary = [a for a in range(len(sizes)) if not np.all(cells.labels == np.take(cells.labels, [0], axis=a))]
@@ -176,9 +176,10 @@ def _filled(box: Box, number: Fraction) -> Term:
 
 
 def widened(sizes: Sequence[int], boxes: Sequence[Box]) -> list[tuple[Box, ...]]:
-    """Return the boxes, and covers of them by fewer and larger boxes: whole along some axes, or a single box.
+    """Return several covers of the boxes, each a tuple of boxes that together contain all the given boxes.
 
-    Covers of the whole tensor are left out. Within a cover, boxes inside other boxes are dropped.
+    The covers are the boxes themselves, the boxes extended to whole axes, and one box that holds all boxes. Covers of the whole
+    tensor are left out. Within a cover, boxes inside other boxes are dropped.
     """
     whole = [Run(0, n) for n in sizes]
     found = {tuple(sorted(boxes)): None, (functools.reduce(Box.hull, boxes),): None}

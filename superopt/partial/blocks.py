@@ -1,4 +1,4 @@
-"""Mutants that skip blocks of an operator's result that are zero, such as a triangle or padding."""
+"""Mutants that do not compute the zero blocks of an operator's result, such as half of a triangular matrix, or padding."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ Span = tuple[int, int]
 
 
 def skipped(outputs: Sequence[Term]) -> Iterator[tuple[Term, Term, tuple[str, ...]]]:
-    """Yield terms of the program with versions whose blocks of rows skip all-zero columns, and how each version was made.
+    """Yield (term, mutant, description) for terms of the program that have blocks of rows with all-zero columns.
 
-    A matrix product whose left factor has such blocks also skips the rows of its right factor that would be multiplied by
-    zeros.
+    The mutant computes each block of rows without its all-zero columns, and pads the block with zeros. If the term is the left
+    factor of a matrix product, a mutant of the product also omits the rows of the right factor that would be multiplied by
+    these zeros.
     """
     live = [t for t in subterms(*outputs) if not t.is_variable and not t.constant and t.rank >= 2]
     for masked in live:
@@ -44,7 +45,10 @@ def skipped(outputs: Sequence[Term]) -> Iterator[tuple[Term, Term, tuple[str, ..
 
 
 def _blocks(masked: Term, count: int) -> list[tuple[Span, Span]] | None:
-    """Return the rows of each block and the columns outside which the block is zero, or None if all blocks need all columns."""
+    """Return, for each block, its rows and the columns that may be nonzero, or None if there is nothing to skip.
+
+    There is nothing to skip if all columns of all blocks may be nonzero, or if `_columns` returns None for a block.
+    """
     rows, columns = masked.sizes[-2:]
     edges = sorted({round(k * rows / count) for k in range(count + 1)})
     spans = list(itertools.pairwise(edges))
@@ -55,7 +59,10 @@ def _blocks(masked: Term, count: int) -> list[tuple[Span, Span]] | None:
 
 
 def _columns(masked: Term, rows: Span) -> Span | None:
-    """Return the columns that are not all zero in the inspected rows, or None if the operator sums or every column is zero."""
+    """Return the range of columns that may be nonzero in the inspected rows.
+
+    Return None if the operator sums several products, is not a polynomial, or has only zeros in these rows.
+    """
     (cut,) = place((masked,)).cuts
     looked = np.unique(np.linspace(rows[0], rows[1] - 1, MUTANT.block_row_count).astype(np.int64))
     row, column = (a.ravel() for a in np.meshgrid(looked, np.arange(masked.sizes[-1]), indexing="ij"))
@@ -71,7 +78,7 @@ def _columns(masked: Term, rows: Span) -> Span | None:
 
 
 def _part(masked: Term, rows: Span, columns: Span) -> Term:
-    """Return these rows and columns of a matrix, or of each matrix in a batch, computed from what they need."""
+    """Return these rows and columns of a matrix, or of each matrix in a batch, computed only from the inputs that they read."""
     whole = (Run(0, n) for n in masked.sizes[:-2])
     return restricted(masked, Box((*whole, *(Run(a, b - a) for a, b in (rows, columns)))))
 

@@ -39,12 +39,12 @@ class Run:
         return self.start + self.step * np.arange(self.count, dtype=np.int64)
 
     def cut(self, points: Iterable[int]) -> tuple[Run, ...]:
-        """Split the run before each of these indices into its positions, each from 1 to count - 1."""
+        """Split the run before its i-th position for each i in `points`. Each i is from 1 to count - 1."""
         edges = [0, *sorted(set(points)), self.count]
         return tuple(Run(self.start + a * self.step, b - a, self.step) for a, b in itertools.pairwise(edges))
 
     def classes(self, modulus: int) -> tuple[Run, ...]:
-        """Split the run into non-empty runs of every modulus-th position, one for each of the first positions."""
+        """Split the run into residue classes: runs of every modulus-th position. Empty classes are left out."""
         parts = min(modulus, self.count)
         return tuple(
             Run(self.start + k * self.step, -(-(self.count - k) // modulus), self.step * modulus) for k in range(parts)
@@ -63,7 +63,7 @@ class Run:
         return Run(first, (high - first) // step + 1, step) if first <= high else None
 
     def hull(self, other: Run) -> Run:
-        """Return the smallest run that holds every position of both."""
+        """Return the smallest run that holds every position of both runs."""
         steps = [run.step for run in (self, other) if run.count > 1]
         step = math.gcd(*steps, self.start - other.start) or 1
         start = min(self.start, other.start)
@@ -118,11 +118,11 @@ class Box:
         return Box(tuple(run for run in runs if run)) if all(runs) else None
 
     def hull(self, other: Box) -> Box:
-        """Return the smallest box that holds every position of both."""
+        """Return the smallest box that holds every position of both boxes."""
         return Box(tuple(a.hull(b) for a, b in zip(self.runs, other.runs, strict=True)))
 
     def along(self, axis: int, run: Run) -> Box:
-        """Return the box with another run along one axis."""
+        """Return the box with its run along one axis replaced by `run`."""
         return replace(self, runs=(*self.runs[:axis], run, *self.runs[axis + 1 :]))
 
 
@@ -132,7 +132,7 @@ def whole(shape: Sequence[int]) -> Box:
 
 
 def merged(boxes: Iterable[Box]) -> tuple[Box, ...]:
-    """Merge disjoint boxes into at most as many disjoint boxes with the same positions, sorted."""
+    """Merge disjoint boxes where possible. The result is sorted, disjoint, and has the same positions in no more boxes."""
     found = sorted(set(boxes))
     while True:
         before = len(found)
@@ -146,7 +146,7 @@ def merged(boxes: Iterable[Box]) -> tuple[Box, ...]:
 
 
 def _joined(runs: Sequence[Run]) -> Sequence[Run]:
-    """Return the union of disjoint runs as fewer runs if greedy merging from the first position gives fewer."""
+    """Return the union of disjoint runs, merged greedily from the first position. Without a gain, return the given runs."""
     if len(runs) == 1:
         return runs
     positions = np.sort(np.concatenate([run.positions() for run in runs]))

@@ -1,7 +1,8 @@
 """Evaluation of reciprocals of terms without variables, as one number per box.
 
-A correction by a factor is the program on ones divided by the mutant on ones. At given sizes this factor is a constant that
-changes only at borders. It is written as a constant, so that it is a coefficient of a polynomial and not a function of data.
+A mutant can be corrected by a factor: the program applied to ones, divided by the mutant applied to ones. At given sizes this
+factor is a constant that changes only at borders. The factor is written as a constant, so that it is a coefficient of a
+polynomial and not a function of data.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ RECIPROCAL = "reciprocal"
 
 
 def settled(term: Term) -> Term:
-    """Return the term with reciprocals of variable-free terms replaced by constants, expanded from as few numbers as possible.
+    """Return the term with each reciprocal of a variable-free term replaced by a piecewise constant.
+
+    The constant is expanded from as few numbers as possible.
 
     Raises:
         Undecidable: A reciprocal is not constant in each region, or divides by zero.
@@ -44,9 +47,10 @@ def _constant(quotient: Term) -> Term:
 
 
 def scaled(program: Term, mutant: Term) -> Iterator[Term]:
-    """Yield the mutant times its correcting factor, the program on ones divided by the mutant on ones.
+    """Yield two terms: the mutant divided by the mutant on ones, and that term times the program on ones.
 
-    The first version takes the program on ones as 1 everywhere.
+    A program on ones is the program with ones in place of its variables. The first term is right if the program on ones is 1
+    everywhere.
     """
     factor = apply(RECIPROCAL, _of_ones(mutant))
     yield apply("mul", mutant, factor)

@@ -1,7 +1,8 @@
-"""The weakest condition on sizes that separates draws at which a rule holds from draws at which it fails.
+"""The simplest condition on sizes that separates draws at which a rule holds from draws at which the rule fails.
 
-Conditions compare extents and attributes with small numbers and with each other, and state divisibility. The result is a
-conjunction of the fewest conditions that holds at exactly the draws where the rule holds. Other draws must confirm it.
+A draw assigns a number to each variable size of a rule (`superopt.partial.sizes`). Conditions compare extents and attributes
+with small numbers and with each other, and state divisibility. The result is a conjunction of the fewest conditions that holds
+at exactly those draws at which the rule holds. The caller must confirm the result at other draws.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ def _texts(family: Family) -> Iterator[str]:
 
 
 def weakest(family: Family, good: Sequence[Draw], bad: Sequence[Draw]) -> tuple[Stated, ...] | None:
-    """Return the fewest conditions that hold at all good draws and not all together at any bad draw, or None if there are none.
+    """Return the fewest conditions that all hold at every good draw, such that at every bad draw at least one fails.
 
-    Each condition is the simplest that suffices beside the others.
+    Each condition is the simplest that suffices together with the others. Return None if there are no such conditions.
     """
     if not bad:
         return ()

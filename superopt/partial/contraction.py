@@ -1,4 +1,4 @@
-"""Recognition of matrix products from reads: each axis of the data is carried to an output axis or summed over."""
+"""Recognition of matrix products from reads: each axis of the data is mapped to an output axis or summed over."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class MatrixProduct:
     Attributes:
         x_shape: The shape of the data.
         y_shape: The shape of the output.
-        batch: Pairs of a data axis and the output axis that it is carried to, for the batch.
-        rows: The same pairs for the rows.
+        batch: Pairs of a data axis and the output axis that it is mapped to, for the batch.
+        rows: Pairs of a data axis and the output axis that it is mapped to, for the rows.
         inner: The data axes that are summed over.
         free: The output axes that come from the weight alone.
         left: Whether the data is the left factor.
-        heads: Whether the weight has the batch.
+        heads: Whether the weight has the batch axes too.
     """
 
     x_shape: tuple[int, ...]
@@ -91,9 +91,9 @@ class MatrixProduct:
 
 
 def products(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> Iterator[Form]:
-    """Yield matrix products that match the reads, with the data on the left and on the right, if an axis is summed over.
+    """Yield the matrix products that match the reads, with the data as left factor and as right factor.
 
-    The weight has a batch only of axes along which it differs.
+    Nothing is yielded if no axis is summed over. The batch axes of the weight are only those along which the weight differs.
     """
     carried = _carried(sample, x_shape, y_shape)
     inner = tuple(a for a, n in enumerate(x_shape) if n > 1 and a not in carried)
@@ -114,7 +114,7 @@ def products(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> 
 
 
 def _carried(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> dict[int, int]:
-    """Return the data axes whose position always equals that of an output axis, each with this output axis."""
+    """Return a mapping of data axes to output axes: along both, the position that is read and the output position are equal."""
     found: dict[int, int] = {}
     for a, n in enumerate(x_shape):
         for b, m in enumerate(y_shape):
@@ -125,7 +125,10 @@ def _carried(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> 
 
 
 def _heads(form: MatrixProduct, sample: Sample) -> tuple[tuple[int, int], ...] | None:
-    """Return the fewest carried axes, first ones first, along which the weight must differ to match the sample."""
+    """Return the mapped axes along which the weight must differ to match the sample: no axis, one axis, or all of them.
+
+    Return None if a weight that differs along all of them does not match either.
+    """
     for some in ((), *((pair,) for pair in form.rows), form.rows):
         others = tuple(p for p in form.rows if p not in some)
         tried = MatrixProduct(form.x_shape, form.y_shape, some, others, form.inner, form.free, form.left, bool(some))

@@ -1,8 +1,9 @@
 """Corrections, which turn a mutant that is wrong in some boxes into a term that equals the program everywhere.
 
-A correction inserts zeros between elements that the mutant places side by side, multiplies the mutant by a constant in each
-box, recomputes boxes with the restricted program, or does the last two. A correction is returned only after `judge` has found
-it equal everywhere. The caller's cost model gives the cost of the corrected term.
+There are four kinds of correction. The first inserts zeros between elements that the mutant places side by side. The second
+multiplies the mutant by a constant in each box. The third recomputes boxes with the part of the program that they need. The
+fourth is the second and the third together. A correction is returned only after `judge` has found the corrected term equal to
+the program everywhere. The caller's cost model gives the cost of the corrected term.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ class _Draft:
 
 
 def estimated(term: Term) -> float:
-    """Estimate the cost of one run in operations, from arithmetic, memory traffic and operator starts.
+    """Estimate the cost of one run, in operations, from arithmetic, memory traffic and the number of operators started.
 
-    The estimate orders terms when nothing is measured.
+    The estimate orders terms when no times are measured.
     """
     counted = total_work([term])
     starts = sum(not t.is_variable and not t.constant for t in subterms(term))
@@ -63,9 +64,10 @@ def estimated(term: Term) -> float:
 def corrections(
     program: Term, mutant: Term, judgement: Judgement, *, cost: Callable[[Term], float] = estimated, seed: int = 0
 ) -> Iterator[Corrected]:
-    """Yield terms over the same variables that equal the program everywhere, cheapest first, given the mutant's judgement.
+    """Yield corrections of a mutant with this judgement: terms that equal the program everywhere, cheapest first.
 
-    A mutant that is already equal is its own only correction. There may be no correction.
+    The terms have the variables of the program. A mutant that is already equal everywhere is its own only correction. There may
+    be no correction.
     """
     drafts = {draft.term: draft for draft in _drafts(program, mutant, judgement, seed)}
     drafts.pop(program, None)
@@ -94,7 +96,7 @@ def _drafts(program: Term, mutant: Term, judgement: Judgement, seed: int) -> Ite
 
 
 def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> tuple[Term, tuple[Box, ...]]:
-    """Return the mutant times a constant that makes it right in as many boxes as possible, and the remaining boxes."""
+    """Return the mutant scaled by a constant in each box where a constant makes it right, and the boxes that remain wrong."""
     factors: dict[Fraction, list[Box]] = {}
     left: list[Box] = []
     zero = judge(program, apply("zeros", shape=program.shape), seed=seed).equal
@@ -118,7 +120,7 @@ def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> t
 
 
 def _recomputed(program: Term, mutant: Term, unequal: Sequence[Box], kind: str) -> Iterator[_Draft]:
-    """Yield the mutant with boxes that cover the unequal ones computed by the program, assembled in several ways."""
+    """Yield the mutant with the unequal boxes replaced by results of the program, in several assemblies."""
     for cover in widened(program.sizes, unequal):
         labelled = [(box, "anew") for box in cover]
         for kept in (cut, restricted):

@@ -26,8 +26,8 @@ class Extremes:
         degree: The degree.
         numerators: The base-2 logarithm of the sum of the coefficients' magnitudes times the common denominator.
         denominator: The base-2 logarithm of a common denominator of the coefficients.
-        counts: For a number that counts, one factor per sum. The number is at most their product. The conditions of each sum
-            concern that sum's index alone.
+        counts: For a value that counts the indices at which conditions hold, one bound for each sum: the value is at most the
+            product of the bounds. The conditions of each sum concern that sum's index alone.
     """
 
     degree: int = 0
@@ -47,7 +47,7 @@ class Extremes:
 
 
 def _sum(a: float, b: float) -> float:
-    """Return the logarithm of a sum, given the logarithms of its summands."""
+    """Return the base-2 logarithm of a sum, given the base-2 logarithms of the two summands."""
     low, high = sorted((a, b))
     return high if low == -math.inf else high + math.log2(1 + 2 ** (low - high))
 
@@ -78,7 +78,7 @@ class Bounds:
         return Extremes(0, numerators, math.log2(fraction.denominator))
 
     def call(self, function: str, *arguments: Extremes) -> Extremes:
-        """Return bounds for the reciprocal of a count, which is a product of one count for each sum."""
+        """Return bounds for the reciprocal of a count. The count is a product of one count for each sum."""
         value = arguments[0]
         if function != "reciprocal" or value.degree or value.denominator or not value.counts:
             raise Undecidable(f"{function} of values is no polynomial")

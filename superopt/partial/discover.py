@@ -1,8 +1,8 @@
 """Discovery of partial rules: mutants of a family's programs are generalised, corrected and tried at other sizes.
 
-A kept rule equals its program at every tried size where its condition holds, and at no other tried size. Each of these trials
-is judged like a mutant in the search. The search judges every instance of the rule again: the rule saves looking for mutants,
-and is not trusted.
+A rule is accepted if, at the sizes tried, its right side equals its left side exactly where its condition holds. Each trial is
+judged as the search judges a mutant. The search judges every instance of a rule again: a rule saves the enumeration of mutants,
+but is not trusted.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Generalised:
     Attributes:
         family: The family.
         term: The term.
-        counted: The operators that the term computes with.
+        counted: The operators of the term that sum (see `adding`).
         where: The conditions.
-        trials: The trials at which the term equals the program, all of which meet the conditions.
+        trials: The trials at which the conditions hold and the term equals the program.
         refused: The draws at which the conditions fail, and the term is unequal or not well typed.
     """
 
@@ -62,9 +62,9 @@ class Generalised:
 def discovered(family: Family, seed: int, *, drawn: int = MUTANT.discovery_size_count) -> list[Generalised]:
     """Return the mutants of the family that generalise, those with the fewest operators first.
 
-    The result depends only on the seed. Mutants are looked for at `drawn` sizes. For each `kind`, one rule that holds
-    everywhere is kept, and one rule of fewer operators that holds under a condition. Rules of the program's own kind are
-    dropped.
+    Mutants are enumerated at `drawn` draws of sizes. For each `kind` of term, at most two rules are returned: a rule that holds
+    everywhere, and a rule with fewer operators that holds under a condition. Rules of the program's own kind are dropped. The
+    same seed gives the same result.
     """
     bench = _Bench(family, np.random.default_rng(seed))
     met: dict[Form, dict[Draw, Term]] = {}
@@ -94,19 +94,19 @@ def operators(term: Term) -> int:
 
 
 def adding(term: Term) -> frozenset[str]:
-    """Return the operators of a term at given sizes that sum products or other numbers."""
+    """Return the operators of a term that sum products or other numbers. All extents of the term are integers."""
     live = (t for t in subterms(term) if not t.is_variable and not t.constant)
     return frozenset(t.op for t in live if work(t).flops > math.prod(t.sizes))
 
 
 def kind(term: Term, counted: frozenset[str]) -> Kind:
-    """Return the term's counted operators, with flags for which of their numbers have default values."""
+    """Return the kind of the term: its `counted` operators, each with flags that tell which attributes have default values."""
     held = [t for t in subterms(term) if t.op in counted and not t.constant]
     return tuple(sorted((t.op, *itertools.chain.from_iterable(map(_plain(t), operator(t.op).parameters))) for t in held))
 
 
 def _plain(term: Term) -> Callable[[Parameter], Iterator[bool]]:
-    """Return a function that says for an attribute of the term whether each of its numbers is the default.
+    """Return a function that yields, for each number of an attribute of the term, whether the number is the default.
 
     Numbers whose default is 0, such as pads, are skipped.
     """
@@ -122,7 +122,7 @@ def _plain(term: Term) -> Callable[[Parameter], Iterator[bool]]:
 
 
 class _Bench:
-    """A test bench for terms of one family, which share as many draws as needed."""
+    """A test bench for terms of one family. All terms are tried at the same draws."""
 
     def __init__(self, family: Family, rng: np.random.Generator) -> None:
         self.family = family
@@ -134,13 +134,14 @@ class _Bench:
         self._seen: dict[tuple[Term, bool], Generalised | None] = {}
 
     def typical(self, count: int) -> list[Draw]:
-        """Return `count` new draws at which mutants are looked for."""
+        """Return `count` new draws that satisfy the family's conditions `typical`."""
         return list(itertools.islice(self._typical, count))
 
     def first(self, terms: Sequence[Term], draw: Draw, *, conditional: bool) -> Generalised | None:
-        """Return the term with the simplest condition, corrected by a factor or not, among terms that were met at the draw.
+        """Return the rule with the fewest conditions among those that the terms give, or None if no term gives a rule.
 
-        Unless `conditional`, return only a term that needs no condition.
+        A term that is wrong at some positions at `draw` is corrected by a factor first. If `conditional` is false, only rules
+        without conditions are considered.
         """
         for term in terms:
             if (term, conditional) not in self._seen:
@@ -149,7 +150,10 @@ class _Bench:
         return min(found, key=lambda rule: len(rule.where), default=None)
 
     def _corrected(self, term: Term, draw: Draw, conditional: bool) -> Generalised | None:
-        """Return the term itself if it is right at the draw, or times a factor if it is right at some positions only."""
+        """Return the rule of the term if the term is right everywhere at the draw, otherwise the rule of the scaled term.
+
+        Terms that are right at no position are not scaled (see `superopt.partial.closed.scaled`).
+        """
         trial = self._tried(term, draw)
         if trial.holds:
             return self._established(term, conditional)
@@ -164,7 +168,7 @@ class _Bench:
         return self._known[term, draw]
 
     def _round(self, number: int) -> list[Draw]:
-        """Return the draws of a round of trials: half of them where mutants are looked for, half at any sizes."""
+        """Return the draws of a round of trials: half satisfy the family's conditions `typical`, half are any sizes."""
         while len(self._rounds) <= number:
             self._rounds.append(
                 [*self.typical(MUTANT.trial_size_count), *itertools.islice(self._free, MUTANT.trial_size_count)]
@@ -172,7 +176,10 @@ class _Bench:
         return self._rounds[number]
 
     def _established(self, term: Term, conditional: bool) -> Generalised | None:
-        """Return the term with its condition, confirmed by a round of trials that was not used to find the condition."""
+        """Return the term with its condition, or None if no condition is confirmed.
+
+        A condition is confirmed by a round of trials that was not used to find the condition.
+        """
         trials: list[Trial] = []
         where: tuple[Stated, ...] | None = None
         if not self._general(term):

@@ -1,6 +1,6 @@
 """Arithmetic in several prime fields at once, as a domain of `superopt.algebra.evaluate`.
 
-The last axis of an array is the fields.
+The last axis of an array has one entry per field.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every domain)
@@ -29,7 +29,7 @@ MOST_TERMS = 1 << 20
 
 
 class TooLarge(Exception):  # noqa: N818 (no error: fewer positions are worked out at a time)
-    """More values at a time than memory should hold."""
+    """Raised when an evaluation would hold too many values in memory. Fewer positions must be evaluated at a time."""
 
 
 @functools.cache
@@ -58,9 +58,9 @@ def _is_prime(odd: int) -> bool:
 
 
 class FieldResidues:
-    """Residues of shape (..., fields): the product of `factors`, summed over its first axes.
+    """Residues of shape (..., fields): the product of `factors`, summed over the first `summed` axes.
 
-    The sum of products is computed on demand. It becomes a matrix product if the factors have separate axes.
+    The sum of products is computed on demand. The sum is computed as a matrix product if the factors have separate axes.
     """
 
     __slots__ = ("factors", "moduli", "summed", "value")
@@ -118,9 +118,9 @@ def contracted(factors: Sequence[Array], summed: int, moduli: Array) -> Array:
 
 
 def _matrix_product(a: Array, b: Array, summed: int, modulus: int) -> Array:
-    """Contract two arrays in one field.
+    """Return the sum of products of `contracted` in one field, as a matrix product.
 
-    Axes of one factor alone become rows or columns, and common axes become a batch. See `contracted`.
+    Axes along which only one factor varies become rows or columns. Axes along which both factors vary become a batch.
     """
     shape = np.broadcast_shapes(a.shape, b.shape)
     kept = range(summed, len(shape))
@@ -229,7 +229,10 @@ def residues(number: Any, moduli: Sequence[int]) -> tuple[int, ...]:
 
 
 def rational(residue: int, modulus: int) -> Fraction | None:
-    """Return the fraction with this residue whose terms are at most the square root of half the modulus, or None."""
+    """Return the fraction with this residue, or None if no fraction has a small numerator and denominator.
+
+    Both must be at most the square root of half the modulus.
+    """
     bound = math.isqrt(modulus // 2)
     (r0, s0), (r1, s1) = (modulus, 0), (residue % modulus, 1)
     while r1 > bound:
@@ -239,9 +242,9 @@ def rational(residue: int, modulus: int) -> Fraction | None:
 
 
 def drawn(name: str, positions: Array, seed: int, moduli: Array) -> Array:
-    """Return the uniform residues of a variable at flat positions, of shape (positions, fields).
+    """Return pseudorandom residues of a variable at row-major positions, of shape (positions, fields).
 
-    The residues depend only on the name, position and seed.
+    Each residue depends only on the name, the position, the field and the seed.
     """
     key = np.uint64(int.from_bytes(hashlib.blake2b(f"{seed}:{name}".encode(), digest_size=8).digest(), "little"))
     fields = np.arange(1, len(moduli) + 1, dtype=np.uint64) * np.uint64(0xD1B54A32D192ED03)

@@ -1,7 +1,8 @@
 """Expressions for a number that varies with sizes: sums, products and quotients of other numbers.
 
-A column holds the value of an atom at each draw. An expression fits a column if both are equal at every draw. Expressions with
-fewer operations come first. Other draws must confirm that the expression holds elsewhere.
+A draw assigns a number to each variable size (`superopt.partial.sizes`). A column holds the values of one number, one at each
+draw. An expression fits a column if both are equal at every draw. Expressions with fewer operations come first. The caller must
+confirm an expression at other draws.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ class Expressions:
         self._made: list[list[tuple[Operation, int, int] | None]] = [[None] * len(self.base)]
 
     def fitting(self, column: Sequence[int]) -> Iterator[Extent]:
-        """Yield expressions with these values, those with fewer operations first.
+        """Yield expressions that fit the column, those with fewer operations first.
 
-        A column of equal numbers first yields the number.
+        If all numbers of the column are equal, that number comes first.
         """
         wanted = np.array(column, dtype=np.int64)
         if (wanted == wanted[0]).all():
@@ -92,7 +93,7 @@ class Expressions:
         return result
 
     def _grow(self) -> None:
-        """Apply every operation to the last level and the known numbers."""
+        """Add the next level: every operation applied to an expression of the last level and a known number."""
         last, columns = self._levels[-1], self._columns
         found: list[Array] = []
         made: list[tuple[Operation, int, int] | None] = []

@@ -1,7 +1,7 @@
 """Recognition of convolutions from reads: a window that slides with the output position.
 
-A sample says, at chosen output positions, which elements of the data are read and what each element is multiplied by. A form is
-an operator that reads the same elements of the data, in some layout. Its weight is then solved for
+A sample lists, at chosen output positions, the elements of the data that are read and the factor of each element. A form is an
+operator that reads the same elements of the data, in some layout. The weight of the operator is then solved for
 (`superopt.partial.arrange`).
 """
 
@@ -30,9 +30,9 @@ class Sample:
     Attributes:
         y: The output positions, one array per axis.
         x: The positions of the data that are read, arrays of shape (products, positions).
-        of: The element of the weights that each element is multiplied by, as in `arrange.Elements`.
-        factor: The number that each element is multiplied by, as in `arrange.Elements`.
-        seen: Where there is a product.
+        of: The element of the weights in each product, as in `arrange.Elements`.
+        factor: The number in each product, as in `arrange.Elements`.
+        seen: A flag for each entry: whether there is a product.
     """
 
     y: Coordinates
@@ -42,11 +42,11 @@ class Sample:
     seen: Array
 
     def through(self, before: Layout, after: Layout) -> Sample:
-        """Return the sample with data and output in other layouts."""
+        """Return the sample with its data positions in the layout `before` and its output positions in the layout `after`."""
         return replace(self, x=before.to(self.x), y=after.to(self.y))
 
     def thinned(self, count: int) -> Sample:
-        """Return at most about `count` products of each position, including the first and the last."""
+        """Return the sample with about `count` random products of each position, including the first and the last product."""
         deep = len(self.seen)
         if deep <= count:
             return self
@@ -89,7 +89,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution of data (N, C, H, W) to an output (N, F, H, W). A larger result is cut to the output's size."""
+    """A convolution of data (N, C, H, W) to an output (N, F, H, W). A result that is too large is cut to the output's size."""
 
     x_shape: tuple[int, ...]
     y_shape: tuple[int, ...]
@@ -179,7 +179,7 @@ def _sliding(sample: Sample, axis: int, extent: int, wanted: int) -> Axis | None
 
 
 def consistent(form: Form, sample: Sample) -> bool:
-    """Return whether the sample asks for a single number at every element of the form's weight."""
+    """Return whether the sample determines at most one value for each element of the form's weight."""
     places = form.places(sample)[sample.seen]
     size = math.prod(form.weight_shape)
     if size > MUTANT.max_weight_elements or not len(places) or places.min() < 0 or places.max() >= size:

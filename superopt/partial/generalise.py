@@ -1,8 +1,9 @@
-"""Generalisation of mutants at several sizes to one term over variable sizes, with expressions in place of their numbers.
+"""Generalisation of mutants at several sizes to one term over variable sizes, with expressions in place of numbers.
 
-Mutants of two draws have the same form if they come from the same steps on the same operators and differ in numbers alone. Each
-number is then written as an expression over the extents and attributes of the program, or over the extents of the operator's
-operands. The result is a guess, which is tried at other sizes (`superopt.partial.discover`).
+A draw is a program at given sizes (`superopt.partial.sizes`). Mutants of two draws have the same form if the same steps on the
+same operators made them, and if they differ in numbers alone. Each number is then written as an expression over the extents and
+attributes of the program, or over the extents of the operator's operands. The result is a guess, which is tried at other sizes
+(`superopt.partial.discover`).
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ NUMERIC = ("extent", "extents", "real")
 
 
 def forms(draw: Draw, mutant: Mutant) -> Iterator[Form]:
-    """Yield the forms of a mutant, which it shares with mutants of other draws: its operators and the steps that made it.
+    """Yield the forms of a mutant: its operators and the steps that made it. Mutants of other draws may have the same forms.
 
-    A number in a step may be that number or one of the program's numbers, so there are several forms.
+    In a form, each number in a step is replaced by itself, or by an extent or attribute of the program with that value. Each
+    combination of replacements is another form.
     """
     if isinstance(mutant.term, tuple):
         return
@@ -44,7 +46,7 @@ def forms(draw: Draw, mutant: Mutant) -> Iterator[Form]:
 
 @functools.lru_cache(maxsize=1 << 14)
 def skeleton(term: Term) -> Form:
-    """Return the structure of the term without its numbers. Axes do not count as numbers."""
+    """Return the structure of the term without its extents and real numbers. Axes are part of the structure."""
     if term.is_variable:
         return (term.name,)
     kinds = {p.name: p.kind for p in operator(term.op).parameters}
@@ -58,7 +60,7 @@ def _count(value: Attribute) -> int:
 
 
 def generalised(drawn: Sequence[Draw], terms: Sequence[Term]) -> Iterator[Term]:
-    """Yield a few distinct terms over the family's variable sizes that equal these terms at these draws, the simplest first."""
+    """Yield a few terms over the family's variable sizes, the simplest first. Each equals the given term at every draw."""
     found: set[Term] = set()
     for choice in range(MUTANT.max_terms_per_form):
         try:
@@ -71,11 +73,11 @@ def generalised(drawn: Sequence[Draw], terms: Sequence[Term]) -> Iterator[Term]:
 
 
 class _UnfitError(Exception):
-    """No tried expression equals a number of a term at all draws."""
+    """Raised when no expression tried equals a number of a term at all draws."""
 
 
 class _Writer:
-    """A writer of terms of one form over variable sizes. `choice` counts the simpler expressions that are passed over."""
+    """A writer of terms of one form over variable sizes. The first `choice` expressions that fit a number are skipped."""
 
     def __init__(self, drawn: Sequence[Draw], choice: int) -> None:
         self.family = drawn[0].family
@@ -147,7 +149,7 @@ def _operands(term: Term) -> tuple[Term, ...]:
 
 
 def unmerged(term: Term) -> Term:
-    """Return an equal term in which axes that were merged for a transpose are transposed one by one."""
+    """Return an equal term in which a transpose of merged axes becomes a transpose of the single axes."""
     done: dict[Term, Term] = {}
     for each in subterms(term):
         args = tuple(done[a] for a in each.args)
@@ -174,7 +176,7 @@ def _unmerged(outer: Term) -> Term:
 
 
 def _finer(coarse: Sequence[Extent], axes: Sequence[Extent]) -> list[list[Extent]]:
-    """Return, for each coarse axis, the given axes that it is a product of, in order, with any remainder."""
+    """Split each coarse axis into the fine axes that it is a product of, in order, and a remainder if there is one."""
     found: list[list[Extent]] = []
     left = list(axes)
     for axis in coarse:

@@ -1,4 +1,4 @@
-"""Generation of partial rules: the families' programs are explored one after the other, and the rules are stored."""
+"""Generation of partial rules: families of programs are explored one after the other, and the rules found are stored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def generate(
     proved: Callable[[Partial], Partial] = lambda partial: partial,
     progress: Callable[[str, int], None] = lambda *_: None,
 ) -> dict[str, list[Partial]]:
-    """Find and store the partial rules of these files, or of all files. The same seed writes the same files.
+    """Find the partial rules of these files, or of all files, and write the files. The same seed writes the same files.
 
     Args:
         seed: The random seed.

@@ -1,8 +1,9 @@
 """Indices and conditions over a whole box of positions at once: the abstract values for interpreting definitions.
 
-Position q of a box with runs start + step * q is the vector of the q's, each from 0 to count - 1. An index is affine in q with
-one linear part. Its offset may depend on the choices of summation indices, so it is an array with one axis per summation index.
-A condition has an outcome for each choice: true at every q, false at every q, or undecided. An undecided box must be cut.
+A position of a box is given by a vector q with one entry per axis, from 0 to count - 1. Along each axis, the position is
+start + step * q. An index is an affine function of q: a linear part, and an offset. The offset may depend on the summation
+indices, so the offset is an array with one axis per summation index. A condition has one of three outcomes for each choice of
+summation indices: true at every q, false at every q, or undecided. If a condition is undecided, the box must be cut.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Vector: TypeAlias = "tuple[int, ...]"
 
 
 class Cut(Exception):  # noqa: N818 (no error: the analysis starts again with the pieces)
-    """The box has no single outcome. These pieces partition it, and each is nearer to having a single outcome."""
+    """Raised when a condition or quotient has no single outcome in a box. `pieces` partition the box and may have one each."""
 
     def __init__(self, pieces: Sequence[Box]) -> None:
         super().__init__()
@@ -31,7 +32,7 @@ class Cut(Exception):  # noqa: N818 (no error: the analysis starts again with th
 
 
 def span(coefficients: Sequence[int], box: Box) -> tuple[int, int]:
-    """Return the smallest and the largest value of coefficients . q in the box."""
+    """Return the smallest and the largest value in the box of coefficients . q, the dot product."""
     ends = [c * (run.count - 1) for c, run in zip(coefficients, box.runs, strict=True)]
     return sum(min(e, 0) for e in ends), sum(max(e, 0) for e in ends)
 
@@ -98,7 +99,7 @@ class Affine:
         """Divide the index by a positive number.
 
         Returns:
-            Vectors d and r and an array f such that at every q the quotient is d . q + f and the rest is
+            Vectors d and r, and an array f. At every q the quotient is d . q + f, and the remainder is
             r . q + offsets - divisor * f.
 
         Raises:
@@ -113,7 +114,10 @@ class Affine:
         return quotient, rest, floors
 
     def _pieces(self, rest: Vector, divisor: int) -> list[Box]:
-        """Cut the box along one axis, at the quotient's jumps or into residue classes, whichever promises fewer pieces."""
+        """Cut the box along one axis, at the quotient's jumps or into residue classes.
+
+        The cut with the fewest expected pieces in the end is chosen.
+        """
         ways = [
             [self.box.along(axis, part) for part in parts]
             for axis, r in enumerate(rest)
@@ -139,7 +143,7 @@ class Affine:
         return bool(((self.offsets + start + low) // divisor != (self.offsets + start + high) // divisor).any())
 
     def _jumps(self, rest: Vector, axis: int, divisor: int) -> tuple[Run, ...]:
-        """Cut the run along an axis where the smallest or largest quotient over the other axes jumps."""
+        """Cut the run along an axis wherever the smallest or the largest quotient jumps. The other axes vary freely."""
         low, high = span([0 if a == axis else r for a, r in enumerate(rest)], self.box)
         run, offsets = self.box.runs[axis], np.unique(self.offsets)
         along = rest[axis] * np.arange(run.count)[:, None] + offsets
@@ -177,9 +181,10 @@ class Guard:
     """A condition with an outcome for each choice of summation indices.
 
     Attributes:
-        sure: Where the condition holds at every position of the box.
-        possible: Where the condition holds at some position of the box, as far as is known.
-        causes: The undecided comparisons in the condition, as (index, equality, undecided).
+        sure: For each choice, whether the condition holds at every position of the box.
+        possible: For each choice, whether the condition may hold at some position of the box.
+        causes: The undecided comparisons in the condition, each as (index, equality, undecided): `equality` is that of `of`,
+            and `undecided` flags the choices for which the comparison is undecided.
     """
 
     __slots__ = ("causes", "possible", "sure")
@@ -191,7 +196,7 @@ class Guard:
 
     @staticmethod
     def of(index: Affine, *, equality: bool) -> Guard:
-        """Return the condition index >= 0, or index == 0 with `equality`."""
+        """Return the condition index >= 0, or with `equality` the condition index == 0."""
         low, high = index.span()
         least, most = index.offsets + low, index.offsets + high
         if not equality:
@@ -227,10 +232,10 @@ class Guard:
         return Guard(np.asarray(self.sure.any(axis=0)), np.asarray(self.possible.any(axis=0)), self.causes)
 
     def settled(self, box: Box) -> Array:
-        """Return, for each choice, whether the condition holds, which must be the same at every position of the box.
+        """Return, for each choice, whether the condition holds at every position of the box.
 
         Raises:
-            Cut: For some choice the condition holds at a part of the box only.
+            Cut: For some choice the condition is undecided: it may hold at a part of the box only.
         """
         undecided = self.possible & ~self.sure
         if undecided.any():
@@ -238,7 +243,7 @@ class Guard:
         return self.sure
 
     def _undecided(self, undecided: Array) -> Iterator[tuple[Affine, bool, Array]]:
-        """Yield the comparisons that leave these choices undecided, each with the offsets for which it does."""
+        """Yield each undecided comparison of the condition, with the offsets at which it leaves these choices undecided."""
         for index, equality, open_ in self.causes:
             ours = undecided
             while ours.ndim > open_.ndim:
@@ -256,7 +261,10 @@ NEVER = Guard(np.zeros((), np.bool_), np.zeros((), np.bool_))
 
 
 def _cut(box: Box, causes: Sequence[tuple[Affine, bool, Array]]) -> list[Box]:
-    """Cut the box at all places where single-axis comparisons change, or in halves if all comparisons have several axes."""
+    """Cut the box wherever the outcome of a comparison changes, among comparisons that depend on one axis.
+
+    If every comparison depends on several axes, cut the box in halves.
+    """
     points: dict[int, set[int]] = {}
     for index, equality, offsets in causes:
         axes = [a for a, c in enumerate(index.coefficients) if c]
@@ -276,7 +284,10 @@ def _cut(box: Box, causes: Sequence[tuple[Affine, bool, Array]]) -> list[Box]:
 
 
 def _changes(coefficient: int, equality: bool, offsets: Array) -> set[int]:
-    """Return each q at which coefficient * q + offset >= 0, or == 0 with `equality`, differs from its outcome at q - 1."""
+    """Return each q at which the outcome of a comparison differs from the outcome at q - 1, for any offset.
+
+    The comparison is coefficient * q + offset >= 0, or with `equality` coefficient * q + offset == 0.
+    """
     if equality:
         zeros = -offsets[offsets % coefficient == 0] // coefficient
         return {int(p) for q in zeros for p in (q, q + 1)}
@@ -286,7 +297,7 @@ def _changes(coefficient: int, equality: bool, offsets: Array) -> set[int]:
 
 
 def starting(box: Box) -> tuple[Affine, ...]:
-    """Return the output's own position: start + step * q along each axis."""
+    """Return the output position as one index per axis: start + step * q."""
     return tuple(
         Affine(box, tuple(run.step if b == a and run.count > 1 else 0 for b in range(box.rank)), np.asarray(run.start))
         for a, run in enumerate(box.runs)

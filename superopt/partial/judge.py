@@ -1,6 +1,7 @@
-"""Judgement of where a mutant equals its program: whole boxes, from values over prime fields at a few positions each.
+"""Judgement of the output positions at which a mutant equals its program.
 
-The verdict on a box is exact, except for the chance that a nonzero polynomial vanishes at random inputs (`log2_error`).
+The output is divided into boxes. Values over prime fields at a few positions decide each box. The verdict on a box is exact,
+except for the probability that a nonzero polynomial vanishes at random inputs (`log2_error`).
 docs/partial.md explains why a few positions are enough.
 """
 
@@ -31,13 +32,14 @@ __all__ = ["Judgement", "compared", "glance", "judge", "ratio"]
 
 @dataclass(frozen=True)
 class Judgement:
-    """Where a mutant equals its program: boxes that partition the output positions.
+    """The verdict on a mutant: a partition of the output positions into boxes where mutant and program are equal or differ.
 
     Attributes:
-        equal: The boxes where they are equal. The probability that any of them is not is at most 2 ** `log2_error`.
+        equal: The boxes where they are equal. The probability that they differ in any of these boxes is at most
+            2 ** `log2_error`.
         unequal: The boxes where they certainly differ.
         tests: The number of random inputs, each in a prime field of its own.
-        positions: The number of positions at which both were evaluated.
+        positions: The number of positions at which mutant and program were evaluated.
         total: The number of positions of the output.
         log2_error: The base-2 logarithm of the error probability.
         prime: The size of the smallest field.
@@ -53,15 +55,18 @@ class Judgement:
 
     @property
     def share(self) -> Fraction:
-        """The share of positions where both are equal, from 0 to 1."""
+        """The share of positions where mutant and program are equal, from 0 to 1."""
         return Fraction(sum(box.size for box in self.equal), self.total)
 
 
 def judge(program: Term, mutant: Term, *, tests: int | None = None, seed: int = 0) -> Judgement:
-    """Judge where the mutant equals the program. By default, enough tests are run for an error below 2 ** -60.
+    """Judge at which output positions the mutant equals the program.
+
+    By default, the number of tests is the smallest that makes the error probability less than 2 ** -60.
 
     Raises:
-        Undecidable: One of them is not a polynomial in its variables, their shapes differ, or there are too many boxes.
+        Undecidable: The program or the mutant is not a polynomial in its variables, their shapes differ, or there are too many
+            boxes.
     """
     count, lost = _tests(program, mutant, tests)
     pair = _Pair(program, mutant, _points(program, count, seed))
@@ -74,7 +79,7 @@ def judge(program: Term, mutant: Term, *, tests: int | None = None, seed: int = 
 
 
 def _tests(program: Term, mutant: Term, tests: int | None) -> tuple[int, int]:
-    """Return the number of random inputs, and the number of fields in which a nonzero difference could be zero."""
+    """Return the number of random inputs, and the number of prime fields in which a nonzero difference could vanish."""
     if not all(isinstance(n, int) for term in subterms(program, mutant) for n in term.shape):
         raise Undecidable("a size is not a number")
     if program.sizes != mutant.sizes:
@@ -90,18 +95,18 @@ def _tests(program: Term, mutant: Term, tests: int | None) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=16)
 def _points(program: Term, tests: int, seed: int) -> Points:
-    """Return random inputs, and the known values of the program on them."""
+    """Return random inputs with cached values of the program."""
     return Points(program, PrimeFields(primes(tests)), seed)
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A box in which both programs read uniformly.
+    """A box in which program and mutant read uniformly (see `superopt.partial.region.regions`).
 
     Attributes:
         box: The box.
-        mixed: The axes along which reads move in different ways (see `_mixed`).
-        free: Which positions along the mixed axes are free (see `_mixed`).
+        mixed: The axes along which reads of one variable move in different ways (see `_mixed`).
+        free: A flag for each position along the mixed axes: whether the position is free (see `_mixed`).
     """
 
     box: Box
@@ -109,12 +114,12 @@ class _Part:
     free: Array
 
     def at(self, along: Sequence[int]) -> tuple[int, ...]:
-        """Return the position at these steps along the mixed axes and at the first position along the others."""
+        """Return the position that lies `along` steps into the mixed axes, and at the start of the other axes."""
         chosen = dict(zip(self.mixed, along, strict=True))
         return tuple(run.start + run.step * int(chosen.get(axis, 0)) for axis, run in enumerate(self.box.runs))
 
     def probes(self) -> list[tuple[int, ...]]:
-        """Return a free position, if any, and the positions one step from it along each other axis."""
+        """Return a free position and its neighbours one step along each axis that is not mixed, or nothing if none is free."""
         if not self.free.any():
             return []
         corner = self.at(np.argwhere(self.free)[0].tolist())
@@ -123,7 +128,7 @@ class _Part:
         return [corner, *((*corner[:a], corner[a] + runs[a].step, *corner[a + 1 :]) for a in steps)]
 
     def bound(self) -> Iterator[tuple[int, ...]]:
-        """Return the positions that no probe decides: all that are not free.
+        """Return the positions that must be compared one by one: all positions along the mixed axes that are not free.
 
         Raises:
             Undecidable: There are too many such positions.
@@ -144,7 +149,7 @@ class _Pair:
         self.positions = 0
 
     def agree(self, positions: Sequence[tuple[int, ...]]) -> Array:
-        """Return, for each position, whether both have the same value."""
+        """Return, for each position, whether program and mutant have the same value there."""
         if not positions:
             return np.zeros(0, np.bool_)
         self.positions += len(positions)
@@ -172,7 +177,11 @@ class _Pair:
 
 
 def _one_by_one(part: _Part, found: Sequence[bool]) -> _Part:
-    """Return the part with only those positions free that the results of its probes decide."""
+    """Return the part with its free positions adapted to the results of its probes.
+
+    If the programs agreed at all probes, every position is decided and counts as free. If they agreed at none, the part is
+    unchanged. If they agreed at some, no position is free.
+    """
     if found and all(found):
         return replace(part, free=np.ones_like(part.free))
     if not any(found):
@@ -181,7 +190,7 @@ def _one_by_one(part: _Part, found: Sequence[bool]) -> _Part:
 
 
 def _parts(program: Term, mutant: Term, box: Box) -> Iterator[_Part]:
-    """Yield parts of the box in which both programs read uniformly."""
+    """Yield the parts of the box in which program and mutant read uniformly."""
     for outer, of_program in remembered(program, box):
         for inner, of_mutant in split(mutant, outer):
             yield _Part(inner, *_mixed(inner, [_within(of_program, outer, inner), _reads(of_mutant)]))
@@ -195,7 +204,7 @@ def _reads(demand: Mapping[Term, Demand]) -> dict[Term, Family]:
 
 
 def _within(demand: Mapping[Term, Demand], outer: Box, inner: Box) -> dict[Term, Family]:
-    """Return the reads in a part of a box, in the part's own steps, given the reads in the box."""
+    """Convert the reads in the box `outer` to the reads in its part `inner`, as functions of the steps of `inner`."""
     found: dict[Term, Family] = {}
     runs = list(zip(outer.runs, inner.runs, strict=True))
     for term, ways in _reads(demand).items():
@@ -213,9 +222,10 @@ def _within(demand: Mapping[Term, Demand], outer: Box, inner: Box) -> dict[Term,
 
 
 def _mixed(box: Box, programs: Sequence[Mapping[Term, Family]]) -> tuple[tuple[int, ...], Array]:
-    """Return the axes along which a variable's reads move in different ways, and which positions along these axes are free.
+    """Return the mixed axes, and a flag for each position along the mixed axes: whether the position is free.
 
-    A position is free if no two reads that move in different ways can read the same element there.
+    An axis is mixed if a step along the axis moves two reads of one variable differently. A position is free if no two reads
+    that move differently can read the same element there.
     """
     together: dict[Term, Family] = {}
     for demand in programs:
@@ -246,7 +256,10 @@ def _meet(
     box: Box,
     mixed: Sequence[int],
 ) -> Array:
-    """Return, for each position along the mixed axes, whether two ways of reading can read the same element there."""
+    """Return, for each position along the mixed axes, whether two groups of reads can read the same element there.
+
+    Each group has a linear part and an array of offsets per axis of the variable.
+    """
     shape = tuple(box.runs[axis].count for axis in mixed)
     meeting = np.ones(shape, np.bool_)
     steps = np.ix_(*(np.arange(n) for n in shape)) if shape else ()
@@ -258,10 +271,12 @@ def _meet(
 
 
 def glance(program: Term, mutant: Term, *, seed: int = 0) -> Fraction:
-    """Return the share of the output's corners and middle at which one test finds equality: a filter without regions.
+    """Return the share of sampled positions, the corners and the middle of the output, at which one test finds equality.
+
+    This share is a quick filter before `judge`, and needs no analysis of regions.
 
     Raises:
-        Undecidable: One of them is not a polynomial in its variables, or their shapes differ.
+        Undecidable: The program or the mutant is not a polynomial in its variables, or their shapes differ.
     """
     _tests(program, mutant, None)
     ends = [(0, n - 1) if n > 1 else (0,) for n in program.sizes]
@@ -273,9 +288,9 @@ def glance(program: Term, mutant: Term, *, seed: int = 0) -> Fraction:
 
 
 def ratio(program: Term, mutant: Term, box: Box, *, seed: int = 0) -> Fraction | None:
-    """Return the nonzero number that makes the mutant equal to the program in the whole box when multiplied.
+    """Return the nonzero rational number by which the mutant must be multiplied to equal the program in the whole box.
 
-    Return None if there is no such number with terms below 2 ** 15.
+    Return None if there is no such number with numerator and denominator below 2 ** 15.
 
     Raises:
         Undecidable: See `judge`.
@@ -297,12 +312,12 @@ def ratio(program: Term, mutant: Term, box: Box, *, seed: int = 0) -> Fraction |
 
 
 def compared(program: Term, mutant: Term, *, seed: int = 0, tests: int | None = None) -> Array:
-    """Return, for each output position, whether both programs have the same value there, on whole tensors over prime fields.
+    """Return, for each output position, whether program and mutant have the same value there.
 
-    This function is slow. It is the reference that `judge` is compared with.
+    Whole tensors are evaluated over prime fields, which is slow. This function is the reference that `judge` is compared with.
 
     Raises:
-        Undecidable: One of them is not a polynomial in its variables.
+        Undecidable: The program or the mutant is not a polynomial in its variables.
     """
     count, _ = _tests(program, mutant, tests)
     one, other = everywhere((program, mutant), PrimeFields(primes(count)), seed)

@@ -1,7 +1,7 @@
 """Layouts: regroupings of a tensor's axes by moving a factor of one axis into another, exchanging axes, or adding zeros.
 
-A layout is a sequence of steps. The steps give the resulting shape, the new place of each position, and the term of reshapes,
-transposes and pads. The inverse steps in reverse order undo the layout.
+A layout is a sequence of steps. The steps determine the resulting shape, the new position of each element, and a term of
+reshapes, transposes and pads that computes the layout. The inverse steps in reverse order undo the layout.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every step)
@@ -33,9 +33,9 @@ class Fold:
         source: The axis that loses the factor.
         target: The axis that gains the factor.
         size: The factor.
-        from_inner: Whether the factor is the source's fast part (every size-th position goes together) or slow part (runs of
-            positions).
-        to_inner: Whether the factor becomes the target's fast part or slow part.
+        from_inner: Whether the factor is the fast part of the source, so that positions of equal remainder modulo `size` stay
+            together. Otherwise the factor is the slow part, and runs of consecutive positions stay together.
+        to_inner: Whether the factor becomes the fast part of the target. Otherwise the factor becomes the slow part.
     """
 
     source: int
@@ -65,7 +65,7 @@ class Fold:
         return tuple(moved.get(axis, c) for axis, c in enumerate(at))
 
     def back(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
-        """Return the original positions, in a tensor of this shape, of these positions in the result."""
+        """Return the positions in the original tensor, which has this shape, of these positions in the result."""
         return self.inverse().to(at, self.shape(shape))
 
     def inverse(self) -> Fold:
@@ -90,7 +90,7 @@ class Exchange:
         return tuple(shape[a] for a in self.order(len(shape)))
 
     def order(self, rank: int) -> list[int]:
-        """Return the old axis at each new place."""
+        """Return, for each axis of the result, the original axis."""
         moved = {self.one: self.other, self.other: self.one}
         return [moved.get(axis, axis) for axis in range(rank)]
 
@@ -99,7 +99,7 @@ class Exchange:
         return tuple(at[a] for a in self.order(len(shape)))
 
     def back(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
-        """Return the original positions of these positions in the result."""
+        """Return the positions in the original tensor of these positions in the result."""
         return self.to(at, shape)
 
     def said(self, names: Sequence[str]) -> str:
@@ -108,7 +108,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Grow:
-    """Zeros behind an axis, up to the next multiple of a number."""
+    """Padding of an axis with zeros at its end, up to the next multiple of a number."""
 
     axis: int
     multiple: int
@@ -160,13 +160,19 @@ class Layout:
         return at
 
     def back(self, at: Coordinates) -> Coordinates:
-        """Return the original positions. A position in added zeros maps to a position behind the end of an axis."""
+        """Return the original positions of these positions in the layout.
+
+        A position in added zeros maps to a position past the end of an axis.
+        """
         for step, shape in reversed([*zip(self.steps, self.shapes(), strict=False)]):
             at = step.back(at, shape)
         return at
 
     def term(self, x: Term) -> Term:
-        """Return the tensor in this layout, with at most one reshape, transpose and reshape between steps that grow."""
+        """Return the tensor in this layout.
+
+        Consecutive folds and exchanges become at most one reshape, one transpose and one reshape.
+        """
         digits = Digits(x.sizes)
         for step in self.steps:
             if isinstance(step, Grow):
@@ -192,7 +198,7 @@ class Layout:
 
 @dataclass
 class Digits:
-    """The digits that folds split the axes into.
+    """The digits that folds split the axes into: factors of extents, whose order a fold or an exchange changes.
 
     Attributes:
         shape: The original shape.
@@ -238,7 +244,7 @@ class Digits:
         return taken
 
     def _split(self, digit: int, size: int, inner: bool) -> int:
-        """Split the digit in two and return the half at the given end, whose extent is `size`."""
+        """Split the digit in two and return the part with extent `size`: the fast part if `inner`, otherwise the slow part."""
         extent = self.extents[digit]
         if extent % size:
             raise ShapeError("a factor across digits")
@@ -268,7 +274,7 @@ class Digits:
 
 
 def _together(order: Sequence[int], wanted: Sequence[int]) -> tuple[list[Any], list[Any]]:
-    """Return both orders with digits that stay adjacent merged."""
+    """Return both orders, with each group of digits that stay adjacent merged into one item."""
     follows = dict(itertools.pairwise(wanted))
     runs: list[tuple[int, ...]] = []
     for digit in order:
@@ -288,7 +294,7 @@ def reshaped(x: Term, shape: tuple[int, ...]) -> Term:
 
 
 def transposed(x: Term, perm: tuple[int, ...]) -> Term:
-    """Return x with its axis perm[i] as axis i, counted from the front.
+    """Return x with its axes permuted: axis i of the result is axis perm[i] of x, counted from the front.
 
     Nested transposes are merged, and a transpose that moves nothing is dropped.
     """
@@ -304,7 +310,7 @@ def transposed(x: Term, perm: tuple[int, ...]) -> Term:
 
 
 def cropped(x: Term, shape: Sequence[int]) -> Term:
-    """Return the first positions of every axis, as many as `shape` says."""
+    """Return the first shape[i] positions of every axis i."""
     for axis, n in enumerate(shape):
         if x.sizes[axis] != n:
             x = apply("slice", x, axis=axis - x.rank, start=0, stop=n)

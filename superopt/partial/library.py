@@ -1,10 +1,11 @@
 """The store of partial rules, in substitutions/partial/.
 
-For each family, <family>.rules is for people, and <family>.certificates.jsonl and <family>.proofs.jsonl are for machines.
+A family is a program of one operator at variable sizes. For each family, <family>.rules has the text of the rules,
+<family>.certificates.jsonl has a certificate for each rule, and <family>.proofs.jsonl is the ledger of proofs.
 
-A partial rule `left ~> right` was found by mutants. Its certificate lists the sizes at which it was judged. Loading refuses the
-rule if the rule, or the definition of one of its operators, has changed since. A user must judge each instance, unless the
-ledger proves the rule as `left => right` for all sizes.
+A partial rule `left ~> right` was found by generalising mutants. The certificate of the rule lists the sizes at which the rule
+was judged. `load` raises an error if the rule, or the definition of one of its operators, has changed since. Callers must judge
+each instance of the rule, unless the ledger proves `left => right` for all sizes.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ class PartialCertificate:
         seed: The random seed.
         atoms: The names of the variable extents and attributes in the left side.
         sizes: Values of the atoms at which every box of the output was found equal.
-        boxes: The number of boxes at each of these sizes.
-        refused: Values of the atoms at which neither the conditions nor the rule hold.
-        log2_error: At each size, the rule is wrong with a probability below 2 ** `log2_error`.
-        tests: The smallest number of random inputs at a size.
+        boxes: The number of equal boxes at each of these sizes.
+        refused: Values of the atoms at which the conditions fail and the rule does not hold.
+        log2_error: At each size, the probability that the judgement is wrong is below 2 ** `log2_error`.
+        tests: The smallest number of random inputs used at any size.
         prime: The size of the smallest prime field.
         specs: The digest of each operator.
     """
@@ -82,7 +83,7 @@ class Partial:
 
     @functools.cached_property
     def pattern(self) -> Pattern:
-        """The rule from left to right."""
+        """The pattern that matches the rule's left side and builds its right side."""
         return Pattern.of(self.rule.equations[0])
 
     @functools.cached_property
@@ -107,7 +108,7 @@ def exact(rule: Rule) -> Rule:
 
 
 def objection(partial: Partial) -> str | None:
-    """Judge the rule again at all sizes of its certificate, and return why the certificate fails, or None if it holds."""
+    """Judge the rule again at all sizes of its certificate. Return why the certificate is wrong, or None if it is right."""
     family, certificate = partial.family, partial.certificate
     if certificate.atoms != atoms_of(family):
         return "its certificate is of other programs"
@@ -166,7 +167,7 @@ def counted(rules: Sequence[Partial]) -> str:
 
 
 def write(family: str, about: str, rules: Sequence[Partial], folder: Path | None = None) -> None:
-    """Write the three files of the family with exactly these rules. Each file is replaced as a whole or not at all.
+    """Write the three files of the family, which then hold exactly these rules. Each file is replaced as a whole.
 
     Raises:
         StoreError: A file cannot be written, or a rule does not parse back to the same rule.
@@ -187,10 +188,10 @@ def _line(partial: Partial) -> str:
 
 
 def load(folder: Path | None = None) -> list[Partial]:
-    """Return every partial rule of the store, file by file. A missing folder gives an empty list.
+    """Return every partial rule of the store, file by file. If the folder is missing, return an empty list.
 
     Raises:
-        StoreError: A file cannot be read, or a rule is not the rule that was judged.
+        StoreError: A file cannot be read, or a rule or one of its operators has changed since the rule was judged or proved.
     """
     return [partial for path in sorted(_folder(folder).glob("*.rules")) for partial in _read(path)]
 
@@ -210,7 +211,7 @@ def library() -> tuple[Partial, ...]:
 
 @dataclass(frozen=True)
 class Recalled:
-    """A mutant that a stored rule makes of a program, without weights to solve for. `proved` is that of the rule."""
+    """A mutant that a stored rule gives for a program. It has no weights to solve for. `proved` is the rule's `proved`."""
 
     term: Term
     rule: str
@@ -222,7 +223,7 @@ class Recalled:
 
 
 def recalled(program: Term, rules: Sequence[Partial]) -> Iterator[Recalled]:
-    """Yield the results of the rules that match the program, none of which is judged."""
+    """Yield the results of the rules that match the program. The results are not judged."""
     for partial in rules:
         with suppress(Undecidable):
             term = instance(partial.pattern, program)

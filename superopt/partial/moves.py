@@ -1,4 +1,4 @@
-"""Layouts to try for an operator: the steps that sizes allow, for the data and optionally mirrored for the output."""
+"""Layouts to try for an operator: all steps that the sizes allow, on the data alone or on both data and output."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from superopt.policy import MUTANT
 def layouts(
     x: Sequence[int], y: Sequence[int], factors: Collection[int], steps: int
 ) -> Iterator[tuple[Layout, Layout, tuple[Step, ...]]]:
-    """Yield pairs of a layout of the data and a layout of the output, with the steps chosen, fewer steps first.
+    """Yield triples of a layout of the data, a layout of the output and the steps chosen, those with fewer steps first.
 
-    Each step on the data is tried with and without the same step on the output, if the output has the axes. `factors` are sizes
-    of folds besides the whole axis. If a step's factor does not divide an axis, the axis is padded first.
+    Each step on the data is tried with and without the same step on the output, if the output has the axes. A fold moves a
+    whole axis, or a factor of an axis from `factors`. If the factor does not divide the axis, the axis is padded first.
     """
     x, y = tuple(x), tuple(y)
     yield Layout(x, ()), Layout(y, ()), ()
@@ -63,7 +63,7 @@ def _growths(x: Sequence[int]) -> Iterator[Step]:
 
 
 def _pairs(ones: Sequence[Step]) -> Iterator[tuple[Step, Step]]:
-    """Yield pairs of similar steps: folds of one size that differ only in the source, or axes padded to the same multiple."""
+    """Yield pairs of similar steps: two folds that differ only in the source, or two axes padded to the same multiple."""
     for first, second in itertools.combinations(ones, 2):
         if isinstance(first, Fold) and isinstance(second, Fold):
             alike = (first.from_inner, first.to_inner, first.target) == (second.from_inner, second.to_inner, second.target)
@@ -74,7 +74,7 @@ def _pairs(ones: Sequence[Step]) -> Iterator[tuple[Step, Step]]:
 
 
 def _layout(shape: tuple[int, ...], steps: Sequence[Step]) -> Layout:
-    """Return the layout of these steps, with each axis padded to a multiple of a fold's factor."""
+    """Return the layout of these steps. Before a fold whose factor does not divide the axis, the axis is padded."""
     taken: list[Step] = []
     current = shape
     for step in steps:

@@ -1,9 +1,9 @@
-"""Generation of mutants: programs with the inputs and output shape of a program that equal it at some, often most, positions.
+"""Generation of mutants: terms with a program's inputs and output shape that equal the program at some, often most, positions.
 
-Mutants are not written from a list. The data is put in another layout. Then an operator is sought that reads there, away from
-the borders, the elements that the program reads (`forms`, `contraction`), and its weight is solved for (`arrange`). Other
-mutants come from changed attributes and from rules whose conditions do not hold (`alter`), and from blocks that are zero
-(`blocks`).
+Mutants are not written from a list. The data is put in another layout. In that layout, an operator is sought that reads the
+same elements as the program, at least away from the borders (`forms`, `contraction`). The weight of the operator is then solved
+for (`arrange`). Other mutants come from changed attributes and from rules whose conditions are ignored (`alter`), and from
+omitted zero blocks (`blocks`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SEED = 0
 class Mutant:
     """A program that equals another program at some positions, and a description of how it was made.
 
-    `term` is a tuple if the program was. A `proved` mutant is equal everywhere.
+    `term` is a tuple of terms if the program is a tuple. A `proved` mutant equals the program everywhere.
     """
 
     term: Program
@@ -49,17 +49,20 @@ class Mutant:
 
 
 class Draft(Protocol):
-    """A mutant of some operators whose weights are not solved for yet."""
+    """A mutant of some operators, before its weights are solved for."""
 
     @property
     def drafted(self) -> tuple[Term, ...]:
-        """The outputs with variables in place of the weights, for their shapes and cost."""
+        """The outputs with variables in place of the weights. Shapes and cost do not depend on the weights."""
 
     @property
     def made(self) -> tuple[str, ...]: ...
 
     def solved(self) -> tuple[Term, ...] | None:
-        """Return the outputs with weights that are right where most elements are read, or None if no term is such a weight."""
+        """Return the outputs with weights that are right at positions where the most elements are read.
+
+        Return None if no term computes the weights.
+        """
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,10 @@ class Recognized:
         return self.source.cut(self.after.undone(result))
 
     def solved(self) -> tuple[Term, ...] | None:
-        """Return the outputs with a weight read off at one or two positions of each output that has its own weight elements."""
+        """Return the outputs with the weight that the reads at one or two positions require, or None if there is none.
+
+        Along the axes where the weight differs (`Form.own`), reads at all positions are used.
+        """
         shape = self.form.weight_shape
         of, factor = np.full(math.prod(shape), NOTHING), np.ones(math.prod(shape))
         probed = self.after.to(self.probe.y)
@@ -105,7 +111,7 @@ class Recognized:
         return None if weight is None else self._built(weight)
 
     def _everywhere(self, position: tuple[int, ...]) -> Sample:
-        """Return the sample of all outputs with their own weights, at one position of the other axes."""
+        """Return the sample at all positions along the axes where the weight differs, and at one position of the others."""
         extents = [self.after.after[a] for a in self.form.own]
         own = np.indices(extents).reshape(len(extents), math.prod(extents))
         y = [np.full(own.shape[1], c) for c in position]
@@ -128,7 +134,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class Split:
-    """An operator split into several, each for a part of the output along an axis."""
+    """An operator split into several operators, each of which computes a part of the output along an axis."""
 
     parts: tuple[Recognized, ...]
     axis: int
@@ -149,9 +155,10 @@ class Split:
 
 
 def recognized(source: Source, factors: Collection[int], steps: int, most: float) -> Iterator[Recognized]:
-    """Yield every operator in a layout that reads the source's elements where the most is read, within a limit on arithmetic.
+    """Yield every pair of an operator and a layout that reads the same elements as the source.
 
-    Each layout is first tried on few products, then on more.
+    Only positions that read the most elements are compared. An operator with more than `most` operations is left out. Each
+    layout is first tried on few products, then on more.
     """
     try:
         probe = source.probe(SEED).thinned(MUTANT.max_products)
@@ -179,7 +186,7 @@ def _forms(sample: Sample, before: Layout, after: Layout, plain: bool, most: flo
 
 
 def splits(source: Source, most: float) -> Iterator[Split]:
-    """Yield the operator in 2, 4 or 8 parts along an output axis, if each part needs only a part of its data."""
+    """Yield the operator split into 2, 4 or 8 parts along an output axis, if each part needs only a part of the data."""
     for axis, n in enumerate(source.shape):
         for times in (t for t in MUTANT.copy_counts if n % t == 0 and n > 1):
             rows = n // times
@@ -224,8 +231,8 @@ def mutants(
 
     Args:
         program: The program.
-        cost: The cost of a whole program. By default, the arithmetic and memory traffic of its operators.
-        depth: The number of moves that are composed.
+        cost: A function that returns the cost of a program. By default, the arithmetic and memory traffic of its operators.
+        depth: The largest number of layout steps that are composed.
         rules: The rules that are tried without their conditions.
     """
     known: set[Program] = set()
@@ -243,7 +250,10 @@ def sketches(
     depth: int = MUTANT.max_layout_depth,
     rules: Sequence[Rule] = (),
 ) -> list[Sketch]:
-    """Return the mutants that `mutants` solves, in that order, priced with variables for the weights."""
+    """Return the mutants before their weights are solved for, cheapest first. See `mutants` for the arguments.
+
+    The costs are those of terms with variables in place of the weights.
+    """
     outputs = program if isinstance(program, tuple) else (program,)
     price = cost or _work
     found: list[Sketch] = []
@@ -284,7 +294,10 @@ def _like(program: Program, outputs: tuple[Term, ...]) -> Program:
 
 
 def _work(program: Program) -> float:
-    """Return the run-time operators' operations plus weighted bytes. An operation counts as little as on a wide machine."""
+    """Return the cost of the operators that run at run time: their operations, plus their bytes times a weight.
+
+    The weight is that of a machine with wide vector units, on which an operation costs little.
+    """
     outputs = program if isinstance(program, tuple) else (program,)
     total = 0.0
     for term in subterms(*outputs):

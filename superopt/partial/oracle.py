@@ -1,10 +1,10 @@
 """Equality tests of programs with any operators, on whole tensors over prime fields, with oracles for nonlinear functions.
 
-An oracle maps each combination of residues to residues that look random, and gives the same answer everywhere (Bellare and
-Rogaway, Random oracles are practical, 1993). A maximum is a sum of an oracle's answers for each value. Programs that agree are
-therefore equal for any functions, except for the chance that values coincide that differ as polynomials (Schwartz and Zippel).
-Programs that are equal only by a law of some function may be found to differ, but unequal programs are not found to agree. See
-docs/certificates.md.
+An oracle maps each combination of residues to residues that look random, and always maps equal combinations to equal residues
+(Bellare and Rogaway, Random oracles are practical, 1993). The maximum of some values is the sum of an oracle's residues for the
+values. Programs with the same residues are therefore equal for any functions in place of the oracles. The exception is that two
+different polynomials may have the same value by chance (Schwartz and Zippel). Programs that are equal only by a law of some
+function may be found to differ. Unequal programs are not found equal. See docs/certificates.md.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
@@ -38,9 +38,10 @@ _FIRST, _SECOND, _STEP = (np.uint64(n) for n in (0xBF58476D1CE4E5B9, 0x94D049BB1
 
 @dataclass(frozen=True)
 class Agreement:
-    """Whether programs had the same values at every position, in `fields` prime fields.
+    """The outcome of a test of whether programs have the same values at every position, in `fields` prime fields.
 
-    If `equal`, the probability that the programs differ is at most 2 ** `log2_error`. If not, some function distinguishes them.
+    If `equal`, the probability that the programs differ is at most 2 ** `log2_error`. If not `equal`, the programs differ for
+    some choice of the functions that oracles stand for.
     """
 
     equal: bool
@@ -52,7 +53,7 @@ def agreement(programs: Sequence[Term], others: Sequence[Term], *, seed: int = 0
     """Test on one random input whether each program equals its counterpart in `others` at all positions.
 
     Raises:
-        Undecidable: The shapes differ, an extent is not a number, a number is in no field, or the programs are too large.
+        Undecidable: The shapes differ, an extent is not an integer, a number is in no field, or the programs are too large.
     """
     both = (*programs, *others)
     if not all(isinstance(n, int) for term in subterms(*both) for n in term.shape):
@@ -99,7 +100,7 @@ class Oracles(PrimeFields):
         self.asked = 0
 
     def lowest(self) -> FieldResidues:
-        """Return residues that no other expression has, which a maximum ignores."""
+        """Return residues that stand for minus infinity: no other expression has them, and a maximum ignores them."""
         return self.read(drawn("minus infinity", np.zeros(1, np.int64), self.seed, self.moduli)[0])
 
     def max(self, value: FieldResidues) -> FieldResidues:
@@ -115,7 +116,7 @@ class Oracles(PrimeFields):
         return self.read(self._asked(function, arrays))
 
     def _asked(self, function: str, arrays: Sequence[Array]) -> Array:
-        """Return the oracle's answer for each combination of residues, with independent residues in every field."""
+        """Return the oracle's residues for each combination of residues. The residues in different fields are independent."""
         name = hashlib.blake2b(f"{self.seed}:{function}".encode(), digest_size=16).digest()
         keys = np.frombuffer(name, dtype=np.uint64)
         shape = np.broadcast_shapes(*(a.shape for a in arrays))
@@ -144,7 +145,7 @@ FRESH = Extremes(1, 0.0)
 
 
 class _Between(Bounds):
-    """The interpretation of `Bounds` in which oracles return fresh variables. `met` collects the bounds of their arguments."""
+    """A version of `Bounds` in which every oracle returns a fresh variable. `met` collects the bounds of oracles' arguments."""
 
     def __init__(self) -> None:
         self.met: list[Extremes] = []
@@ -166,7 +167,7 @@ class _Between(Bounds):
 
 
 def _worst(roots: Sequence[Term]) -> Extremes:
-    """Return the highest degree and the largest coefficients of the programs and of all polynomials between oracles."""
+    """Return bounds that hold for every polynomial of the programs: the results, and the arguments of oracles."""
     known: dict[Term, Extremes] = {}
     meaning = _Between()
     for term in subterms(*roots):

@@ -1,4 +1,4 @@
-"""Conversion of generalised mutants to rules of the notation, with certificates."""
+"""Conversion of generalised mutants to rules in the rule notation, with certificates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ARROW = "~>"
 
 
 def statement_of(found: Generalised, name: str) -> Statement:
-    """Return the rule in the notation, with names for tuples of attribute variables and for the left side's shape."""
+    """Return the rule in the rule notation. Tuples of attribute variables and the left side's shape are written by name."""
     family = found.family
     left, right = (_tuples(text, family) for text in (show(family.program), show(found.term)))
     shape = ", ".join(map(show_extent, family.program.shape))

@@ -1,4 +1,4 @@
-"""Places where a program may be mutated: one operator, or several independent operators of one kind, cut from the rest."""
+"""Places where a program may be mutated: one operator, or several independent operators of one kind."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class Place:
             yield alone(cut, data, tuple(a for a in cut.args if a is not data))
 
     def copied(self, source: Source) -> Iterator[Source]:
-        """Yield the source with copies of its channels, each for a part of the output's channels."""
+        """Yield sources with several copies of the data's channels. Each copy serves a part of the output's channels."""
         if source.x.rank == len(source.shape) == 4:
             several = [copies(source, times, 1, 1) for times in MUTANT.copy_counts]
             yield from (s for s in several if s is not None)
 
     def stacked(self) -> Iterator[Source]:
-        """Yield the operators side by side along each axis, or along a new axis."""
+        """Yield sources in which the operators' data and outputs are concatenated along an axis or along a new axis."""
         ones = [alone(c, _data(c), tuple(a for a in c.args if a is not _data(c))) for c in self.cuts]
         rank_x, rank_y = ones[0].x.rank, len(ones[0].shape)
         alike = len({s.x for s in ones}) == 1
@@ -70,11 +70,11 @@ class Place:
                 yield stacked(ones, -axis, -axis, shared=False, level=True)
 
     def uncut(self) -> Place:
-        """Return the same operators for replacements that are written over the program's own terms."""
+        """Return the place without cuts. Replacements for its operators are terms over the program's own terms."""
         return Place(self.group, self.group, {})
 
     def put(self, outputs: Sequence[Term], replacements: Sequence[Term]) -> tuple[Term, ...]:
-        """Return the program with the operators replaced, and the replacements' variables replaced by their terms."""
+        """Return the program with the operators replaced. Variables of the cuts are replaced by the terms they stand for."""
         inner: dict[Term, Term] = {}
         new = {old: rebuild(r, self.of, inner) for old, r in zip(self.group, replacements, strict=True)}
         outer: dict[Term, Term] = {}
@@ -86,7 +86,7 @@ def _data(cut: Term) -> Term:
 
 
 def places(outputs: Sequence[Term]) -> Iterator[Place]:
-    """Yield every operator that sums products of its operands by itself, then those of one kind together."""
+    """Yield every operator that sums products of its operands: first each by itself, then groups of one kind."""
     live = [t for t in subterms(*outputs) if not t.constant and _sums(t)]
     for term in live:
         yield place((term,))
@@ -95,7 +95,7 @@ def places(outputs: Sequence[Term]) -> Iterator[Place]:
 
 
 def _kinds(live: Sequence[Term]) -> Iterator[tuple[Term, ...]]:
-    """Yield groups of operators of one kind and one level of the program, so that none feeds another."""
+    """Yield groups of operators of one kind at the same depth of the program. No operator of a group feeds another."""
     levels: dict[Term, int] = {}
     for term in subterms(*live):
         levels[term] = max((levels[a] for a in term.args), default=0) + (term in live)
@@ -123,7 +123,7 @@ def _sums(term: Term) -> bool:
 
 
 def place(group: tuple[Term, ...]) -> Place:
-    """Return the place of these operators, each applied to variables. An operand that is a variable stands for itself."""
+    """Return the place of these operators. Operands that are not variables are replaced by variables in the cuts."""
     of: dict[Term, Term] = {}
     cuts: list[Term] = []
     for term in group:

@@ -19,7 +19,7 @@ from superopt.policy import MUTANT
 
 
 class _Positions(Grid):
-    """The interpretation at positions given by arrays of some rank. Sums add axes in front of those."""
+    """The interpretation at positions given by arrays of some rank. Every sum adds an axis in front of the arrays' axes."""
 
     def __init__(self, domain: PrimeFields, rank: int) -> None:
         super().__init__(domain)
@@ -50,7 +50,7 @@ class Points:
         return self._at(written_out(program), np.asarray(flat))
 
     def forget(self) -> None:
-        """Drop the values of all terms except those of the program that the points were made for."""
+        """Drop the cached values of all terms that do not belong to the program that was passed to the constructor."""
         kept = set(subterms(written_out(self.program)))
         self._known = {term: known for term, known in self._known.items() if term in kept}
 
@@ -72,11 +72,14 @@ class Points:
         return drawn(f"{term.name}{term.sizes}", flat, self.seed, self.domain.moduli)
 
     def _computed(self, term: Term, flat: Array) -> Iterator[tuple[Array, Array]]:
-        """Yield flat positions that include these, and the values there."""
+        """Yield flat positions with the values there. The positions include all of `flat`."""
         yield from self._in_pieces(term, _product(flat, term.sizes) if term.rank else ())
 
     def _in_pieces(self, term: Term, grids: tuple[Array, ...]) -> Iterator[tuple[Array, Array]]:
-        """Yield the values at positions given by arrays that broadcast together, halving the positions when memory is short."""
+        """Yield the values at positions that are given by arrays that broadcast together.
+
+        If the values need too much memory, the positions are halved.
+        """
         shape = np.broadcast_shapes(*(g.shape for g in grids)) if grids else (1,)
         grids = tuple(g.reshape((1,) * (len(shape) - g.ndim) + g.shape) for g in grids)
         try:
@@ -97,9 +100,9 @@ class Points:
         return np.broadcast_to(value, (*shape, len(self.domain.primes))).reshape(-1, len(self.domain.primes))
 
     def _operand(self, term: Term) -> index.Tensor:
-        """Return an operand that is computed where it is read.
+        """Return an operand whose values are computed only at the positions that are read.
 
-        A read out of bounds gives some element, which `select` discards.
+        A read out of bounds returns an arbitrary element, which `select` discards.
         """
 
         def at(*position: Any) -> Any:
@@ -111,10 +114,10 @@ class Points:
 
 
 def _product(flat: Array, sizes: Sequence[int]) -> tuple[Array, ...]:
-    """Return arrays that broadcast to the given distinct flat positions in a tensor of these sizes, and few others.
+    """Return arrays, one per axis of a tensor of these sizes, that broadcast to the flat positions and few others.
 
-    An axis whose positions each go with every combination of the others gets its own array axis, so that sums of products over
-    it are matrix products.
+    The flat positions are distinct. If the positions are a product of one axis and the other axes, that axis gets an array axis
+    of its own, so that sums of products become matrix products.
     """
     position = [np.asarray(i) for i in np.unravel_index(flat, sizes)]
     together = list(range(len(sizes)))
@@ -142,7 +145,7 @@ def _held(numbers: Array, extent: int) -> Array:
 
 
 def _flat(position: Sequence[Any], sizes: Sequence[int]) -> Array:
-    """Return the flat positions in a tensor of these sizes, clipped to its bounds, of shape (1,) at rank 0."""
+    """Return the flat positions in a tensor of these sizes, clipped to its bounds. At rank 0 the shape is (1,)."""
     flat: Any = np.zeros(1, np.int64)
     for i, n in zip(position, sizes, strict=True):
         flat = flat * n + np.clip(i, 0, n - 1)

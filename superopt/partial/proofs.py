@@ -1,4 +1,4 @@
-"""Proofs for all sizes of partial rules, which mutants suggested and tests at some sizes judged."""
+"""Proofs that partial rules, which were found by mutants and judged at some sizes, hold at all sizes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def proved(partial: Partial) -> Partial:
 
 
 def objection(partial: Partial) -> str | None:
-    """Return why the certificate, judged again, or the stored proof, checked again, does not hold; None if both hold."""
+    """Judge the certificate and check the stored proof again. Return why one of them does not hold, or None if both hold."""
     why = library.objection(partial)
     if why is not None or partial.proof is None:
         return why

@@ -1,4 +1,7 @@
-"""The reads of a program that computes a box of its output, from definitions interpreted on indices of a whole box."""
+"""The elements that a program reads to compute a box of its output.
+
+Definitions are interpreted on indices that represent the whole box (`superopt.partial.indices`).
+"""
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
 
@@ -26,7 +29,7 @@ Demand: TypeAlias = "dict[Linear, Offsets]"
 
 @functools.lru_cache(maxsize=4096)
 def written_out(term: Term) -> Term:
-    """Return the term with composites expanded, so that every operator has index notation of its own.
+    """Return the term with composites expanded, so that every operator in it has a definition in index notation.
 
     Raises:
         Undecidable: An operator in the term cannot be expanded at these sizes.
@@ -45,20 +48,20 @@ def written_out(term: Term) -> Term:
 
 @dataclass(frozen=True)
 class Item:
-    """An ingredient of a value where `guard` holds: a number, or an operand's element at a position."""
+    """A number or an operand's element that a value depends on where `guard` holds. For a number, `operand` is None."""
 
     guard: Guard
     operand: int | None = None
     position: tuple[Any, ...] = ()
 
     def where(self, guard: Guard) -> Item:
-        """Return the item under an additional condition."""
+        """Return the item restricted to where an additional condition holds."""
         return self if guard is ALWAYS else Item(self.guard & guard, self.operand, self.position)
 
 
 @dataclass(frozen=True)
 class Parts:
-    """A value: its items, and a condition without which it is zero."""
+    """A value: the items that it depends on, and the condition `support`. Where the condition fails, the value is zero."""
 
     items: tuple[Item, ...]
     support: Guard
@@ -80,7 +83,8 @@ class Parts:
 class Reading:
     """The interpretation of index notation in which an index is `Affine` in a box and a value is `Parts`.
 
-    The positions at which one term is read occupy the trailing axes of offsets. Every summation index adds an axis in front.
+    The trailing axes of an offset array are the positions at which one term is read. Every summation index adds an axis in
+    front.
     """
 
     def __init__(self, box: Box, depth: int) -> None:
@@ -124,7 +128,7 @@ class Reading:
         return Parts((Item(ALWAYS),), ALWAYS) if value else Parts((), NEVER)
 
     def call(self, function: str, *arguments: Parts) -> Parts:
-        """Return the value of a function of numbers alone, which is a number."""
+        """Return the value of a function of numbers alone. The value is a number."""
         if any(item.operand is not None for value in arguments for item in value.items):
             raise Undecidable(f"{function} of values is no polynomial")
         return Parts(tuple(item for value in arguments for item in value.items), ALWAYS)
@@ -143,10 +147,11 @@ class Reading:
 
 
 def demands(root: Term, box: Box) -> Mapping[Term, Demand]:
-    """Return the reads of each term under `root` when the box of the output is computed.
+    """Return, for each term under `root`, the positions at which the term is read to compute the box of the output.
 
-    `root` must be written out. Reads are a linear part, with one vector per axis of the term, and a sorted array of offsets per
-    axis. At position q of the box, every position read is linear . q + offset, with some combination of the axes' offsets.
+    `root` must be written out (see `written_out`). The reads of a term map each linear part, with one vector per axis of the
+    term, to a sorted array of offsets per axis. At position q of the box, every position read is linear . q + offset, with one
+    of the offsets of each axis.
 
     Raises:
         Cut: A condition holds at a part of the box only.
@@ -163,7 +168,7 @@ def demands(root: Term, box: Box) -> Mapping[Term, Demand]:
 
 
 def _read(term: Term, linear: Linear, offsets: Offsets, box: Box, found: Mapping[Term, Demand]) -> None:
-    """Add the reads of a term's operands for these reads of the term."""
+    """Add to `found` the reads of the term's operands that these reads of the term cause."""
     rank = len(linear)
     position = tuple(
         Affine(box, row, numbers.reshape((1,) * axis + (-1,) + (1,) * (rank - 1 - axis)))
@@ -189,7 +194,7 @@ def _read(term: Term, linear: Linear, offsets: Offsets, box: Box, found: Mapping
 
 
 def _offsets(position: Affine | int, chosen: Array) -> Array:
-    """Return the distinct offsets of an index among the choices, in order."""
+    """Return the distinct offsets of an index among the chosen summation indices, in order."""
     if not isinstance(position, Affine):
         return np.asarray([position])
     offsets = position.offsets

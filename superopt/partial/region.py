@@ -18,8 +18,8 @@ __all__ = ["Box", "Run", "reads", "regions", "remembered", "split"]
 def regions(programs: Sequence[Term], *, most: int = MUTANT.max_regions) -> list[Box]:
     """Return a partition of the output positions into boxes in which the programs read uniformly.
 
-    Within a box, every condition of every program has the same outcome for each choice of summation indices. Each position read
-    is affine in the output position, with a linear part that does not depend on the choice.
+    Within a box, every condition of every program has one outcome for each choice of summation indices. Each position that is
+    read is an affine function of the output position. The linear part of the function does not depend on the choice.
 
     Raises:
         Undecidable: There are more than `most` boxes, or a program is not a polynomial in its variables.
@@ -57,9 +57,9 @@ def remembered(program: Term, box: Box) -> tuple[tuple[Box, Mapping[Term, Demand
 def reads(program: Term, box: Box, terms: Collection[Term] | None = None) -> Mapping[Term, Box]:
     """Return the halo of each variable, or of each of `terms`, for a box of the output.
 
-    A halo is the smallest box found that holds every position read. Variables that are not read are left out. Elements that
-    conditions exclude are not read. The axes of a term are tracked separately, so if they depend on each other (a diagonal
-    inside the program), the box can hold more than is read.
+    A halo is a box that holds every position that is read. Variables that are not read are left out. Elements that conditions
+    exclude are not read. The axes of a term are tracked separately. If the positions along two axes depend on each other, as on
+    a diagonal inside the program, the halo can hold positions that are not read.
 
     Raises:
         Undecidable: The program is not a polynomial in its variables, or has too many regions in the box.

@@ -1,8 +1,9 @@
-"""Parts of a program, computed by the program's own operators from the parts of its inputs that they need.
+"""Parts of a program's output, computed by the program's own operators from the parts of the inputs that they need.
 
-An operator's attributes for a part are not declared anywhere, so they are solved for. Attributes that give the part's shape are
-tried in order of how little they change, and accepted if the result equals the part at sampled positions. A pad shrinks to what
-remains of it, a stride becomes 1 if only the positions that it keeps are cut out, and a group count shrinks with the channels.
+No table lists the attributes with which an operator computes a part of its result, so the attributes are searched for.
+Attributes that give the shape of the part are tried, those with the fewest changes first. They are accepted if the result
+equals the part at sampled positions. For example, a pad shrinks to the padding inside the part, a stride becomes 1 if the
+inputs hold only the positions that the stride keeps, and a group count shrinks with the channels.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ def _cut(term: Term, axis: int, run: Run) -> Term:
 
 
 def restricted(program: Term, box: Box) -> Term:
-    """Return a term that equals the program at the box, computed from the parts of the program's variables that it needs.
+    """Return a term that equals the program in the box, and that reads only the needed parts of the program's variables.
 
-    The term applies the program's own operators to those parts. If no attributes make an operator compute the wanted part, a
-    larger part is computed and cut, at worst the operator's whole result.
+    The term applies the program's own operators to these parts. If no attributes make an operator compute its part of the
+    result, the operator computes a larger part, at worst its whole result, which is then cut.
     """
     if program.is_variable:
         return cut(program, box)
@@ -56,7 +57,11 @@ def restricted(program: Term, box: Box) -> Term:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _along(term: Term, axis: int, run: Run) -> tuple[Term, Run]:
-    """Return the term, or a part of it along the axis made by its own operator, and the run's place in the result."""
+    """Return a part of the term that holds the run along the axis, and the run's position within the part.
+
+    The term's own operator computes the part. If no attributes make the operator compute a smaller part, the part is the whole
+    term.
+    """
     extent = term.sizes[axis]
     for wider in () if run.count == extent else _enclosing(run, extent):
         found = _part(term, axis, wider)
@@ -66,9 +71,9 @@ def _along(term: Term, axis: int, run: Run) -> tuple[Term, Run]:
 
 
 def _enclosing(run: Run, extent: int) -> Iterator[Run]:
-    """Yield the run, then a few larger runs that contain it, small ones first, but never the whole axis.
+    """Yield the run, then a few larger runs that contain the run, small ones first. The whole axis is never yielded.
 
-    The larger runs consist of whole blocks that divide the axis, or extend to an end of the axis.
+    Each end of a larger run is the run's own end, an end of the axis, or a multiple of a divisor of the axis.
     """
     yield run
     start, stop = run.start, run.last + 1
@@ -80,7 +85,10 @@ def _enclosing(run: Run, extent: int) -> Iterator[Run]:
 
 
 def _part(term: Term, axis: int, run: Run) -> Term | None:
-    """Return the term's operator on parts of its operands, if that computes this part of the result, otherwise None."""
+    """Return the term's operator applied to parts of the operands, such that it computes this part of the result.
+
+    Return None if no attributes that are tried do so.
+    """
     box = whole(term.sizes).along(axis + term.rank, run)
     operands = [variable(f"operand{place}", arg.shape, constant=arg.constant) for place, arg in enumerate(term.args)]
     alone = apply(term.op, *operands, **dict(term.attributes))
@@ -100,10 +108,10 @@ def _part(term: Term, axis: int, run: Run) -> Term | None:
 
 
 def _needed(alone: Term, operands: Sequence[Term], box: Box) -> dict[int, Box] | None:
-    """Return the halo of the box in each operand that is read, by the operand's index.
+    """Return the halo of the box in each operand that is read: a mapping of operand numbers to boxes.
 
-    The halo is the whole axis wherever the part reads as much as the whole result does. Return None if the operator is not a
-    polynomial.
+    Along an axis where the part reads the same positions as the whole result, the halo is the whole axis. Return None if the
+    operator is not a polynomial.
     """
     try:
         part, most = reads(alone, box), reads(alone, whole(alone.sizes))
@@ -126,7 +134,7 @@ def positions_of(box: Box) -> Array:
 
 
 def _candidates(term: Term, axis: int, operands: Sequence[Term], box: Box, halos: Mapping[int, Box]) -> Iterator[Term]:
-    """Yield terms of the box's shape over the operands' parts that may equal the box of the term, in the order to try them."""
+    """Yield terms over the operands' parts that have the shape of the box and may equal the term there, best guesses first."""
     yield from (x for x in operands if x.shape == box.shape)
     if len(operands) < len(term.args):
         yield apply("zeros", shape=box.shape)
@@ -146,7 +154,7 @@ def _applied(term: Term, operands: Sequence[Term], attributes: Mapping[str, Attr
 
 @dataclass(frozen=True)
 class _Number:
-    """A number among an operator's attributes, with its possible values for a part."""
+    """A number among an operator's attributes, with the values to try for a part."""
 
     name: str
     place: int | None
@@ -162,7 +170,10 @@ class _Number:
 def _attributes(
     term: Term, axis: int, operands: Sequence[Term], box: Box, halos: Mapping[int, Box]
 ) -> Iterator[dict[str, Attribute]]:
-    """Yield attributes for the part: the term's own, with the part's shape for a shape, then those with numbers changed."""
+    """Yield attributes to try for the part: first the term's own, then the term's own with up to `MOST_CHANGED` changes.
+
+    A `shape` attribute is always the shape of the part.
+    """
     own = dict(term.attributes)
     if "shape" in own:
         own = {**own, "shape": box.shape}
@@ -182,7 +193,10 @@ def _attributes(
 
 
 def _numbers(term: Term, box: Box, halos: Mapping[int, Box]) -> Iterator[_Number]:
-    """Yield each number with its possible values: smaller numbers, a part's extent or step multiple, and shifted positions."""
+    """Yield each number in the attributes with the values to try for the part.
+
+    The values include smaller numbers, extents of the part, multiples by a step, and positions shifted by a start.
+    """
     parts = [(box, term), *((h, term.args[place]) for place, h in halos.items())]
     cut_runs = [r for b, t in parts for r, n in zip(b.runs, t.sizes, strict=True) if r.count < n]
     for parameter in operator(term.op).parameters:
@@ -202,7 +216,7 @@ def _numbers(term: Term, box: Box, halos: Mapping[int, Box]) -> Iterator[_Number
 def _along_axis(
     number: _Number, term: Term, axis: int, operands: Sequence[Term], own: Mapping[str, Attribute], plain: Term
 ) -> _Number:
-    """Return the number without values that are invalid or change the result's extent along an axis that is not cut."""
+    """Return the number without values that are invalid, or that change the result's extent along an axis other than `axis`."""
 
     def sensible(value: int) -> bool:
         made = _applied(term, operands, number.changed(own, value))

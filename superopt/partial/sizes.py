@@ -1,7 +1,7 @@
 """Programs of one operator at random sizes, for finding mutants and trying rules.
 
-A family is a program of the notation whose extents and attributes are variable. A draw gives each of them a number such that
-the program is well typed.
+A family is a program in the rule notation whose extents and attributes are variable. A draw assigns a number to each extent and
+attribute such that the program is well typed.
 """
 
 from __future__ import annotations
@@ -52,10 +52,11 @@ class Family:
 
     Attributes:
         name: The name of the family.
-        text: The program in the notation.
-        ranks: The ranks of its variables.
-        weights: The names of its constant tensors.
-        typical: The conditions under which mutants are looked for: sizes at which operators of this kind differ from others.
+        text: The program in the rule notation.
+        ranks: The ranks of the program's variables.
+        weights: The names of the program's constant tensors.
+        typical: Conditions on the sizes at which mutants are enumerated. At other sizes, operators of this kind may coincide
+            with operators of other kinds.
     """
 
     name: str
@@ -71,7 +72,7 @@ class Family:
 
     @functools.cached_property
     def conditions(self) -> Cond:
-        """The parsed conditions `typical`."""
+        """The conditions in `typical`, parsed."""
         return self._read.where
 
     @functools.cached_property
@@ -102,7 +103,7 @@ class _Reading:
 
 @dataclass(frozen=True)
 class Draw:
-    """A family's program at numbers for all of the family's `atoms`, in that order."""
+    """A family's program at given sizes: one number for each of the family's `atoms`, in the order of `atoms`."""
 
     family: Family
     numbers: tuple[int, ...]
@@ -149,10 +150,10 @@ class Draw:
 
 
 def draws(family: Family, within: Range, rng: np.random.Generator, *, where: Cond = True) -> Iterator[Draw]:
-    """Yield distinct draws at which the conditions hold, endlessly. Equations are solved for one of their atoms.
+    """Yield distinct draws at which the conditions hold, without end. Equations are solved for one of their atoms.
 
     Raises:
-        InstantiationError: No more draws were found.
+        InstantiationError: No further draws were found.
     """
     needed = conjunction(where, *_typing(family))
     equal = _equations(needed)
@@ -174,7 +175,7 @@ def draws(family: Family, within: Range, rng: np.random.Generator, *, where: Con
 
 
 def neighbours(draw: Draw) -> Iterator[Draw]:
-    """Yield the draws that differ by one in a single number, and in numbers that equations then determine."""
+    """Yield the draws that differ from `draw` by one in a single number, and in the numbers that equations then determine."""
     needed = conjunction(*_typing(draw.family))
     for atom in draw.family.atoms:
         for step in (-1, 1):
@@ -187,7 +188,7 @@ def neighbours(draw: Draw) -> Iterator[Draw]:
 
 
 def _typing(family: Family) -> Iterator[Cond]:
-    """Yield the conditions under which the program is well typed, and neither the program nor its data is empty."""
+    """Yield the conditions under which the program is well typed, and its output and its variables are not empty."""
     yield from requirements(family.program)
     yield from (size(a) - 1 >= 0 for a in family.atoms if isinstance(a, Dim))
     yield from (n - 1 >= 0 for n in family.program.shape if isinstance(n, Size))
@@ -223,9 +224,10 @@ def _bounds(family: Family, within: Range, needed: Cond) -> dict[Atom, tuple[int
 
 
 def _settle(values: dict[Atom, int], left: Size, kept: Atom | None = None) -> None:
-    """Set an atom that stands alone in an equation to the value that the rest of the equation gives.
+    """Solve the equation `left` == 0 for an atom that is a summand by itself, and store the atom's value.
 
-    The value is a multiple if the rest is the atom rounded down. The atom `kept` is never changed.
+    If the rest of the equation rounds the atom down to a multiple, the value becomes that multiple. The atom `kept` is never
+    changed.
     """
     for monomial, coefficient in left.terms:
         if len(monomial) == 1 and abs(coefficient) == 1 and monomial[0] in values and monomial[0] != kept:

@@ -1,8 +1,8 @@
-"""Several programs as one virtual program, from data stacked in one tensor to outputs stacked in another.
+"""Sources: one or several programs, seen as one program from a single data tensor to a single output.
 
-A single operator application is a source. So are several applications whose data and outputs are concatenated, an application
-with several copies of its data, and an application of which only a part is wanted. Reads are then positions in the stacked
-data.
+There are four kinds of source: a single operator application, several applications whose data and outputs are concatenated, an
+application with several copies of its data, and a part of an application's output. The concatenated tensors are called stacked.
+Positions that a source reads are positions in the stacked data.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Member:
 
     Attributes:
         program: The program.
-        data: The program's data, whose axes are its last ones in the stacked data.
+        data: The program's data. Its axes are the last axes of the stacked data.
         start: The first position of the box in the program's own output.
         extents: The extents of the box.
         place: The first position of the box in the stacked output.
@@ -50,15 +50,15 @@ class Member:
 
 @dataclass(frozen=True)
 class Source:
-    """Members with stacked data and outputs.
+    """Programs, called members, with stacked data and outputs.
 
     Attributes:
         x: The stacked data.
         shape: The shape of the stacked output.
         members: The members.
         weights: The weights of the members.
-        outputs: The boxes to cut from the stacked output: first position, extents, and final shape.
-        made: A description of how the source was made.
+        outputs: The boxes to cut from the stacked output, each as first position, extents, and the shape to reshape to.
+        made: A description of the steps that made the source.
     """
 
     x: Term
@@ -69,7 +69,7 @@ class Source:
     made: tuple[str, ...] = ()
 
     def sample(self, y: Coordinates) -> Sample:
-        """Return the reads at positions of the stacked output. Positions of no member read nothing.
+        """Return the reads at positions of the stacked output. Positions outside all members read nothing.
 
         Raises:
             Undecidable: A product does not have exactly one factor of data and at most one weight.
@@ -94,7 +94,10 @@ class Source:
         return Sample(y, tuple(arrays[:-1]), arrays[-1], factor, seen)
 
     def _read(self, member: Member, y: Coordinates) -> list[Array]:
-        """Return arrays for the products at positions of the member: coordinates in x, weight element, number, and `seen`."""
+        """Return arrays for the products at positions of the member.
+
+        The arrays are the coordinates in x, the weight element, the number, and `seen` of `Sample`.
+        """
         lead = len(y) - member.program.rank
         own = tuple(c - place + start for c, place, start in zip(y, member.place, member.start, strict=True))
         parts = [self._product(member, r) for r in reads(member.program, own[lead:])]
@@ -121,9 +124,9 @@ class Source:
         return sum(math.prod(w.sizes) for w in before)
 
     def probe(self, seed: int) -> Sample:
-        """Return the sample at positions of every member where the most is read.
+        """Return the sample at some positions of every member that read the most elements.
 
-        Some positions are drawn, and others differ from a drawn position along one axis.
+        Some positions are chosen at random. Others differ from one of these along one axis.
         """
         rng = np.random.default_rng(seed)
         chosen = [self._probed(member, rng) for member in self.members]
@@ -170,7 +173,7 @@ def alone(program: Term, data: Term, weights: tuple[Term, ...]) -> Source:
 
 
 def copies(source: Source, times: int, of_x: int, of_y: int) -> Source | None:
-    """Return the source with copies of its data along an axis, each for a part of an output axis.
+    """Return the source with copies of its data concatenated along an axis. Each copy serves a part of an output axis.
 
     Return None if `times` does not divide the output axis.
     """
@@ -198,10 +201,12 @@ def _at(values: tuple[int, ...], axis: int, value: int) -> tuple[int, ...]:
 
 
 def part(source: Source, of_y: int, start: int, stop: int) -> Source:
-    """Return the source of a run of output positions, with only the part of the data that the run reads.
+    """Return the source for output positions from `start` to `stop`, with only the part of the data that these read.
+
+    The part of the data is determined from the first, middle and last positions of the part of the output.
 
     Raises:
-        Undecidable: See `Source.sample`, or nothing is read at the part's ends and middle.
+        Undecidable: See `Source.sample`, or these positions read nothing.
     """
     (member,) = source.members
     extents = _at(member.extents, of_y, stop - start)
@@ -224,10 +229,11 @@ def part(source: Source, of_y: int, start: int, stop: int) -> Source:
 
 
 def stacked(sources: Sequence[Source], of_x: int, of_y: int, *, shared: bool, level: bool) -> Source:
-    """Return sources of one member side by side, with data along one axis (once if `shared`) and outputs along another axis.
+    """Return one source for several sources of one member, with the data and the outputs concatenated along the given axes.
 
-    Axes are counted from the end, and one more than the rank is a new axis in front. Other axes are padded to the longest. With
-    `level`, each source's part of the stacking axes is padded to the longest as well.
+    If `shared`, all sources have the same data, which is not repeated. Axes are counted from the end. An axis number one beyond
+    the rank means a new axis in front. Other axes are padded to the longest source. With `level`, each source is padded to the
+    longest source along the concatenated axes too.
     """
     rank_x, rank_y = max(sources[0].x.rank, -of_x), max(len(sources[0].shape), -of_y)
     xs = [(1,) * (rank_x - s.x.rank) + s.x.sizes for s in sources]

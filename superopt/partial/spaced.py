@@ -1,8 +1,9 @@
 """Corrections that insert zeros between elements that a mutant places side by side, so that reads across a seam are right.
 
-A program that slides a window over images reads zeros around them. A mutant that places the images side by side reads the
-neighbour instead. With as many zeros between neighbours as the window reaches over a border, the mutant is right. The mutant is
-therefore rebuilt on padded inputs, with the sizes among its attributes solved for, and the excess is cut off.
+A program that slides a window over images reads zeros around each image. A mutant that places the images side by side reads the
+neighbouring image instead. If enough zeros for the window's overhang separate the images, the mutant is right. The mutant is
+therefore rebuilt on padded inputs. Sizes among its attributes are adapted to the padding, and the result is cut to the
+program's shape.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from superopt.policy import MUTANT
 
 
 def spaced(program: Term, mutant: Term, judgement: Judgement, *, seed: int = 0) -> Iterator[Term]:
-    """Yield versions of the mutant on padded inputs, cut to the program's shape, that equal the program at sampled positions.
+    """Yield versions of the mutant on padded inputs that equal the program at sampled positions.
 
-    There is at most one term, with the fewest zeros that suffice, for each non-constant input and each axis along which the
-    program reads over the border where the mutant is wrong.
+    The versions are cut to the program's shape. For each non-constant input, the axes are those along which the program reads
+    past the border at positions where the mutant is wrong. For each such input and axis, at most one version is yielded: the
+    first that fits, with few zeros tried before many.
     """
     points = Points(program, PrimeFields(primes(1)), seed)
     rounds = [np.array([box.first], dtype=np.int64) for box in judgement.unequal] + [positions_of(whole(program.sizes))]
@@ -44,14 +46,17 @@ def spaced(program: Term, mutant: Term, judgement: Judgement, *, seed: int = 0) 
 
 
 def _clipped(program: Term, x: Term, judgement: Judgement) -> list[int]:
-    """Return the axes of x along which the program reads less at a wrong position of the mutant than at some other position."""
+    """Return the axes of x along which the program reads past the border at a position where the mutant is wrong.
+
+    There, the program reads a shorter range of x than elsewhere.
+    """
     wrong = [_read(program, x, box.first) for box in judgement.unequal]
     right = [_read(program, x, tuple(run.start + run.count // 2 * run.step for run in box.runs)) for box in judgement.equal]
     return [a for a in range(x.rank) if min(w[a] for w in wrong) < max((r[a] for r in [*right, *wrong]), default=0)]
 
 
 def _read(program: Term, x: Term, position: Sequence[int]) -> tuple[int, ...]:
-    """Return the extent of the reads of x for a position along each axis of x."""
+    """Return, for each axis of x, the number of positions that the halo of one output position spans."""
     halo = reads(program, Box(tuple(Run(p, 1) for p in position))).get(x)
     return tuple(run.last - run.start + 1 for run in halo.runs) if halo else (0,) * x.rank
 
@@ -70,7 +75,7 @@ def _padded(mutant: Term, x: Term, axis: int) -> Iterator[Term]:
 
 
 def _cuts(term: Term, sizes: Sequence[int]) -> Iterator[Term]:
-    """Yield every cut of the term along one axis that has these sizes, or the term itself if it has them."""
+    """Yield every slice of the term along one axis that has these sizes, or the term itself if it has these sizes."""
     differs = [a for a, (n, m) in enumerate(zip(term.sizes, sizes, strict=False)) if n != m]
     if term.sizes == tuple(sizes):
         yield term
@@ -81,9 +86,9 @@ def _cuts(term: Term, sizes: Sequence[int]) -> Iterator[Term]:
 
 
 def _on(mutant: Term, x: Term, padded: Term) -> Iterator[Term]:
-    """Yield the mutant rebuilt with an input replaced, in each way to choose the sizes among its attributes.
+    """Yield the mutant rebuilt with the input `x` replaced by `padded`, with each choice of sizes in its attributes.
 
-    If no size has to be chosen, nothing is placed side by side, and nothing is yielded.
+    Versions in which no attribute changes are left out, because such a mutant places no elements side by side.
     """
     order = [t for t in subterms(mutant) if not t.is_variable]
 
@@ -104,9 +109,9 @@ def _on(mutant: Term, x: Term, padded: Term) -> Iterator[Term]:
 
 
 def _again(term: Term, args: Sequence[Term]) -> Iterator[tuple[Term, bool]]:
-    """Yield the operator on operands of other sizes, and whether its attributes changed.
+    """Yield the operator applied to operands of other sizes, and whether its attributes changed.
 
-    The attributes are its own, or have one extent changed in proportion to an operand's extent.
+    The attributes are the operator's own, or its own with one extent changed in proportion to an operand's extent.
     """
     own = dict(term.attributes)
     grown = {

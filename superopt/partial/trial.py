@@ -14,7 +14,7 @@ from superopt.rules.match import Pattern
 
 @dataclass(frozen=True)
 class Trial:
-    """The outcome of a rule at a draw: the judgement of its instance, or None if there is none."""
+    """The outcome of a rule at a draw: the judgement of the rule's instance, or None if the rule has no instance there."""
 
     draw: Draw
     judgement: Judgement | None
@@ -26,12 +26,12 @@ class Trial:
 
 
 def instance(pattern: Pattern, program: Term) -> Term | None:
-    """Return the result of the pattern on the program, with its constants settled.
+    """Return the result of the pattern on the program, with reciprocals of variable-free terms replaced by constants.
 
     Return None if the pattern does not match or a tensor in the result would be empty.
 
     Raises:
-        Undecidable: A constant is not a single number in each region.
+        Undecidable: A reciprocal is not a single number in each region.
     """
     found = next(pattern.matches(program, lambda _: ()), None)
     if found is None or any(n == 0 for t in subterms(*found.replacements) for n in t.shape):
@@ -40,7 +40,7 @@ def instance(pattern: Pattern, program: Term) -> Term | None:
 
 
 def tried(family: Family, term: Term, draw: Draw) -> Trial:
-    """Judge the term at the draw."""
+    """Judge the rule that replaces the family's program by the term, at the draw."""
     try:
         found = instance(Pattern((family.program,), (term,), where=True), draw.program)
         return Trial(draw, None if found is None else judge(draw.program, found))
