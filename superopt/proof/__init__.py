@@ -1,6 +1,7 @@
-"""Proofs of rules over the reals, for all sizes. The only home of z3 and egglog.
+"""Proofs of rules over the reals, for all sizes. No other package imports z3 or egglog.
 
-The package imports `superopt.floating_point`, `superopt.rules` and what lies below. Read `verify` first, which tries the
-provers in order, then `definitions/` (the index prover), `axioms/` (the e-graph and its Z3 check) and `derivation/` (rules from
-core rules). `sample` refutes false candidates in exact arithmetic, and `ledger` reads proofs back.
+The package may import `superopt.floating_point`, `superopt.rules` and the packages below them. Read `verify` first, which tries
+the provers in order. Then read `definitions/` (the index prover), `axioms/` (search in an e-graph, and the check of its result
+by Z3) and `derivation/` (derivation of rules from other rules). `sample` refutes false rules in exact arithmetic. `ledger`
+proves or checks all axioms and stored rules.
 """

@@ -1,10 +1,11 @@
 """Proofs from axioms with operators that are not defined everywhere: which instances a proof may use.
 
 The sides of an `==` axiom are defined on the same inputs. The right side of a `=>` axiom is defined wherever its left side is.
-Congruence closure treats both as equalities. The closure is sound on the inputs where both sides of a rule are defined, as long
-as every term of an instance is defined there, too. A term that divides (or takes a root, a power or a logarithm) must therefore
-occur in the rule, where every element of it counts, or in a side of an instance whose other side is known to be defined. It
-then remains to show that the rule's right side is defined wherever its left side is.
+Congruence closure treats both kinds of axiom as equalities. The closure is sound on the inputs where both sides of a rule are
+defined, as long as every term of an instance is also defined on these inputs. A term that divides (or takes a root, a power or
+a logarithm) is known to be defined in two cases: if the rule contains the term and depends on every element of the term, or if
+the term is in one side of an instance and the other side is known to be defined. The remaining claim is that the rule's right
+side is defined wherever its left side is.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ STRICT = frozenset(
 
 
 def undefined_somewhere(assumptions: Assumptions) -> bool:
-    """Return whether the rule's right side is not shown to be defined wherever its left side is."""
+    """Return True unless the rule's right side is shown to be defined wherever its left side is."""
     given = (*assumptions.facts, *nonzero(denominators(*assumptions.left)))
     divisors = [[d for d in denominators(side) if not is_nonzero(given, d)] for side in assumptions.right]
     if not any(divisors) and not any(map(is_partial, subterms(*assumptions.right))):
@@ -82,7 +83,7 @@ def founded(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]
 
 
 def _sources(ground: Ground) -> tuple[Term, ...]:
-    """Return the sides from which the instance may be read."""
+    """Return the sides of the instance that imply that the other side is defined."""
     axiom = axioms().get(ground.axiom)
     directed = ground.directed or (axiom is not None and axiom.statement.arrow == "=>")
     return (ground.left,) if directed else (ground.left, ground.right)
@@ -96,7 +97,7 @@ def _all_defined(side: Term, closure: Closure, defined: Iterable[Term], facts: G
 
 
 def _counting(term: Term) -> Iterator[Term]:
-    """Yield the partial subterms of which the whole term needs every element."""
+    """Yield the subterms with partial operators that the whole term needs every element of."""
     if is_partial(term):
         yield term
     if term.op in STRICT or _is_pointwise(term):
@@ -108,7 +109,7 @@ def _counting(term: Term) -> Iterator[Term]:
 
 
 def is_partial(term: Term) -> bool:
-    """Return whether the term's operator is not defined everywhere."""
+    """Return whether the term's operator is partial: undefined for some elements of its operands."""
     return not term.is_variable and _facts_of(term)[0]
 
 
@@ -131,7 +132,7 @@ def _facts_of(term: Term) -> tuple[bool, bool]:
 
 
 def _value(term: Term) -> tuple[Sum, tuple[object, ...]]:
-    """Return the value of the term's operator on unknown operands at a symbolic position, and that position."""
+    """Return the value of the term's operator on unknown operands at a symbolic position, and the position."""
     notation = Normal()
     with index.interpreted(notation):
         operands = [notation.read(f"e{place}", a.shape) for place, a in enumerate(term.args)]

@@ -1,7 +1,8 @@
 """Denominators in attributes: a term with attribute `1 / a` or `n // a` does not exist where `a` is zero.
 
-A rule may divide by an attribute variable on its right side only if the variable cannot be zero: by the rule's conditions,
-because the left side divides by it too, or because the left side is undefined where it is zero.
+A rule may divide by an attribute variable on its right side only if the variable cannot be zero. The variable cannot be zero if
+a condition of the rule excludes zero, if the left side divides by the variable too, or if the left side is undefined where the
+variable is zero.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from superopt.proof.definitions.sums import Guard
 
 
 def denominators(*roots: Term) -> tuple[Extent, ...]:
-    """The extents by which attributes of the terms divide, each factor of a product on its own, in a fixed order."""
+    """Return the extents that attributes of the terms divide by, in a fixed order. A product is split into its factors."""
     found: dict[Extent, None] = {}
     for atom in sorted(attribute_atoms(*roots), key=str):
         if isinstance(atom, Floor | Inverse):

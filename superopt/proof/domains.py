@@ -1,8 +1,8 @@
 """Domains of values: the arguments of divisions, roots, powers and logarithms in a side of an equation.
 
 An equation between values is proved where both values are defined. A rule needs more: its right side must be defined wherever
-its left side is. Each demand of the right side (that a value is not zero, not negative or positive) must therefore follow from
-the structure of the value, or be demanded by the left side, too.
+its left side is. The right side demands of some values that they are not zero, not negative, or positive. Each such demand must
+follow from the structure of the value, or the left side must make the same demand.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ NOT_ZERO, NOT_NEGATIVE, POSITIVE, EXISTS = "not zero", "not negative", "positive
 
 @dataclass(frozen=True)
 class DomainDemand:
-    """A demand on the candidate's value, for all values of its bound indices, where the conditions of `where` are as `chosen`.
+    """A demand on the value of `candidate`, for all bound indices at which the candidate exists.
 
-    The value must be `kind` or, for EXISTS, its power to the symbolic exponent must exist.
+    The value must be of `kind`: not zero, not negative, or positive. For EXISTS, the value's power to the symbolic `exponent`
+    must exist. The demand applies where each condition of a `where` operator in `chosen` has the outcome that `chosen` lists.
     """
 
     kind: str
@@ -41,12 +42,12 @@ class DomainDemand:
 
     @property
     def key(self) -> object:
-        """A key that alike demands share."""
+        """A key that is equal for demands that differ only in the names of bound indices and the order of parts."""
         return self.kind, str(self.exponent), self.chosen, factor_key(Largest((self.candidate,)))
 
     @property
     def value(self) -> Sum:
-        """The value that the demand is about."""
+        """The value that must satisfy the demand."""
         return self.candidate.value
 
 
@@ -60,9 +61,10 @@ def told(facts: Guard, value: Sum, notation: Normal) -> tuple[tuple[Sum, Sign], 
 
 
 def undefined(facts: Guard, left: Sum, right: Sum, notation: Normal, divisors: Iterable[Extent] = ()) -> bool:
-    """Return whether the right value is not shown to be defined wherever the left one is.
+    """Return True unless the right value is shown to be defined wherever the left value is.
 
-    `divisors` has the extents by which attributes of the right side divide. `facts` includes that the left side's are not zero.
+    `divisors` has the extents that attributes of the right side divide by. `facts` must include that the divisors of the left
+    side are not zero.
     """
     open_ = [_divisor(d) for d in divisors if not is_nonzero(facts, d)]
     if not partial(right) and not open_:
@@ -86,13 +88,16 @@ def _divisor(extent: Extent, where: DomainDemand | None = None) -> DomainDemand:
 
 
 def _common_factors(value: Sum) -> Iterator[Extent]:
-    """Yield the extents that divide every number in the sum, so that the sum is zero where one of them is."""
+    """Yield the extents that divide every coefficient of the sum. The sum is zero wherever one of these extents is zero."""
     shared = [set(factors(s.coefficient)) if isinstance(s.coefficient, Size) else set() for s in value]
     yield from sorted(set.intersection(*shared), key=str) if shared else ()
 
 
 def demands(facts: Guard, value: Sum, notation: Normal) -> list[DomainDemand]:
-    """Return the demands of a value that do not hold by its structure, with products and powers split."""
+    """Return the demands of a value, except demands that the structure of the value implies.
+
+    A demand on a product or power is split into demands on the factors or the base.
+    """
     found: dict[object, DomainDemand] = {}
     for function, arguments, bound, guard, chosen in _partial_calls(value, (), (), ()):
         inside = (*facts, *guard)
@@ -119,9 +124,10 @@ def demands(facts: Guard, value: Sum, notation: Normal) -> list[DomainDemand]:
 
 
 def _strict(demand: DomainDemand, others: Mapping[object, DomainDemand]) -> DomainDemand:
-    """Strengthen a demand: a value that is neither negative nor zero is positive.
+    """Strengthen a demand if another demand says that the value is not zero.
 
-    For a value that is not zero, the power to a exists where the power to -a does.
+    A value that is neither negative nor zero is positive. For a value that is not zero, the power to a exists where the power
+    to -a exists, so both demands become one.
     """
     inside = replace(demand.candidate, value=_turned(ordered(demand.value)))
     if replace(demand, kind=NOT_ZERO, candidate=inside, exponent=0).key not in others:
@@ -145,7 +151,7 @@ def _of_magnitude(demand: DomainDemand) -> DomainDemand:
 
 
 def _turned(value: Sum) -> Sum:
-    """Return the sum or its negative, whichever starts with a positive number."""
+    """Return the sum, or the negated sum if the first summand has a negative number in front."""
     first = shape(value[0])[1] if value else 1
     return times(value, -1) if not isinstance(first, Size) and first < 0 else value
 
@@ -207,7 +213,7 @@ def _met(facts: Guard, demand: DomainDemand, signs: Signs) -> bool:
 
 
 def _demanded(facts: Guard, demand: DomainDemand, given: list[DomainDemand], notation: Normal) -> bool:
-    """Return whether the given demands imply this demand wherever it applies."""
+    """Return whether the given demands imply this demand wherever this demand applies."""
     alike = [g for g in given if g.kind == POSITIVE or (g.kind == demand.kind and g.exponent == demand.exponent)]
     stronger = [g for g in alike if set(g.chosen) <= set(demand.chosen)]
     return Cancellation(notation).covered(facts, demand.candidate, [g.candidate for g in stronger])

@@ -1,4 +1,4 @@
-"""The work of `superopt prove`: proves every axiom, replays or reproves every stored rule, and yields a row for each."""
+"""The work of `superopt prove`: proves every axiom, and replays or renews the proof of every stored rule."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Checked: TypeAlias = "tuple[Verdict, tuple[str, ...]]"
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """The result for one axiom or rule, and the choices of ranks it covers.
+    """The result for one axiom or rule, and the choices of ranks that it covers.
 
     Attributes:
-        how: "definitions", "axioms", "index" or "replayed".
+        how: The means of the proof: "definitions", "axioms", "index" or "replayed".
         entry: The ledger entry of a stored rule, if there is one.
     """
 
@@ -53,7 +53,7 @@ class LedgerRow:
 
     @property
     def bounded(self) -> tuple[str, ...]:
-        """The unknowns that were not left symbolic; empty for a proof for all sizes."""
+        """The unknowns that the proof covers at some values only. Empty for a proof for all sizes."""
         return self.verdict.bounded if isinstance(self.verdict, Proved) else ()
 
     @property
@@ -97,14 +97,14 @@ def axiom_entry(row: LedgerRow) -> LedgerEntry:
 def prove_store(
     *, fresh: bool, record: bool = False, seed: int = 0, workers: int = 1, folder: Path | None = None
 ) -> Iterator[LedgerRow]:
-    """Check every stored rule and yield a row for each: prove it anew if `fresh`, otherwise replay its stored proof.
+    """Check every stored rule and yield a row for each rule.
 
-    Without `fresh`, a rule with a stale proof gets the verdict `Unknown`. So does a rule whose proof has an instance that the
-    replay does not use, unless `record` is set. With `record`, the verdict omits such instances and lists the questions that a
-    later check can skip.
+    With `fresh`, each rule is proved anew. Otherwise the stored proof is replayed, and a rule with an outdated proof gets the
+    verdict `Unknown`. A rule whose proof has an instance that the replay does not use also gets the verdict `Unknown`, unless
+    `record` is set. With `record`, the verdict omits such instances and lists the questions that a later check can skip.
 
     Raises:
-        StoreError: the store cannot be read.
+        StoreError: The store cannot be read.
     """
     known: list[tuple[str, Rule, LedgerEntry | None]] = []
 
@@ -134,7 +134,7 @@ def _proved(rule: Rule, record: bool, seed: int) -> Checked:
 
 
 def _together(stored: Iterable[Stored]) -> Iterator[tuple[Stored, ...]]:
-    """Yield the rules in order, with two neighboring converse rules as one group."""
+    """Yield the rules in order. Two neighboring rules that are converses of each other form one group."""
     waiting: Stored | None = None
     for pair in stored:
         if waiting is not None and are_converse(waiting[0], pair[0]):
@@ -160,11 +160,11 @@ def _replayed(stored: Sequence[Stored], record: bool) -> list[Checked]:
 
 
 def write_proofs(rows: Sequence[LedgerRow], folder: Path | None = None) -> None:
-    """Write the proofs of the rows to the ledgers of their families; the rules and their origins stay unchanged.
+    """Write the proofs of the rows to the ledgers of their families. The rules and their origins stay unchanged.
 
     Raises:
-        StoreError: a ledger cannot be written.
-        UnprovedError: a row is not proved; nothing is written.
+        StoreError: A ledger cannot be written.
+        UnprovedError: A row is not proved. Nothing is written.
     """
     lines: dict[str, list[LedgerEntry]] = {}
     for row in rows:
@@ -194,8 +194,8 @@ def sample_store(*, instances: int, seed: int = 0, workers: int = 1, folder: Pat
     """Try every stored rule on at least `instances` random instantiations, spread evenly over its choices of ranks.
 
     Raises:
-        StoreError: the store cannot be read.
-        InstantiationError: a rule's conditions leave no small sizes to try.
+        StoreError: The store cannot be read.
+        InstantiationError: A rule's conditions exclude all small sizes.
     """
     known = [(family, rule) for family in families(folder) for rule, _ in read_family(family, folder)]
     arguments = [(family, rule, -(-instances // len(rule.equations)), seed) for family, rule in known]

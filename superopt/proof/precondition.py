@@ -1,4 +1,4 @@
-"""Completes a rule's `where` with the conditions that its right side needs and its left side does not imply."""
+"""Completion of a rule's `where` with the conditions that the right side needs and that the left side does not imply."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from superopt.rules.rule import Rule
 @functools.lru_cache(maxsize=PROOF.completion_cache_count)
 @afresh()
 def completed(rule: Rule) -> Rule | None:
-    """Add conditions until the right side is well typed and of the left side's shape wherever the rule applies.
+    """Add conditions until, wherever the rule applies, the right side is well typed and has the left side's shape.
 
-    Return the rule itself if nothing is missing. Return None if the conditions contradict each other, or exclude one of the
-    rule's rank choices.
+    Return the rule itself if no condition is missing. Return None if the conditions contradict each other, or exclude one of
+    the rule's choices of ranks.
     """
     for _ in range(PROOF.max_added_conditions):
         try:
@@ -40,7 +40,10 @@ def completed(rule: Rule) -> Rule | None:
 
 
 def _missing(assumptions: Assumptions) -> Iterator[Cond]:
-    """Yield the conditions that do not follow: equalities first, then bounds, then equality of the shapes."""
+    """Yield the needed conditions that do not follow from the assumptions.
+
+    Equalities come first, then bounds, then the equality of the shapes.
+    """
     needed = [c for t in subterms(*assumptions.right) for c in (*t.requires, *(at_least(e, 1) for e in t.shape))]
     needed.sort(key=lambda c: not (isinstance(c, Compare) and c.relation == "=="))
     pairs = zip(assumptions.left, assumptions.right, strict=True)

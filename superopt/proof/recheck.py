@@ -1,11 +1,11 @@
-"""Checks a stored proof again without a search: data from the ledger either holds or does not support the proof.
+"""Checks of stored proofs, without a search and without trust in the ledger.
 
 The ledger has the ground instances of axioms, the bounds of a proof from the definitions, and the questions of arithmetic that
-the proof does not need. Each instance is shown to hold, and skipping a question proves nothing.
+the proof does not need. Each instance is checked again. Skipping a question cannot prove anything.
 
-A proof of a rule is also a proof of its converse, as far as equality goes: where the converse's right side is well typed, the
-rule applies. If two converse rules share one proof, the second is therefore only checked for a right side that is well typed
-and defined wherever its left side is.
+Two rules are converses if each is the other read from right to left. A proof that the sides of a rule are equal also proves
+that the sides of the converse are equal. If two converses share one proof, only one claim is therefore checked for the second
+rule: its right side is well typed and defined wherever its left side is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from superopt.rules.verdict import Proved, Unknown, Verdict
 
 
 def established(rule: Rule, *, seed: int = 0) -> Verdict:
-    """Return the verdict on a rule without a known proof; a proof for all sizes is checked again and recorded."""
+    """Return the verdict on a rule without a known proof.
+
+    A proof for all sizes is checked and recorded. A proof for some sizes only gives the verdict `Unknown`.
+    """
     verdict = prove(rule, seed=seed)
     if isinstance(verdict, Proved) and verdict.bounded:
         return Unknown(f"it is proved only for {'; '.join(verdict.bounded)}", verdict.milliseconds)
@@ -36,7 +39,7 @@ def established(rule: Rule, *, seed: int = 0) -> Verdict:
 
 
 def rechecked(rule: Rule, proof: Proved) -> Verdict:
-    """Check that the proof is valid for the rule: its instances hold and prove the rule at all its ranks."""
+    """Check that the proof is valid: the instances hold, and prove the rule at all choices of its ranks."""
     return _rechecked(rule, proof, both_ways=False)
 
 
@@ -48,7 +51,7 @@ def are_converse(rule: Rule, other: Rule) -> bool:
 
 
 def rechecked_together(known: tuple[Rule, Proved], converse: tuple[Rule, Proved]) -> list[Verdict]:
-    """Check two converse rules as `rechecked` does; a proof shared at the same ranks is checked once if that suffices."""
+    """Check two converse rules as `rechecked` does. A proof that both share at the same ranks is checked once if possible."""
     (rule, proof), (other, its_proof) = known, converse
     if rule.choices == other.choices and _are_alike(proof, its_proof):
         verdict = _rechecked(rule, proof, both_ways=True)
@@ -71,7 +74,7 @@ def _rechecked(rule: Rule, proof: Proved, *, both_ways: bool) -> Verdict:
 
 
 def _turned(rule: Rule, proof: Proved) -> Verdict:
-    """Return `Proved` if the proved converse applies to the right side wherever the left side is well typed."""
+    """Return `Proved` if the rule follows from its converse, which is proved. Otherwise return `Unknown`."""
     started = time.perf_counter()
     with passing_over(frozenset(proof.unasked)):
         turned = all(_gives_its_converse(equation, from_axioms=proof.kind != "index") for equation in rule.equations)
@@ -89,7 +92,7 @@ def _gives_its_converse(equation: Equation, *, from_axioms: bool) -> bool:
 
 
 def recorded(rule: Rule, proof: Proved) -> Verdict:
-    """Return `Proved` with the needed instances only, and with the questions that a later check need not ask."""
+    """Check the proof. Return `Proved` with the needed instances only, and with the questions that later checks can skip."""
     started = time.perf_counter()
     with passing_over() as unsettled:
         verdict = _from_definitions(rule, proof, both_ways=False) if proof.kind == "index" else shortened(rule, proof.instances)

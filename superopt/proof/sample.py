@@ -1,4 +1,4 @@
-"""Exact sampling: compares both sides of an equation on random well-shaped instances, without rounding error.
+"""Exact sampling: comparison of both sides of an equation on random well-typed instances, without rounding error.
 
 Values are real numbers with their images in prime fields (`superopt.algebra.exact`), and are compared by a residue. A false
 polynomial identity is missed with probability at most its degree over the modulus. If a side has no residue (the root of a sum
@@ -35,9 +35,9 @@ def domain_of(*roots: Term) -> Fields:
 
 
 def inputs(equation: Equation, instance: Instance, seed: int) -> dict[str, Array]:
-    """Draw values for every variable, of both signs, with some recurring small numbers.
+    """Draw random values for every variable: numbers of both signs, some of them small and repeated.
 
-    For even seeds, all values are positive if an operator is defined only on positive numbers.
+    If an operator is defined only on positive numbers, all values are positive for even seeds.
     """
     roots = equation.left + equation.right
     rng = np.random.default_rng(seed)
@@ -54,7 +54,7 @@ def mismatch(equation: Equation, *, instances: int, seed: int) -> Counterexample
     """Return a counterexample among `instances` random instances, or None if all of them agree.
 
     Raises:
-        InstantiationError: the conditions leave no small sizes to try.
+        InstantiationError: The conditions exclude all small sizes.
     """
     found = itertools.islice(instantiations(equation, np.random.default_rng(seed)), instances)
     for number, instance in enumerate(found):
@@ -66,7 +66,7 @@ def mismatch(equation: Equation, *, instances: int, seed: int) -> Counterexample
 
 
 def _with_zeros(equation: Equation, instance: Instance) -> Iterator[Instance]:
-    """Yield the instance with one attribute variable set to zero, for each variable that is divided by and may be zero."""
+    """Yield the instance with one attribute variable set to zero, for each variable that is a divisor and may be zero."""
     divided = denominators(*equation.left, *equation.right)
     for name in dict.fromkeys(a.name for d in divided for a in atoms(d) if isinstance(a, Sym)):
         zeroed = replace(instance, attributes={**instance.attributes, name: 0})
@@ -106,7 +106,10 @@ def _values(roots: tuple[Term, ...], arrays: Mapping[str, Array], instance: Inst
 
 
 def _undefined(values: Sequence[Array], instance: Instance, seed: int) -> Counterexample | None:
-    """Return a counterexample at the left side's first finite element, where the right side's attributes divide by zero."""
+    """Return a counterexample for an instance at which an attribute of the right side divides by zero.
+
+    The position is that of the left side's first finite element. Return None if there is no such element.
+    """
     for output, left in enumerate(values):
         found = np.argwhere(np.isfinite(left[..., 0]))
         if len(found):
@@ -123,7 +126,7 @@ def replay(equation: Equation, counterexample: Counterexample) -> Counterexample
 
 
 def _differ(left: Array, right: Array, identity: int) -> Array:
-    """Return where the values differ; positions at which the left side is not finite are outside its domain."""
+    """Return a flag for each position: whether the values differ. Positions where the left side is not finite do not count."""
     one, other = left[..., 1 + identity], right[..., 1 + identity]
     close = np.isclose(left[..., 0], right[..., 0], rtol=PROOF.sample_tolerance_share, atol=PROOF.sample_tolerance_share)
     known = ~np.isnan(one) & ~np.isnan(other)
@@ -131,7 +134,7 @@ def _differ(left: Array, right: Array, identity: int) -> Array:
 
 
 def _shown(left: Array, right: Array, domain: Fields) -> tuple[str, str]:
-    """Return both values as numbers if these differ in print, or else as residues."""
+    """Return the text of both values: as numbers if the texts differ, otherwise as residues."""
     if f"{left[0]:.9g}" != f"{right[0]:.9g}":
         return f"{left[0]:.9g}", f"{right[0]:.9g}"
     modulus = CHAIN[domain.identity]

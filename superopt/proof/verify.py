@@ -1,4 +1,4 @@
-"""The entry point of the provers: the verdict on a rule from the axioms, else from the definitions, else from sampling."""
+"""The entry point of the provers. A rule is tried with the axioms first, then with the definitions, then by sampling."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from superopt.rules.verdict import Proved, Refuted, Unknown, Verdict
 
 @afresh()
 def prove(rule: Rule, *, seed: int = 0) -> Verdict:
-    """Return the verdict that the right side is well typed and equal wherever the left side is well typed and `where` holds.
+    """Return the verdict on a rule.
 
-    A proof from the axioms has the bounds of their proofs. A rule that no prover settles is sampled, and is `Unknown` if
-    sampling finds no counterexample.
+    The claim is that the right side is well typed and equal to the left side, wherever the left side is well typed and `where`
+    holds. A proof from the axioms has the bounds of the axioms' own proofs. A rule that no prover decides is sampled. If
+    sampling finds no counterexample, the verdict is `Unknown`.
     """
     started = time.perf_counter()
     verdict = _prove(rule, seed)
@@ -48,7 +49,7 @@ def _prove(rule: Rule, seed: int) -> Verdict:
 
 
 def objection_to(equation: Equation) -> str | None:
-    """Return why the right side is not well typed wherever the left side is, or None if it is."""
+    """Return why the right side is not shown to be well typed wherever the left side is, or None if it is shown."""
     try:
         return well_typed(Assumptions(equation))
     except ShapeError as error:
@@ -56,7 +57,7 @@ def objection_to(equation: Equation) -> str | None:
 
 
 def _sampled(rule: Rule, why: str, seed: int) -> Verdict:
-    """Return `Refuted` if random instances show a difference, otherwise `Unknown` with the given reason."""
+    """Return `Refuted` if the sides differ at a random instance, otherwise `Unknown` with the reason `why`."""
     for equation in rule.equations:
         try:
             counterexample = mismatch(equation, instances=PROOF.sampled_instance_count, seed=seed)

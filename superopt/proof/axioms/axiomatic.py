@@ -1,8 +1,8 @@
-"""The axiomatic prover: proves a rule from the axioms, at every choice of its ranks and for all sizes.
+"""The axiomatic prover: proves a rule from the axioms, at every choice of the rule's ranks and for all sizes.
 
-Search and checking are separate. `saturate.derive` searches for ground instances of axioms that join the two sides and returns
-them as text. `replay.check` does not trust the search: it parses the instances again, proves their conditions and leaves the
-rest to Z3.
+Search and checking are separate. `saturate.derive` searches for ground instances of axioms that make the two sides of the rule
+equal, and returns the instances as text. `replay.check` does not trust the search. It parses the instances again and proves
+their conditions. Z3 then shows that the instances imply the rule.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LIMITS = SaturationLimits()
 
 
 def prove_rule(rule: Rule, limits: SaturationLimits = LIMITS) -> Verdict:
-    """Return `Proved` with the instances that a replay of the rule needs, or `Unknown`; the axioms never refute a rule."""
+    """Return `Proved` with the instances that a replay of the rule needs, or `Unknown`. The axioms never refute a rule."""
     started = time.perf_counter()
     instances: dict[str, None] = {}
     for equation in rule.equations:
@@ -35,16 +35,16 @@ def prove_rule(rule: Rule, limits: SaturationLimits = LIMITS) -> Verdict:
 
 
 def prove_equation(equation: Equation, limits: SaturationLimits = LIMITS) -> Verdict:
-    """Prove one choice of ranks, as `prove_rule` proves all of them."""
+    """Prove a rule at one choice of its ranks. See `prove_rule`."""
     started = time.perf_counter()
     found = _prove_at(equation, [], limits)
     return Unknown(found, _since(started)) if isinstance(found, str) else proved(found, _since(started))
 
 
 def _prove_at(equation: Equation, known: list[str], limits: SaturationLimits) -> list[str] | str:
-    """Return instances that prove the equation, or the reason why there are none.
+    """Return instances that prove the equation, or the reason why none were found.
 
-    The list is empty if the `known` instances prove the equation.
+    The list is empty if the `known` instances already prove the equation.
     """
     try:
         assumptions = Assumptions(equation)

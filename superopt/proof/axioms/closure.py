@@ -19,14 +19,17 @@ Signature: TypeAlias = "tuple[object, ...]"
 
 @dataclass(frozen=True)
 class Congruence:
-    """The same operator on pairwise equal operands."""
+    """A reason for equality: two terms apply the same operator to pairwise equal operands."""
 
     pairs: Pairs
 
 
 @dataclass(frozen=True)
 class Regrouping:
-    """Two sums (or products) that are equal by associativity if the pairs are equal; `sums` has all sums involved."""
+    """A reason for equality: two sums (or products) are equal by associativity and commutativity if the `pairs` are equal.
+
+    `sums` has all sums (or products) involved.
+    """
 
     sums: tuple[Term, ...]
     pairs: Pairs
@@ -34,7 +37,7 @@ class Regrouping:
 
 @dataclass(frozen=True)
 class Given:
-    """An equation asserted from outside: the text of an instance and its two sides."""
+    """A reason for equality: an asserted equation, which is the text of an instance and its two sides."""
 
     text: str
     left: Term
@@ -45,7 +48,7 @@ Reason: TypeAlias = Congruence | Regrouping | Given
 
 
 def _length(extent: object) -> int:
-    """Return the writing cost of an extent beyond the first unit: a number costs its value, a size the sum over its terms."""
+    """Return the writing cost of an extent, less one unit: a number costs its value, a size the sum over its terms."""
     match extent:
         case int() | Fraction():
             return max(0, abs(extent.numerator) - 1) + extent.denominator - 1
@@ -56,7 +59,7 @@ def _length(extent: object) -> int:
 
 
 def extents_of(term: Term) -> Iterator[object]:
-    """Yield every number, size and axis among the attributes."""
+    """Yield every number, size and axis among the term's attributes."""
     for _, value in term.attributes:
         yield from value if isinstance(value, tuple) else (value,)
 
@@ -65,7 +68,7 @@ class Closure:
     """Classes of equal terms, closed under congruence.
 
     Attributes:
-        familiar: Extents that cost nothing to write.
+        familiar: Extents with a writing cost of zero (see `weight`).
         merges: The number of times that two classes were merged.
     """
 
@@ -102,14 +105,17 @@ class Closure:
         return self._members[self.find(term)]
 
     def best(self, term: Term) -> Term:
-        """Return the smallest term of the class."""
+        """Return the term of the class with the least writing cost (see `weight`)."""
         return self._best.get(self.find(term), term)
 
     def equal(self, one: Term, other: Term) -> bool:
         return self.find(one) is self.find(other)
 
     def weight(self, term: Term) -> int:
-        """Return the writing cost of a term: binary operators, operands (shared ones repeated) and unfamiliar extents."""
+        """Return the writing cost of a term: its binary operators, and the costs of its operands and its unfamiliar extents.
+
+        Shared operands count each time that they occur.
+        """
         known = self._weight.get(term)
         if known is not None:
             return known
@@ -125,11 +131,11 @@ class Closure:
         return (term.op, term.attributes, *operands)
 
     def canonical(self, term: Term) -> bool:
-        """Return whether the term represents all terms congruent to it."""
+        """Return whether the term is the representative of the terms that are congruent to it."""
         return self._table.get(self.signature(term)) is term
 
     def lookup(self, term: Term) -> Term | None:
-        """Return the class that the term is in or would be in by congruence, or None if it would form a new class."""
+        """Return the class of the term, or the class that it would join by congruence, or None if it would form a new class."""
         if term in self._parent:
             return self.find(term)
         operands = [self.lookup(a) for a in term.args]
@@ -163,7 +169,7 @@ class Closure:
             self.merge(term, known, Congruence(self._paired(term, known)))
 
     def merge(self, one: Term, other: Term, reason: Reason) -> None:
-        """Make the two terms equal for the given reason, with all that follows by congruence."""
+        """Merge the classes of the two terms for the given reason, and all classes that are then equal by congruence."""
         pending = [(one, other, reason)]
         while pending:
             one, other, reason = pending.pop()
@@ -200,7 +206,7 @@ class Closure:
         return self.matched(one.args, other.args)
 
     def matched(self, some: Sequence[Term], others: Sequence[Term]) -> Pairs:
-        """Pair each of `some` with a different term of `others` in the same class; every partner must exist."""
+        """Pair each of `some` with a different term of `others` in the same class. Such terms must exist."""
         left = list(others)
         pairs: list[tuple[Term, Term]] = []
         for term in some:
@@ -214,9 +220,9 @@ class Closure:
         yield from (reason for _, reason in self._edges.values())
 
     def explain(self, goals: Pairs) -> tuple[list[Given], list[Regrouping]]:
-        """Return the steps from which congruence gives every goal, in the order found.
+        """Return the asserted equations and regroupings that imply every goal by congruence, in the order found.
 
-        The goals must hold.
+        Each goal is a pair of terms that must be in one class.
         """
         given: dict[Given, None] = {}
         regrouped: dict[Regrouping, None] = {}
@@ -239,18 +245,18 @@ class Closure:
         return list(given), list(regrouped)
 
     def _path(self, one: Term, other: Term) -> Iterator[Reason]:
-        """Yield the reasons along the only path between the two terms in the proof forest, those of the far half first."""
+        """Yield the reasons along the path between the two terms in the proof forest, those of the half near `other` first."""
         above, below = self._halves(one, other)
         yield from (reason for _, _, reason in below)
         yield from (reason for _, _, reason in above)
 
     def path(self, one: Term, other: Term) -> list[tuple[Term, Term, Reason]]:
-        """Return the only path between the two terms in the proof forest, edge by edge, each with its reason."""
+        """Return the edges of the path between the two terms in the proof forest, each with its reason."""
         above, below = self._halves(one, other)
         return [*above, *((there, here, reason) for here, there, reason in reversed(below))]
 
     def _halves(self, one: Term, other: Term) -> tuple[list[tuple[Term, Term, Reason]], list[tuple[Term, Term, Reason]]]:
-        """Return the edges from each term up to the point where their paths to the root of the proof forest meet."""
+        """Return the edges from each term to the terms' lowest common ancestor in the proof forest."""
         above = {one: None}
         walk = one
         while walk in self._edges:

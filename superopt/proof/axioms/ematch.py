@@ -1,4 +1,4 @@
-"""Matching of one side of an axiom modulo the known equalities: where it matches, and the values of its variables there."""
+"""Matching of one side of an axiom against terms, modulo the known equalities (e-matching)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Direction:
         return _share(self.source), _share(self.target)
 
     def weights(self, variables: Mapping[str, int]) -> tuple[int, int]:
-        """Return the writing costs of the source and the target, given the weights of variables; extents are free."""
+        """Return the writing costs of the source and the target, given the costs of variables. Extents cost nothing."""
         source, target = (
             operators + sum(count * variables[name] for name, count in uses.items()) for operators, uses in self._shares
         )
@@ -62,17 +62,17 @@ class Direction:
 
     @property
     def usable(self) -> bool:
-        """Whether the source determines everything the target mentions, and is more than a variable."""
+        """Whether the source determines every variable of the target, and is not itself a variable."""
         return self.determined and not self.source.is_variable
 
     @property
     def introduces(self) -> bool:
-        """Whether the source is a variable that determines everything the target mentions, as in `x` to `x - zeros`."""
+        """Whether the source is a variable that determines every variable of the target, as in `x` to `x - zeros`."""
         return self.determined and self.source.is_variable
 
     @functools.cached_property
     def determined(self) -> bool:
-        """Whether the source determines everything the target mentions."""
+        """Whether the source determines every variable and attribute variable of the target."""
         known = {t.name for t in subterms(self.source) if t.is_variable}
         needed = {t.name for t in subterms(self.target) if t.is_variable}
         symbols = {a for a in attribute_atoms(self.source) if isinstance(a, Sym)}
@@ -81,7 +81,7 @@ class Direction:
 
 
 def _share(root: Term) -> tuple[int, Counter[str]]:
-    """Count a term's binary operators and the occurrences of each variable; shared subterms count every time."""
+    """Count a term's binary operators and the occurrences of each variable. Shared subterms count each time they occur."""
     operators, uses = 0, Counter[str]()
     pending = [root]
     while pending:
@@ -95,17 +95,18 @@ def _share(root: Term) -> tuple[int, Counter[str]]:
 
 
 def directions(axiom: str, equation: Equation, *, introducing: bool = False) -> list[Direction]:
-    """Return the usable readings of an axiom with one output, and the introducing ones if `introducing`."""
+    """Return the usable readings of an axiom with one output. With `introducing`, include the readings of `introduces`."""
     (left,), (right,) = equation.left, equation.right
     both = (Direction(axiom, equation, left, right), Direction(axiom, equation, right, left))
     return [d for d in both if d.usable or (introducing and d.introduces)]
 
 
 class Matcher:
-    """Matching against the classes of a `Closure`, which stays unchanged; matching ends when `steps` are used up.
+    """Matching of patterns against the classes of a `Closure`, which must not change meanwhile.
 
-    A sum or product with more operands than the pattern matches in part, one operand for each operand of the pattern. With
-    `grouped`, it also matches as a whole, with several operands for one operand of the pattern.
+    Matching ends when `steps` are used up. A pattern matches part of a sum or product with more operands: one operand for each
+    operand of the pattern. With `grouped`, the pattern also matches the whole sum or product, with several operands for one
+    operand of the pattern.
     """
 
     def __init__(self, closure: Closure, steps: int, *, grouped: bool = False) -> None:
@@ -114,7 +115,10 @@ class Matcher:
         self.grouped = grouped
 
     def matches(self, pattern: Term) -> Iterator[Binding]:
-        """Yield every match of the pattern, with attributes solved; a sum or product may match part of a larger one."""
+        """Yield every match of the pattern, with values for the attribute variables.
+
+        A pattern that is a sum or product may match part of a larger one.
+        """
         if pattern.is_variable:
             nodes = (node for found in list(self.closure.by_operator.values()) for node in found if node.rank == pattern.rank)
             for root in dict.fromkeys(map(self.closure.find, nodes)):
@@ -168,7 +172,7 @@ class Matcher:
                 yield from self._node(pattern, member, found)
 
     def _operands(self, pattern: Term, node: Term, found: Binding, *, partly: bool) -> Iterator[Binding]:
-        """Match the operands of a sum or product, in any order and grouping, against those of the pattern."""
+        """Match the operands of a pattern, in any order and grouping, against those of a sum or product."""
         if len(node.args) >= len(pattern.args):
             wanted = sorted(pattern.args, key=lambda p: p.is_variable)
             yield from self._share(pattern.op, wanted, node.args, found, partly)
@@ -196,9 +200,9 @@ class Matcher:
 
 
 def solve(found: Binding) -> Binding | None:
-    """Solve the pending attribute equations of a match, each for the attribute variable that is its only unknown.
+    """Solve the pending attribute equations of a match. Each is solved once a single attribute variable in it is unknown.
 
-    Return None if an equation is contradictory or has no exact solution.
+    Return None if an equation is contradictory or cannot be solved exactly.
     """
     symbols = dict(found.symbols)
     known = Binding(found.tensors, symbols)
@@ -221,7 +225,10 @@ def solve(found: Binding) -> Binding | None:
 
 
 def _solution(want: Size, have: Extent, name: str, known: Binding) -> Extent | None:
-    """Return the value of the variable that makes the extents equal, if it occurs linearly and the division is exact."""
+    """Return the value of the variable `name` that makes the extents equal.
+
+    Return None if the variable does not occur linearly, or if the division is not exact.
+    """
 
     def at(value: Extent) -> Extent:
         return substitute(want, lambda a: value if isinstance(a, Sym) and a.name == name else known.value(a))

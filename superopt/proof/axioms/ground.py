@@ -1,10 +1,10 @@
-"""Ground instances of axioms, as the ledger stores them: the axiom's name, and the value of each of its variables.
+"""Ground instances of axioms, as the ledger stores them: an axiom's name and the values of its variables.
 
     matmul.associativity(x=a, y=b, z=c)
     concat.slice-first(x=a @ b, y=c, k=-1)
-    add.regroup(a + b + c)                       the ways to associate and order a sum, all equal
+    add.regroup(a + b + c)                       all groupings and orders of a sum are equal
 
-The terms are written over the variables of the proved rule, and the axiom's ranks follow from the terms' ranks.
+The values are terms over the variables of the proved rule. The ranks of the axiom follow from the ranks of these terms.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _FORM = re.compile(r"^([a-z_0-9]+\.[a-z0-9-]+)\((.*)\)$", re.DOTALL)
 
 @dataclass(frozen=True)
 class Ground:
-    """An equation between terms that an axiom implies; a regrouping has one sum or product on both sides.
+    """An equation between terms that an axiom implies. A regrouping has one sum or product on both sides.
 
-    A `directed` equation is known to hold where its left side is defined.
+    A `directed` equation holds where its left side is defined. Its right side may be defined at more inputs.
     """
 
     text: str
@@ -51,16 +51,18 @@ def write_ground(axiom: str, equation: Equation, tensors: Mapping[str, Term], sy
 
 
 def write_regrouping(term: Term) -> str:
-    """Return the text of the instance that this sum (or product) may be grouped and ordered in any way."""
+    """Return the text of the instance which states that this sum (or product) may be grouped and ordered in any way."""
     return f"{term.op}.{REGROUP}({show(term)})"
 
 
 def read_ground(text: str, assumptions: Assumptions) -> Ground:
-    """Parse the instance in `text`, at the sizes of `assumptions`; only the axiom's `where` and the form are checked.
+    """Parse the instance in `text`, at the sizes of `assumptions`.
+
+    The check covers the form of the instance and the axiom's `where`. It does not cover definedness and shapes.
 
     Raises:
-        NotationError: the text names no axiom, or not all of its variables.
-        ShapeError: the instance is not well typed at these ranks.
+        NotationError: The text does not name an axiom, or does not give all of the axiom's variables.
+        ShapeError: The instance is not well typed at these ranks.
     """
     matched = _FORM.match(text)
     if matched is None:
@@ -117,7 +119,7 @@ def _ranks(rule: Rule, given: Mapping[str, str], tensors: Mapping[str, Term]) ->
 
 @functools.lru_cache(maxsize=PROOF.ground_argument_cache_count)
 def _read_at(axiom: str, ranks: tuple[tuple[str, int], ...]) -> Equation | None:
-    """Return the axiom at one choice of ranks, or None if it does not list the choice or is not well typed there."""
+    """Return the axiom at one choice of ranks, or None if the axiom excludes the choice or is not well typed at it."""
     statement = axioms()[axiom].statement
     if [name for name, _ in ranks] != [name for name, _ in statement.ranks]:
         return None
@@ -145,7 +147,7 @@ def _binding(
 
 
 def integral(extent: Extent) -> bool:
-    """Return whether an extent is an integer by its form, without fractions and real attribute variables."""
+    """Return whether the extent is an integer because it has no fractions and no real attribute variables."""
     if not isinstance(extent, Size):
         return isinstance(extent, int)
     real = any(isinstance(a, Inverse) or (isinstance(a, Sym) and a.real) for a in extent.atoms())

@@ -1,8 +1,9 @@
 """Proof checking: Z3 shows that the ground instances in a ledger make both sides of a rule equal, without a search.
 
-Every instance is first parsed again from its text, and its conditions are shown to follow from the rule's. The problem for Z3
-is then free of quantifiers: tensors are an uninterpreted sort, every operator is an uninterpreted function of tensors and of
-the numbers in its attributes, sums and products are binary functions, and products of sizes are unknowns of linear arithmetic.
+Every instance is first parsed again from its text, and the conditions of the instance are shown to follow from those of the
+rule. The remaining problem for Z3 has no quantifiers. Tensors are an uninterpreted sort. Every operator is an uninterpreted
+function of tensors and of the numbers in its attributes. Sums and products are binary functions, and products of sizes are
+unknowns of linear arithmetic.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ TENSOR = z3.DeclareSort("Tensor")
 
 
 def replay(rule: Rule, instances: Sequence[str]) -> Verdict:
-    """Check that the instances prove the rule at all of its ranks and axes; every instance must be used somewhere."""
+    """Check that the instances prove the rule at all of its ranks and axes. Every instance must be used at one of them."""
     found = shortened(rule, instances)
     if isinstance(found, Proved) and len(found.instances) < len(instances):
         text = next(text for text in instances if text not in found.instances)
@@ -42,7 +43,10 @@ def replay(rule: Rule, instances: Sequence[str]) -> Verdict:
 
 
 def shortened(rule: Rule, instances: Sequence[str]) -> Verdict:
-    """Replay the proof, but return `Proved` with only the instances used at the ranks and axes that imply all others."""
+    """Replay the proof and return `Proved` with the used instances only, instead of requiring that all are used.
+
+    Only the ranks and axes that imply all others are considered.
+    """
     started = time.perf_counter()
     used: set[str] = set()
     for equation in representatives(rule.equations):
@@ -57,7 +61,7 @@ def shortened(rule: Rule, instances: Sequence[str]) -> Verdict:
 
 
 def proved(instances: Iterable[str], milliseconds: float) -> Proved:
-    """Return the verdict that these instances support."""
+    """Return the verdict `Proved` with these instances and the names of their axioms."""
     texts = tuple(instances)
     names = tuple(sorted({text.partition("(")[0] for text in texts}))
     return Proved(milliseconds, axioms=names, instances=texts, kind="axioms")
@@ -65,9 +69,9 @@ def proved(instances: Iterable[str], milliseconds: float) -> Proved:
 
 @afresh()
 def check(assumptions: Assumptions, instances: Sequence[str]) -> list[Ground] | str:
-    """Return the instances that hold at the equation's ranks and axes, if Z3 derives the equation from them.
+    """Return the instances that hold at the equation's ranks and axes, if Z3 derives the equation from these instances.
 
-    Otherwise return the reason. Instances that do not exist or do not hold at these ranks and axes are not used.
+    Otherwise return the reason why not. Instances that do not exist or do not hold at these ranks and axes are not used.
     """
     objection = well_typed(assumptions)
     if objection:
@@ -90,7 +94,7 @@ def check(assumptions: Assumptions, instances: Sequence[str]) -> list[Ground] | 
 
 
 def goals_of(assumptions: Assumptions) -> tuple[tuple[Term, Term], ...]:
-    """Return the goals: each output of the left side paired with that of the right side."""
+    """Return the goals: each output of the left side paired with the same output of the right side."""
     return tuple(zip(assumptions.left, assumptions.right, strict=True))
 
 
@@ -108,7 +112,10 @@ def needed(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
 
 
 def well_typed(assumptions: Assumptions) -> str | None:
-    """Return the type error of the right side where the left side is well typed, or None if there is none."""
+    """Return why the right side is not shown to be well typed, and of the left side's shape, wherever the left side is.
+
+    Return None if this is shown.
+    """
     if not all(_divided(known, claim) or valid(known, claim) for known, claim in assumptions.divisions):
         return "its sizes cannot be solved"
     if not all(map(assumptions.typed, assumptions.right)):
@@ -119,7 +126,7 @@ def well_typed(assumptions: Assumptions) -> str | None:
 
 
 def _divided(known: Iterable[Cond], claim: Cond) -> bool:
-    """Return whether the claim is a known equality without factors that are known to be at least 1."""
+    """Return whether the claim is a known equality from which factors that are known to be at least 1 were removed."""
     facts = [c for c in known if isinstance(c, Compare)]
     lowered = [c.left + 1 for c in facts if c.relation == ">="]
     positive = {a for e in lowered if isinstance(e, Size) and (a := alone(e)) is not None}
@@ -134,7 +141,7 @@ def sound(ground: Ground, assumptions: Assumptions) -> bool:
 
 
 class Derivation:
-    """Goals, and instances that can be switched on individually."""
+    """A Z3 problem with goals and instances. Each query chooses which instances to assume."""
 
     def __init__(self, goals: Sequence[tuple[Term, Term]], grounds: Sequence[Ground]) -> None:
         self._solver = z3.SimpleSolver()
@@ -152,7 +159,7 @@ class Derivation:
             self._solver.add(z3.Implies(switch, z3.And(*facts)))
 
     def follows(self, grounds: Sequence[Ground]) -> bool:
-        """Return whether Z3 refutes that these instances hold and some goal does not."""
+        """Return whether Z3 shows that the goals follow from these instances."""
         return bool(self._solver.check(*[self._switches[g.text] for g in grounds]) == z3.unsat)
 
 
@@ -194,7 +201,7 @@ def _binary(op: str) -> z3.FuncDeclRef:
 
 @functools.lru_cache(maxsize=PROOF.expression_cache_count)
 def _groupings(term: Term) -> list[z3.BoolRef]:
-    """Return associativity and commutativity for every way to compute the sum or product from two parts."""
+    """Return formulas for associativity and commutativity, one for every split of the sum or product into two parts."""
     function = _binary(term.op)
     return [
         _sum(term.op, whole) == function(_sum(term.op, one), _sum(term.op, other))

@@ -1,4 +1,4 @@
-"""Proof search: instantiates axioms wherever they match until the two sides of an equation are in one class."""
+"""Proof search: axioms are instantiated wherever they match, until the two sides of an equation are in one class."""
 
 from __future__ import annotations
 
@@ -25,11 +25,16 @@ Readings: TypeAlias = "Mapping[tuple[str, int], Sequence[Direction]]"
 
 @dataclass(frozen=True)
 class SaturationLimits:
-    """Limits of a search: rounds of matching every axiom everywhere, terms, and matching steps in total.
+    """Limits of a search.
 
-    An instance may be heavier (longer to write) than the term it replaces by `growth[0][0]`, and heavier than the heaviest side
-    of the goals by `growth[0][1]`. When these allow no further instance, `growth[1]` applies, and so on. `grouped` is passed to
-    `Matcher`.
+    Attributes:
+        rounds: The most rounds. A round matches every axiom everywhere.
+        terms: The most terms in the closure.
+        steps: The most matching steps in total.
+        growth: Limits on the writing cost of a new term, tried in order. Each is a pair: by how much the new term may cost more
+            than the term that it replaces, and more than the costliest side of the goals. When a pair allows no further
+            instance, the next pair applies.
+        grouped: Passed to `Matcher`.
     """
 
     rounds: int = PROOF.max_saturation_rounds
@@ -41,7 +46,7 @@ class SaturationLimits:
 
 @functools.cache
 def readings(axiom: str) -> tuple[Direction, ...]:
-    """Return every usable reading of an axiom, at each choice of its ranks; a `=>` axiom is not read backwards."""
+    """Return every usable reading of an axiom, at each choice of its ranks. A `=>` axiom is read from left to right only."""
     law = axioms()[axiom]
     found = (d for equation in law.equations for d in directions(axiom, equation))
     return tuple(d for d in found if law.statement.arrow == "==" or d.source is d.equation.left[0])
@@ -49,7 +54,7 @@ def readings(axiom: str) -> tuple[Direction, ...]:
 
 @functools.lru_cache(maxsize=PROOF.axiom_set_cache_count)
 def readings_within(operators: frozenset[str]) -> Readings:
-    """Return the readings of axioms with only these operators, by operator and rank of the matched side."""
+    """Return the readings of axioms over these operators alone, grouped by the operator and rank of the matched side."""
     found: dict[tuple[str, int], list[Direction]] = {}
     for name, axiom in axioms().items():
         if operators.issuperset(axiom.operators):
@@ -60,7 +65,7 @@ def readings_within(operators: frozenset[str]) -> Readings:
 
 @functools.cache
 def _own_words(op: str) -> frozenset[str]:
-    """Return the operators in which the operator's own axioms express it, such as `add` and `scale` for `sub`."""
+    """Return the operators that express this operator in its own axioms, such as `add` and `scale` for `sub`."""
     found: set[str] = set()
     for name, axiom in axioms().items():
         if name.partition(".")[0] == op:
@@ -72,13 +77,13 @@ def _own_words(op: str) -> frozenset[str]:
 
 @functools.cache
 def written_out(operators: frozenset[str]) -> frozenset[str]:
-    """Return the operators and all operators in which axioms express them."""
+    """Return the operators, together with all operators that express them in axioms."""
     found = operators.union(*map(_own_words, operators))
     return found if found == operators else written_out(found)
 
 
 def derive(assumptions: Assumptions, limits: SaturationLimits) -> list[str] | None:
-    """Return instances of axioms, as text, that make both sides of the equation equal, or None if the sides did not meet."""
+    """Return instances of axioms, as text, that make both sides of the equation equal, or None if none were found."""
     goals = tuple(zip(assumptions.left, assumptions.right, strict=True))
     own = frozenset(t.op for pair in goals for t in subterms(*pair) if not t.is_variable)
     for allowed in dict.fromkeys((own, written_out(own))):
@@ -194,7 +199,11 @@ class Saturation:
         return here is not None and here is there
 
     def _regroup(self) -> None:
-        """Add sums with a part replaced by a term it equals, and sums with an operand replaced by the sum it equals."""
+        """Add regrouped sums and products, in two ways.
+
+        A group of operands that equals a known term is replaced by that term. An operand that equals a known sum is replaced by
+        the operands of that sum.
+        """
         for op in [name for name in self.closure.by_operator if operator(name).commutative]:
             nodes = [n for n in self.closure.by_operator[op] if self.closure.canonical(n)]
             parts = _Parts(self.closure, nodes)
@@ -236,7 +245,7 @@ class Saturation:
         self.closure.merge(node, new, Regrouping((node, part, new), ((whole, part),)))
 
     def _without(self, node: Term, part: Term) -> list[Term] | None:
-        """Return the operands of `node` that remain without those of `part`, or None if some are missing."""
+        """Return the operands of `node` without those of `part`, or None if `node` does not have all operands of `part`."""
         left = list(node.args)
         for operand in part.args:
             same = next((t for t in left if self.closure.equal(t, operand)), None)
@@ -257,7 +266,7 @@ class Saturation:
 
 
 class _Parts:
-    """An index of the sums that may be part of another sum, by their first operand and by the sums themselves."""
+    """An index of sums that may be part of another sum. The keys are the classes of the sums and of their first operands."""
 
     def __init__(self, closure: Closure, sums: Sequence[Term]) -> None:
         self._closure = closure
@@ -266,7 +275,7 @@ class _Parts:
         self._places: dict[Term, list[int]] = {}
 
     def of(self, node: Term) -> Iterator[Term]:
-        """Yield, in order, the sums whose first operand is an operand of the node, and the sums that equal an operand.
+        """Yield, in order, the sums whose first operand is an operand of the node, and the sums that equal its operands.
 
         The index is updated between items, because classes merge during the iteration.
         """

@@ -1,4 +1,4 @@
-"""Verdicts on axioms: from the ledger if its proof is still valid, or else proved on demand."""
+"""Verdicts on axioms: from the ledger if the stored proof is still valid, otherwise from a new proof."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def axiom_ledger() -> Mapping[str, LedgerEntry]:
 
 
 def resting_on_axioms(proof: Proved) -> Verdict:
-    """Add the bounds of the axioms' proofs to the proof; return `Unknown` if an axiom is not proved."""
+    """Add to the proof the bounds of the axioms' own proofs. Return `Unknown` if an axiom is not proved."""
     bounded = list(proof.bounded)
     for axiom in proof.axioms:
         match standing(axiom):

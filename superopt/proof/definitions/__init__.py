@@ -1,4 +1,5 @@
-"""The index prover: prove that two terms have equal elements, from the index-notation definitions of their operators.
+"""The index prover: proves that two terms have equal elements, from the index-notation definitions of their operators.
 
-Read `index` first, then `normal` (the normal form of an element), `sums` and `arithmetic` (conditions on sizes, decided by Z3).
+Read `index` first, then `normal` (the normal form of an element), `sums` (sums of products) and `arithmetic` (conditions on
+sizes, decided by Z3).
 """

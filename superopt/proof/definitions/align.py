@@ -24,7 +24,7 @@ def lookup(reindexing: Reindexing) -> Lookup:
 
 
 def head(factor: Factor) -> tuple[str, ...]:
-    """Return a key that two factors must share to be comparable."""
+    """Return a key of the factor. Two factors can be equal only if they have the same key."""
     match factor:
         case Read(name, indices):
             return "read", name, str(len(indices))
@@ -44,7 +44,10 @@ def signature(factors: Iterable[Factor]) -> tuple[tuple[str, ...], ...]:
 
 
 def orders(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[tuple[int, ...]]:
-    """Yield every order of the target's factors in which their heads match the source's, as positions in the target."""
+    """Yield every order of the target's factors in which their heads equal the heads of the source's factors.
+
+    An order is a tuple of positions in the target.
+    """
     groups: dict[tuple[str, ...], list[int]] = {}
     for position, factor in enumerate(target):
         groups.setdefault(head(factor), []).append(position)
@@ -63,8 +66,8 @@ def orders(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[tuple
 def alignments(source: Summand, target: Summand) -> Iterator[tuple[tuple[int, ...], Reindexing, Reindexing]]:
     """Yield possible alignments of two products, each as the order of the factors and a reindexing in each direction.
 
-    The first reindexing expresses the target's indices over the source's, the second the source's over the target's. The caller
-    must check that the factors agree and that the two reindexings are inverse to each other.
+    The first reindexing expresses the target's indices over the source's indices. The second expresses the source's indices
+    over the target's. The caller must check that the factors agree and that the two reindexings are inverse to each other.
     """
     seen = 0
     inner = {k for f in (*source.factors, *target.factors) for k in nested(f)}
@@ -82,7 +85,7 @@ def alignments(source: Summand, target: Summand) -> Iterator[tuple[tuple[int, ..
 def _completed(
     source: Sequence[Sym], target: Sequence[Sym], forward: Reindexing, backward: Reindexing
 ) -> Iterator[tuple[Reindexing, Reindexing]]:
-    """Yield the reindexings with the indices that no factor determines matched to each other, in every order."""
+    """Yield both reindexings, completed by every pairing of the indices that no factor determines."""
     here = [k for k in source if k not in backward]
     there = [k for k in target if k not in forward]
     if len(here) != len(there):
@@ -95,7 +98,10 @@ def _completed(
 
 
 def pairings(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[list[Pair]]:
-    """Yield lists of index pairs that must be equal for the factors to be equal, one list per way to pair their contents."""
+    """Yield lists of index pairs: if the factors are equal, the indices of each pair in one of the lists are equal.
+
+    There is one list for each way to pair the contents of the factors.
+    """
     options = [list(_pairs(a, b)) for a, b in zip(source, target, strict=True)]
     for choice in itertools.product(*options):
         yield [pair for pairs in choice for pair in pairs]
@@ -137,7 +143,7 @@ def _inner_pairs(here: Sequence[Summand], there: Sequence[Summand]) -> Iterator[
 
 
 def solve_indices(pairs: Sequence[Pair], unknowns: Sequence[Sym], inner: Iterable[Sym] = ()) -> Reindexing:
-    """Solve the index pairs for the unknowns on the right sides, as far as the unknowns can be read off.
+    """Solve the index pairs for unknowns in the second index of each pair. Unknowns that no pair determines are left out.
 
     A pair that contains an `inner` symbol is skipped.
     """
@@ -165,7 +171,7 @@ def solve_indices(pairs: Sequence[Pair], unknowns: Sequence[Sym], inner: Iterabl
 def root(extent: Extent, unknown: Atom) -> Extent | None:
     """Return the value of `unknown` at which the extent is zero.
 
-    Return None if the extent is not linear in `unknown`, or if the slope does not divide the rest.
+    Return None if the extent is not linear in `unknown`, or if the slope does not divide the constant part.
     """
     line = line_in(extent, unknown)
     if line is None:
@@ -178,9 +184,9 @@ def root(extent: Extent, unknown: Atom) -> Extent | None:
 
 
 def first_from(extent: Extent, unknown: Atom) -> Extent | None:
-    """Return the least value of `unknown` from which on the extent is not negative.
+    """Return the least value of `unknown` at which the extent is not negative.
 
-    Return None if the extent is not linear in `unknown`, or does not grow with it.
+    Return None if the extent is not linear in `unknown`, or does not grow with `unknown`.
     """
     line = line_in(extent, unknown)
     if line is None or any(c < 0 for _, c in (line[0].terms if isinstance(line[0], Size) else (((), line[0]),))):
@@ -189,7 +195,7 @@ def first_from(extent: Extent, unknown: Atom) -> Extent | None:
 
 
 def line_in(extent: Extent, unknown: Atom) -> tuple[Extent, Extent] | None:
-    """Return the slope and the rest of an extent that is linear in `unknown`, or None if it is not linear."""
+    """Return the slope and the constant part of an extent that is linear in `unknown`, or None if it is not linear."""
     slope: Extent = 0
     rest: Extent = 0
     for monomial, coefficient in extent.terms if isinstance(extent, Size) else ():
@@ -235,7 +241,10 @@ def _times(a: Extent, b: Extent) -> Extent:
 
 
 def linear_in(extent: Extent, allowed: Callable[[Atom], bool]) -> Sym | None:
-    """Return an allowed symbol that is a term of the extent with coefficient 1 and occurs nowhere else in it, if any."""
+    """Return an allowed symbol that is a term of the extent with coefficient 1 and occurs nowhere else in the extent.
+
+    Return None if there is no such symbol.
+    """
     if not isinstance(extent, Size):
         return None
     for monomial, coefficient in extent.terms:

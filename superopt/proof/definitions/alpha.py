@@ -1,4 +1,4 @@
-"""Equality of sums up to the names of bound indices and the order of parts, so that such sums cancel at once.
+"""Equality of sums up to the names of bound indices and the order of parts (alpha equivalence).
 
 Two summands are alike if they differ only in the names of bound indices, the order of parts and the number in front.
 """
@@ -35,7 +35,7 @@ Key: TypeAlias = "tuple[str, ...]"
 
 @functools.lru_cache(maxsize=PROOF.alpha_cache_count)
 def shape(summand: Summand) -> tuple[Key, Extent]:
-    """Return a key that alike summands share, and the number (or size) in front, in which they may differ."""
+    """Return a key that is equal for alike summands, and the number (or size) in front, which may differ."""
     bound = tuple(dict.fromkeys(bound_in(summand)))
     number, coefficient = _apart(summand.coefficient, summand.bound)
     names = _renaming(bound, summand) if bound else _kept
@@ -45,12 +45,12 @@ def shape(summand: Summand) -> tuple[Key, Extent]:
 
 @functools.lru_cache(maxsize=PROOF.alpha_cache_count)
 def factor_key(factor: Factor) -> Key:
-    """Return a key that alike factors share."""
+    """Return a key that is equal for alike factors."""
     return shape(Summand(1, factors=(factor,)))[0]
 
 
 def sum_key(value: Sum) -> frozenset[tuple[Key, Extent]]:
-    """Return a key that sums with alike summands share."""
+    """Return a key that is equal for sums with alike summands and equal numbers in front."""
     return frozenset(map(shape, value))
 
 
@@ -70,7 +70,7 @@ def ordered(value: Sum) -> Sum:
 
 
 def shape_text(summand: Summand) -> str:
-    """Return a text to sort summands by."""
+    """Return a text by which summands are sorted."""
     return "".join(shape(summand)[0])
 
 
@@ -79,7 +79,7 @@ def _numbered(summand: Summand, number: Extent) -> Summand:
 
 
 def _apart(coefficient: Extent, bound: tuple[Sym, ...]) -> tuple[Extent, Extent]:
-    """Split a coefficient into the number in front and the rest, which is 1 unless the coefficient mentions a bound index."""
+    """Split a coefficient into the number in front and the rest. The rest is 1 if the coefficient contains no bound index."""
     if not isinstance(coefficient, Size) or not set(bound) & set(atoms(coefficient)):
         return coefficient, 1
     leading = Fraction(coefficient.terms[-1][1])
@@ -94,7 +94,7 @@ def _kept(extent: Extent) -> str:
 
 
 def _renaming(bound: tuple[Sym, ...], summand: Summand) -> _Names:
-    """Name the bound indices by their first occurrence; indices that occur in no factor and no guard keep their order."""
+    """Name the bound indices by their first occurrence. Indices that occur in no factor and no guard keep their order."""
     among = set(bound)
     blind = _Names(dict.fromkeys(bound, BLIND))
     seen: dict[Sym, None] = {}
@@ -106,7 +106,7 @@ def _renaming(bound: tuple[Sym, ...], summand: Summand) -> _Names:
 
 
 class _Names:
-    """A function that prints extents with other names for some symbols."""
+    """A function that writes an extent as text, with other names for some symbols."""
 
     def __init__(self, names: dict[Sym, Size]) -> None:
         self.names = names

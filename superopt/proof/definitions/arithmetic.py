@@ -1,14 +1,14 @@
-"""Arithmetic of sizes and indices: whether a condition follows from other conditions, decided by Z3.
+"""Arithmetic of sizes and indices: Z3 decides whether a condition follows from other conditions.
 
 Extents of variables are at least 1. Attribute variables and indices are integers, or reals where they are marked as real. A
-quotient is unconstrained unless its denominator is at least 1. A product of unknowns is first treated as another unknown, about
+quotient is unconstrained unless its denominator is at least 1. A product of unknowns is first treated as a new unknown, of
 which only the order of products is known, so that most questions are linear. Questions that linear arithmetic cannot decide go
-to Z3's nonlinear arithmetic, limited by a step count and never by a clock. The conditions that a solver has seen speed up its
-next answer and may change it. Each verdict therefore starts with a fresh solver, so that it is the same everywhere, in any
-order of questions.
+to Z3's nonlinear arithmetic. A step count limits the nonlinear arithmetic, and no clock does. The conditions that a solver has
+seen can change its next answer. Each verdict therefore starts with a fresh solver, so that the verdict is the same on every
+machine and in any order of questions.
 
-Most questions of a proof end undecided. Those take longest and support nothing. A ledger may list them by digest, and they are
-then not asked again. A listed digest cannot make a condition follow: only an answer of Z3 can.
+Most questions of a proof end undecided. Undecided questions take the longest and support no proof. A ledger may list them by
+digest, and they are then not asked again. A listed digest cannot make a condition follow. Only an answer of Z3 can.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class SolverEffort(IntEnum):
 
 @contextlib.contextmanager
 def afresh() -> Iterator[None]:
-    """Run a block with no answers or solver state from before, so that its verdicts do not depend on earlier questions.
+    """Run a block without earlier answers and solver state, so that its verdicts do not depend on earlier questions.
 
-    The block skips the questions that are skipped outside it. `passing_over` does not inherit them.
+    Questions that are skipped outside the block are skipped inside too. A block of `passing_over` does not inherit them.
     """
     outside = _sessions[-1]
     _sessions.append(_Session(outside.passed_over, outside.unsettled))
@@ -79,10 +79,10 @@ def afresh() -> Iterator[None]:
 
 @contextlib.contextmanager
 def passing_over(questions: Container[str] = frozenset()) -> Iterator[Collection[str]]:
-    """Run a block with no earlier answers, in which questions with the given digests count as undecided without being asked.
+    """Run a block without earlier answers. Questions with the given digests count as undecided and are not asked.
 
     Yields:
-        The digests of all questions in the block that were undecided, in the order they came up.
+        The digests of all undecided questions in the block, in the order of the questions.
     """
     inside = _Session(questions, {})
     _sessions.append(inside)
@@ -93,7 +93,7 @@ def passing_over(questions: Container[str] = frozenset()) -> Iterator[Collection
 
 
 def valid(assumptions: Iterable[Cond], claim: Cond, effort: SolverEffort = SolverEffort.NONLINEAR) -> bool:
-    """Return whether `claim` holds wherever all assumptions hold; False can also mean undecided."""
+    """Return whether `claim` holds wherever all assumptions hold. False can also mean undecided."""
     known = tuple(assumptions)
     match claim:
         case bool():
@@ -105,13 +105,16 @@ def valid(assumptions: Iterable[Cond], claim: Cond, effort: SolverEffort = Solve
 
 
 def contradictory(assumptions: Iterable[Cond], effort: SolverEffort = SolverEffort.PRODUCTS) -> bool:
-    """Return whether the assumptions cannot hold together; False can also mean undecided."""
+    """Return whether the assumptions cannot hold together. False can also mean undecided."""
     known = frozenset(assumptions)
     return False in known or any(negation(c) in known for c in known) or _decided(known, claim=False, effort=effort)
 
 
 def _stronger(assumptions: Sequence[Cond], claim: Cond) -> bool:
-    """Return whether an assumption is the claim with a smaller constant, or the claim holds because extents are at least 1."""
+    """Return whether the claim is obvious.
+
+    It is obvious if an assumption is the claim with a smaller constant, or if the claim holds because extents are at least 1.
+    """
     if not isinstance(claim, Compare) or claim.relation != ">=":
         return False
     terms, constant = _apart(claim.left)
@@ -173,7 +176,7 @@ def _answer(known: Sequence[Cond], claim: Cond, effort: SolverEffort) -> bool:
 
 
 def _linear() -> _Linear:
-    """Return the session's solver, replaced by a new one when it has seen too many conditions."""
+    """Return the session's solver. A solver that has seen too many conditions is replaced by a new solver first."""
     session = _sessions[-1]
     if session.solver is None or len(session.solver.literals) > PROOF.max_session_conditions:
         session.solver = _Linear()
@@ -181,7 +184,7 @@ def _linear() -> _Linear:
 
 
 class _Linear:
-    """A solver that switches each condition on by a literal, so that learned clauses serve the next question."""
+    """A solver in which a literal switches each condition on, so that learned clauses are used again for later questions."""
 
     def __init__(self) -> None:
         self.context = z3.Context()
@@ -193,7 +196,7 @@ class _Linear:
         self.answer = z3.unknown
 
     def refutes(self, conditions: Sequence[Cond], doubts: Sequence[Cond] = ()) -> bool:
-        """Return whether the conditions cannot hold together while every doubt is false."""
+        """Return whether the conditions cannot all be true while every condition in `doubts` is false."""
         literals = [self.literal(c) for c in conditions] + [self.opposite(c) for c in doubts]
         self.answer = decide(self.solver, literals)
         return bool(self.answer == z3.unsat)
@@ -252,7 +255,7 @@ class _Linear:
         return total(*(self.times(monomial, coefficient) for monomial, coefficient in _whole(extent).terms))
 
     def times(self, monomial: Monomial, coefficient: Number) -> Expression:
-        """Return one term of a polynomial."""
+        """Return the product of a monomial and a coefficient as a Z3 expression."""
         if not monomial:
             return constant(coefficient, self.context)
         return self.unknown(monomial) * constant(coefficient, self.context)
@@ -267,7 +270,7 @@ class _Linear:
         return known
 
     def about(self, monomial: Monomial) -> Iterator[z3.BoolRef]:
-        """Yield the facts that hold for an unknown by construction."""
+        """Yield the facts about a monomial that follow from its form, such as the lower bound of an extent."""
         if len(monomial) > 1:
             yield from self.order_of_product(monomial)
             return
@@ -311,7 +314,7 @@ def _number(value: z3.ExprRef) -> Extent:
 
 
 def _whole(extent: Size) -> Size:
-    """Multiply the extent by a positive integer that makes all coefficients integers, which changes no condition."""
+    """Multiply the extent by a positive integer such that all coefficients are integers. No condition changes by this."""
     scale = 1
     for _, coefficient in extent.terms:
         scale *= Fraction(coefficient).denominator
@@ -366,7 +369,7 @@ class _Nonlinear(_Linear):
 
 @dataclass
 class _Session:
-    """The answers and the solver of a block, with the digests of the questions to skip and of the undecided questions."""
+    """The answers and the solver of a block, the digests of questions to skip, and the digests of undecided questions."""
 
     passed_over: Container[str] = frozenset()
     unsettled: dict[str, None] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """The conditions that a rule may assume about its sizes, in a form in which equal sizes are equal polynomials.
 
-The equalities that hold wherever the left side is well typed are each solved for one size, which is then substituted
-everywhere: `y.shape[-2]` becomes `x.shape[-1]` where `x @ y` is on the left. Inequalities remain.
+If the left side is well typed, some equalities between sizes hold. Each equality is solved for one size, and the solution is
+substituted everywhere. For example, `y.shape[-2]` becomes `x.shape[-1]` if the left side contains `x @ y`. Inequalities remain.
 """
 
 from __future__ import annotations
@@ -46,18 +46,19 @@ from superopt.rules.match import Binding, instantiate
 class Assumptions:
     """The conditions on the sizes of one equation.
 
-    They hold wherever the left side is well typed, the `where` clause holds and no extent is zero.
+    The conditions hold wherever the left side is well typed, the `where` clause holds and no extent is zero.
 
     Attributes:
-        binding: Rewrites a term of the equation into solved sizes.
+        binding: The substitution that rewrites terms of the equation into solved sizes.
         left: The terms of the left side in solved sizes.
         right: The terms of the right side in solved sizes.
         facts: The conditions that remain.
-        solved: Each eliminated size with the value it equals.
-        divisions: The equalities from which a positive factor was removed, each after the conditions it must follow from.
+        solved: Each eliminated size with its value in the remaining sizes.
+        divisions: The equalities from which a positive factor was removed. Each is paired with the conditions that must imply
+            the equality.
 
     Raises:
-        ShapeError: the conditions contradict each other, or the right side is never well typed where the left side is.
+        ShapeError: The conditions contradict each other, or the right side is never well typed where the left side is.
     """
 
     def __init__(self, equation: Equation) -> None:
@@ -87,7 +88,7 @@ class Assumptions:
         self.right = tuple(instantiate(t, self.binding, cache) for t in equation.right)
 
     def value(self, atom: Atom) -> Extent | None:
-        """Return the value of a solved atom, for `substitute`; quotients in `_opaque` stay whole."""
+        """Return the value of a solved atom, as an argument of `substitute`. Quotients in `_opaque` are not substituted."""
         return size(atom) if atom in self._opaque else self.solved.get(atom)
 
     def normal(self, extent: Extent) -> Extent:
@@ -95,7 +96,7 @@ class Assumptions:
         return substitute(extent, self.value)
 
     def _solve(self, conditions: Iterable[Cond]) -> tuple[Cond, ...]:
-        """Return the conditions that remain after every solvable equality is used; quotients are solved for last."""
+        """Solve equalities until none can be solved, and return the remaining conditions. Quotients are solved for last."""
         open_ = list(_parts(conjunction(*(substitute_cond(c, self.value) for c in conditions))))
         for atoms_wanted in ((Dim, Sym), (Dim, Sym, Floor)):
             progress = True
@@ -123,7 +124,7 @@ class Assumptions:
         self.solved = {a: substitute(v, one) for a, v in self.solved.items()} | {atom: value}
 
     def holds(self, condition: Cond) -> bool:
-        """Return whether the condition, in solved sizes, follows from the facts: by adding lower bounds, or else by Z3."""
+        """Return whether the condition, in solved sizes, follows from the facts. Lower bounds are tried first, then Z3."""
         if isinstance(condition, bool):
             return condition
         if isinstance(condition, AllOf):
@@ -134,7 +135,11 @@ class Assumptions:
         return known
 
     def _bounded_below(self, condition: Cond) -> bool:
-        """Return whether a polynomial without negative terms is non-negative at non-negative lower bounds of its atoms."""
+        """Return whether the condition follows from the lower bounds of its atoms.
+
+        The condition must say that a polynomial is at least 0. Apart from its constant term, the polynomial must have no
+        negative coefficients, and the lower bounds must not be negative.
+        """
         if not isinstance(condition, Compare) or condition.relation != ">=":
             return False
         total: Extent = 0
@@ -171,7 +176,7 @@ def _parts(condition: Cond) -> tuple[Cond, ...]:
 
 
 def _about_extents_alone(condition: Cond) -> bool:
-    """Return whether the condition only says that a sum of products of extents is positive, as every extent is."""
+    """Return whether the condition only says that a sum of products of extents is positive, which is always true."""
     if not isinstance(condition, Compare) or condition.relation != ">=":
         return False
     lowest: Extent = 0
@@ -183,7 +188,7 @@ def _about_extents_alone(condition: Cond) -> bool:
 
 
 def _lower_bounds(facts: Iterable[Cond]) -> dict[Atom, int]:
-    """Return lower bounds of atoms, read off conditions such as `s0 - 1 >= 0` and `g * (n // g) - 1 >= 0`."""
+    """Return the lower bounds of atoms that follow from conditions such as `s0 - 1 >= 0` and `g * (n // g) - 1 >= 0`."""
     lowest: dict[Atom, int] = {}
     products: list[tuple[Monomial, int]] = []
     for fact in facts:
@@ -205,7 +210,7 @@ def _lower_bounds(facts: Iterable[Cond]) -> dict[Atom, int]:
 
 @dataclass(frozen=True)
 class _Solution:
-    """`condition` solved for `atom`; the solution requires that the quotients in `whole` are not substituted."""
+    """The solution of `condition` for `atom`. It requires that the quotients in `whole` are not substituted."""
 
     condition: Cond
     atom: Atom
@@ -236,7 +241,10 @@ def _solution(condition: Cond, lowest: Mapping[Atom, int], wanted: tuple[type, .
 
 
 def _unit(extent: Size, lowest: Mapping[Atom, int]) -> Size | None:
-    """For a product of positive integers minus 1, return one factor minus 1, which is 0 where the product minus 1 is 0."""
+    """For a product of positive integers minus 1, return one factor minus 1. Return None for other extents.
+
+    Where the product minus 1 is 0, so is the factor minus 1.
+    """
     monomial, constant = _product(extent)
     positive = all(isinstance(a, Dim) or lowest.get(a, 0) >= 1 for a in monomial)
     factor = size(monomial[0]) - 1 if len(monomial) > 1 and positive and constant == 1 else 0
@@ -257,7 +265,7 @@ def _divisor(extent: Size) -> Size | None:
 
 
 def _product(extent: Size) -> tuple[Monomial, int]:
-    """For a product minus an integer, or its negative, return the product and the integer; otherwise () and 0."""
+    """For a product minus an integer, or the negative of it, return the product and the integer. Otherwise return () and 0."""
     if len(extent.terms) == 2 and extent.terms[0][0] == ():
         (_, constant), (monomial, coefficient) = extent.terms
         if coefficient in (1, -1) and isinstance(constant, int):
@@ -283,9 +291,9 @@ def _without_factors(extent: Size, lowest: Mapping[Atom, int]) -> Size:
 
 
 def _alone(extent: Extent, wanted: tuple[type, ...]) -> list[tuple[Atom, int]]:
-    """Return the atoms that are a term of their own with coefficient 1 or -1, each with the coefficient.
+    """Return the atoms that are by themselves a term of the extent with coefficient 1 or -1, each with the coefficient.
 
-    Extents come before attributes, and those of the last variable come first.
+    Extents come before attributes. Extents of the last variable come first.
     """
     terms = extent.terms if isinstance(extent, Size) else ()
     single = [(m[0], int(c)) for m, c in terms if len(m) == 1 and c in (1, -1) and isinstance(m[0], wanted)]

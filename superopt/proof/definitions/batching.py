@@ -1,13 +1,13 @@
-"""Proves a rule with one more axis from the rule without it, where every operator acts on each slice separately.
+"""Proofs of a rule with an additional batch axis from the same rule without the axis.
 
-`x @ w + y @ w` at ranks 3 and 2 is, in each slice along the first axis of x and y, the same expression at ranks 2 and 2. An
-equation therefore follows from the equation with one axis less (the new axis is a batch axis, as in JAX's vmap), if three
-claims are shown for all sizes:
+For example, each slice of `x @ w + y @ w` at ranks 3 and 2, along the first axis of x and y, is the same expression at ranks 2
+and 2. The larger equation is the one with the batch axis, as in JAX's vmap. The larger equation follows from the smaller one if
+three claims are shown for all sizes:
 
-- the assumptions of the smaller equation follow from those of the larger one;
+- the assumptions of the smaller equation follow from those of the larger equation;
 - every slice of a larger term along the batch axis has the value of the smaller term: the definition of the operator,
   interpreted at one symbolic position of both terms, gives the same expression, symbol for symbol;
-- the right side of the larger equation requires nothing beyond the conditions of its left side and of the smaller right side.
+- the right side of the larger equation requires only conditions of its left side and of the smaller right side.
 
 The batch axis may be inserted at any place, so that an equation about axis -2 can follow from an equation about axis -1.
 """
@@ -55,9 +55,9 @@ Places: TypeAlias = "dict[tuple[Term, Term], int | None]"
 
 
 def representatives(equations: Iterable[Equation]) -> list[Equation]:
-    """Return equations that imply all the given ones, with the fewest axes first.
+    """Return equations that imply all the given equations, those with the fewest axes first.
 
-    If the returned equations hold with well-typed right sides, all the given equations do.
+    If the returned equations hold and have well-typed right sides, so do all the given equations.
     """
     chosen: list[Equation] = []
     known: list[Equation] = []
@@ -69,17 +69,20 @@ def representatives(equations: Iterable[Equation]) -> list[Equation]:
 
 
 def _axes(equation: Equation) -> tuple[int, int]:
-    """Return a sort key: the number of axes of the equation's variables, and how far its axis attributes are from the end."""
+    """Return a sort key: the total rank of the equation's variables, and the total distance of its axes from the end."""
     return sum(n for _, n in equation.ranks if n > 0), sum(-n for _, n in equation.ranks if n < 0)
 
 
 def follows(equation: Equation, smaller: Equation) -> bool:
-    """Return whether `smaller`, with one axis less, is shown to imply the equation and that its right side is well typed."""
+    """Return whether `smaller`, with one axis less, is shown to imply the equation.
+
+    If the right side of `smaller` is well typed, the right side of the equation then is, too.
+    """
     return any(_Batched(smaller, equation, grown).follows for grown in _insertions(smaller, equation))
 
 
 def _insertions(smaller: Equation, larger: Equation) -> Iterator[Mapping[str, int]]:
-    """Yield the possible places of the new axis in each variable that has one axis more, counted from the first axis."""
+    """Yield mappings from each variable with one axis more to a possible place of the new axis, counted from the front."""
     if [name for name, _ in smaller.ranks] != [name for name, _ in larger.ranks]:
         return
     ranks = [(name, n, m) for (name, n), (_, m) in zip(smaller.ranks, larger.ranks, strict=True)]
@@ -94,9 +97,9 @@ def _insertions(smaller: Equation, larger: Equation) -> Iterator[Mapping[str, in
 
 
 class _Batched:
-    """An equation paired with a smaller one that lacks the batch axis, which is inserted where `grown` says.
+    """An equation paired with a smaller equation that lacks the batch axis.
 
-    `follows` says whether the larger equation follows from the smaller one.
+    `grown` has the place of the batch axis in each variable. `follows` is whether the larger equation follows from the smaller.
     """
 
     def __init__(self, smaller: Equation, larger: Equation, grown: Mapping[str, int]) -> None:
@@ -112,7 +115,7 @@ class _Batched:
 
     @functools.cached_property
     def follows(self) -> bool:
-        """Whether all claims are shown that make the larger equation follow from the smaller one."""
+        """Whether all claims of the module's docstring are shown, so that the larger equation follows from the smaller one."""
         if False in self._known or not self._one_extent():
             return False
         sides = ((self.smaller.left, self.larger.left), (self.smaller.right, self.larger.right))
@@ -123,7 +126,7 @@ class _Batched:
         return None not in left and left == right and self._granted() and self._given()
 
     def _one_extent(self) -> bool:
-        """Return whether the batch axis has the same extent in all tensors, and that extent is at least 1."""
+        """Return whether the batch axis has one extent in all tensors, and the extent is at least 1."""
         extents = {self._extent_of_batch(name, place) for name, place in self.grown.items()}
         self._batch = extents.pop()
         return not extents and (self._equal.positive(self._batch) or at_least(self._batch, 1) in self._known)
@@ -138,7 +141,7 @@ class _Batched:
         return all(self._small_condition(c) in self._known for c in needed)
 
     def _given(self) -> bool:
-        """Return whether the larger right side needs only conditions known from its left side or from the smaller equation."""
+        """Return whether the larger left side or the smaller right side implies all that the larger right side requires."""
         given = {self._small_condition(c) for c in requirements(*self.smaller.right)}
         needed = map(self._large_condition, requirements(*self.larger.right))
         return all(c in self._known or c in given for c in needed)
@@ -188,7 +191,7 @@ class _Batched:
         return next((p for p in candidates if _acts_slicewise(one, other, places, p, small.rank)), None)
 
     def _operands(self, small: Term, large: Term) -> tuple[tuple[Term, ...], tuple[int, ...]] | None:
-        """Return the larger term's operands in the order of the smaller term's, with the place of the batch axis in each."""
+        """Return the larger term's operands in the order of the smaller term's operands, and the place of each batch axis."""
         left = list(large.args)
         matched: list[tuple[Term, int]] = []
         for operand in small.args:
@@ -201,9 +204,9 @@ class _Batched:
 
 
 def _moved(smaller: Equation, grown: Mapping[str, int], tensors: Collection[str]) -> Iterator[tuple[Atom, Extent]]:
-    """Yield the sizes that the larger equation names differently.
+    """Yield the sizes of the smaller equation that have other names in the larger equation, each with its new name.
 
-    These are the extents before the new axis, and the entries of a longer tuple after it.
+    These are the extents before the new axis, and the entries of a tuple attribute after the new axis.
     """
     ranks = dict(smaller.ranks)
     for name, place in grown.items():
@@ -246,12 +249,15 @@ class _Equal:
         return _plain(substitute_cond(condition, self._chosen.get) if self._chosen else condition)
 
     def positive(self, extent: Extent) -> bool:
-        """Return whether the extent is that of a variable's axis, which is at least 1."""
+        """Return whether the extent is at least 1 because it is built from extents of variables."""
         return _plain(at_least(extent, 1)) is True
 
 
 def _equal_atoms(condition: Cond) -> tuple[Atom, Atom] | None:
-    """Return the two sizes that the condition equates, extents of variables first, or None for other conditions."""
+    """Return the two sizes that the condition states to be equal, extents of variables first.
+
+    Return None if the condition is of another form.
+    """
     if not isinstance(condition, Compare) or condition.relation != "==" or len(condition.left.terms) != 2:
         return None
     (one, a), (other, b) = condition.left.terms
@@ -310,7 +316,7 @@ def _mapped(value: Attribute, size_of: Callable[[Extent], Extent]) -> Attribute:
 
 
 def _renamed(*nodes: _Node) -> Iterator[_Node]:
-    """Yield the nodes with sizes renamed by first occurrence; a result for the renamed nodes holds for the given ones."""
+    """Yield the nodes with sizes renamed by first occurrence. A result for the renamed nodes holds for the given nodes."""
     names: dict[Atom, Extent] = {}
 
     def named(atom: Atom) -> Extent | None:
@@ -328,7 +334,7 @@ def _renamed(*nodes: _Node) -> Iterator[_Node]:
 
 @functools.lru_cache(maxsize=PROOF.batching_cache_count)
 def _acts_slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: int, rank: int) -> bool:
-    """Return the result of `_slicewise`, computed once for all nodes that differ only in the names of sizes."""
+    """Return the result of `_slicewise`, which is cached for all nodes that differ only in the names of sizes."""
     return _slicewise(*_renamed(small, large), places, place, rank)
 
 
@@ -336,8 +342,8 @@ def _acts_slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: 
 def _slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: int, rank: int) -> bool:
     """Return whether each slice of the larger node's result is the smaller node's result on slices of the operands.
 
-    `places` has the batch axis of each operand, or WHOLE for an operand without one, which is used unsliced. `place` is the
-    batch axis of the result, and `rank` the rank of its slices.
+    `places` has the batch axis of each operand, or WHOLE for an operand without a batch axis, which is not sliced. `place` is
+    the batch axis of the result. `rank` is the rank of the result's slices.
     """
     at = tuple(size(Sym(f"i.{p}")) for p in range(rank))
     one = _element(large, (WHOLE,) * len(places), (*at[:place], BATCH, *at[place:]))
@@ -348,7 +354,7 @@ def _slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: int, 
 def _element(node: _Node, places: tuple[int, ...], at: Shape) -> Tree:
     """Return the node's result on unknown operands at one position.
 
-    An operand with a batch axis is read at its slice at the batch index.
+    An operand with a batch axis is read in its slice at the symbolic batch index.
     """
     notation = Normal()
 

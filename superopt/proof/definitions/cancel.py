@@ -1,8 +1,9 @@
 """Decides whether a sum is zero: summands with the same product over the same elements cancel wherever they overlap.
 
-Two summands overlap where an element of one maps to an element of the other and back. There their coefficients add up, and the
-remainder of each summand stays. The reindexing is therefore a bijection by construction, between domains that need not be
-equal: a sum over n + m elements cancels against the sums over the first n and the last m.
+A summand runs over a domain of bound indices. Two summands overlap where a reindexing maps an element of one domain to an
+element of the other domain, and the inverse maps it back. On the overlap their coefficients add up. Outside the overlap each
+summand remains. The reindexing is a bijection by construction. The domains need not be equal: a sum over n + m elements cancels
+against the sums over the first n and the last m elements.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from superopt.proof.definitions.values import zero_where
 
 @dataclass(frozen=True)
 class Merged:
-    """The result of merging two summands: their common part unless it vanishes, and the remainder of each."""
+    """The result of merging two summands: the part on their overlap, unless it vanishes, and the remainder of each summand."""
 
     common: Sum
     left: Sum
@@ -72,7 +73,7 @@ class Budget:
     steps: int = PROOF.max_cancel_steps
 
     def spend(self, steps: int = 1) -> bool:
-        """Take the steps and return whether the budget allowed them."""
+        """Subtract the steps from the budget and return whether the budget was sufficient."""
         self.steps -= steps
         return self.steps >= 0
 
@@ -82,9 +83,9 @@ class Cancellation:
     """The state of one proof that a sum is zero.
 
     Attributes:
-        told: The signs of values in the current case.
+        told: The known signs of values in the current case.
         depth: The number of enclosing cases and sums.
-        remainder: The part of the last sum that did not cancel.
+        remainder: The summands of the last sum that did not cancel.
     """
 
     notation: Normal
@@ -95,7 +96,7 @@ class Cancellation:
     _largest: dict[tuple[Guard, Largest, Largest], bool] = field(default_factory=dict)
 
     def zero(self, facts: Guard, value: Sum) -> bool:
-        """Return whether the sum is zero under the facts; False can also mean undecided."""
+        """Return whether the sum is zero under the facts. False can also mean undecided."""
         value = collected(value)
         if not value:
             return True
@@ -133,7 +134,7 @@ class Cancellation:
         return Cancellation(notation or self.notation, self.budget, self.told + told, self.depth + 1)
 
     def _by_cases(self, facts: Guard, value: Sum) -> bool:
-        """Return whether the sum is zero in every case that it leaves open; a case that cannot occur counts as zero."""
+        """Return whether the sum is zero in each case of `cases`. The sum counts as zero in a case that cannot occur."""
         possible = cases(value, self.notation)
         if possible is None:
             return bool(self.told) and zero_where(facts, self.told, value, self.notation)
@@ -145,7 +146,11 @@ class Cancellation:
         return True
 
     def _under_one_sum(self, facts: Guard, value: Sum) -> bool:
-        """Return whether the summands over the first one's indices cancel inside that sum, and the others among themselves."""
+        """Return whether the sum is zero because two groups of summands cancel.
+
+        The summands that run over the same indices as the first summand cancel for each choice of these indices. The other
+        summands cancel among themselves.
+        """
         first = next((s for s in value if s.bound), None)
         if first is None:
             return False
@@ -187,7 +192,7 @@ class Cancellation:
     def merge(self, facts: Guard, s: Summand, t: Summand, *, whole: bool) -> Merged | None:
         """Return the two summands with their overlap added up.
 
-        Return None if no overlap was found, or no complete overlap if `whole` is set.
+        Return None if no overlap was found. With `whole`, also return None if the summands overlap only in part.
         """
         t = self.notation.apart(t, s)
         for order, there, back in alignments(s, t):
@@ -241,7 +246,7 @@ class Cancellation:
         return found
 
     def _covers(self, facts: Guard, these: Largest, those: Largest) -> bool:
-        """Return whether every candidate of the first maximum equals, wherever it exists, a candidate of the second."""
+        """Return whether every candidate of the first maximum, wherever it exists, equals a candidate of the second."""
         key = (facts, these, those)
         known = self._largest.get(key)
         if known is None:
@@ -250,7 +255,7 @@ class Cancellation:
         return known
 
     def covered(self, facts: Guard, candidate: GuardedValue, others: Sequence[GuardedValue]) -> bool:
-        """Return whether the candidate equals, wherever it exists, one of the others."""
+        """Return whether the candidate, wherever it exists, equals one of the others."""
         open_: Guard = (*facts, *candidate.guard)
         if contradictory(open_):
             return True
@@ -269,9 +274,10 @@ class Cancellation:
         return False
 
     def _witnesses(self, candidate: GuardedValue, other: GuardedValue) -> Iterator[Reindexing]:
-        """Yield values for the other candidate's bound indices.
+        """Yield values for the bound indices of `other` at which `other` may equal the candidate.
 
-        Indices that reads determine take those values; the rest take the first values that the guard allows.
+        Indices that occur in reads take the values at which the reads are equal. The other indices take the first values that
+        the guard allows.
         """
         inner = {k for s in (*candidate.value, *other.value) for k in bound_in(s)}
         readings: list[Reindexing] = [{}]
@@ -298,7 +304,10 @@ def _ordered(source: Sequence[Factor], target: Sequence[Factor]) -> list[Factor]
 
 
 def _ends(candidate: GuardedValue, reading: Reindexing, bound: Sequence[Sym]) -> Iterator[Reindexing]:
-    """Yield the reading, completed with every first value that a condition of the guard allows for the undetermined indices."""
+    """Yield completions of `reading` with values for the undetermined indices.
+
+    The values of an index are the first values that single conditions of the guard allow.
+    """
     k = next((k for k in bound if k not in reading), None)
     if k is None:
         yield reading
@@ -314,6 +323,6 @@ def _ends(candidate: GuardedValue, reading: Reindexing, bound: Sequence[Sym]) ->
 
 
 def _back_again(bound: Sequence[Sym], there: Reindexing, back: Reindexing) -> Guard:
-    """Return the conditions that each bound index, mapped there and back, is itself."""
+    """Return the conditions under which each bound index is unchanged by both reindexings, one after the other."""
     conditions: list[Cond] = [same(substitute(back[k], lookup(there)), size(k)) for k in bound]
     return tuple(c for c in conditions if c is not True)

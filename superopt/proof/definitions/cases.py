@@ -1,4 +1,4 @@
-"""Case splits: on which of two values is larger, and on the sign of a step function's argument."""
+"""Case splits: on which of two values is larger, or on the sign of the argument of a step function."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from superopt.proof.definitions.sums import (
 
 @dataclass(frozen=True)
 class SignCase:
-    """The signs of values in one case; if `replaced` is set, that read equals `by` in this case."""
+    """The signs of values in one case. If `replaced` is set, the element `replaced` equals `by` in this case."""
 
     told: tuple[tuple[Sum, Sign], ...]
     replaced: Read | None = None
@@ -37,7 +37,10 @@ class SignCase:
 
 
 def cases(value: Sum, notation: Normal) -> tuple[SignCase, ...] | None:
-    """Return cases of which one always holds, for a question that the value leaves open, or None if it leaves none open."""
+    """Return cases for the first maximum or step function in the value. At least one of the cases always holds.
+
+    Return None if the value contains no such function.
+    """
     pivot = next(_pivots(value, frozenset()), None)
     if pivot is None:
         return None
@@ -54,9 +57,9 @@ def cases(value: Sum, notation: Normal) -> tuple[SignCase, ...] | None:
 
 
 def _upright(value: Sum, notation: Normal) -> Sum:
-    """Return a simpler sum with the same sign as the value, unless the value is 0.
+    """Return a simpler sum that has the same sign as the value wherever the value is not 0.
 
-    In a product, 1 / x becomes x; a sum of multiples of x becomes x.
+    In a product, 1 / x becomes x. A sum over an index of positive multiples of x becomes x.
     """
     if len(value) != 1 or isinstance(value[0].coefficient, Size):
         return value
@@ -72,7 +75,7 @@ def _upright(value: Sum, notation: Normal) -> Sum:
 
 
 def _pivots(value: Sum, hidden: frozenset[Sym]) -> Iterator[tuple[str, Sum]]:
-    """Yield each function that gives a case split with its argument, inner functions first.
+    """Yield each function that gives a case split, with its argument. Inner functions come first.
 
     Arguments that depend on a bound index are left out.
     """
@@ -105,7 +108,7 @@ def _free(value: Sum, hidden: frozenset[Sym]) -> bool:
 
 
 def _solved(value: Sum) -> tuple[Read, Sum] | tuple[()]:
-    """Return a read in which a sum that is zero is linear, and the value of that read."""
+    """Return an element in which the sum is linear, and the value of the element at which the sum is zero, or ()."""
     for summand in value:
         match summand:
             case Summand(int() as number, (), (), (Read() as read,)):

@@ -1,7 +1,7 @@
-"""Clears denominators: a sum is zero if it is zero after multiplication by a nonzero denominator.
+"""Clearing of denominators: a sum is zero if it is zero after multiplication by a nonzero denominator.
 
-A denominator may be zero without effect if a step function selects the values that are computed, or beside a guard. Such sums
-are left unchanged.
+If a step function or a guard selects the values that are computed, a denominator may be zero where its value is not used. Such
+sums are left unchanged.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from superopt.proof.definitions.sums import ONE, Call, Factor, Largest, Power, S
 
 
 def cleared(value: Sum, notation: Normal) -> Sum | None:
-    """Return the sum times the power of a base that it is divided by.
+    """Return the sum multiplied by a denominator: a power of a base that occurs with a negative exponent.
 
-    Return None if nothing is divided, or if the result grows too long. A base that depends on a bound index stays.
+    Return None if there is no denominator, or if the result grows too long. A base that depends on a bound index is not
+    cleared.
     """
     if any(map(_steps, value)):
         return None
@@ -35,7 +36,10 @@ def cleared(value: Sum, notation: Normal) -> Sum | None:
 
 
 def _everywhere(value: Sum, key: Key) -> bool:
-    """Return whether every guard condition on the position that a divided summand has is also on every other summand."""
+    """Return whether all summands share the guard conditions of the summands that are divided.
+
+    Conditions on bound indices are ignored.
+    """
     dividing = [s for s in value if _exponent(s, key) < 0]
     conditions = {c for s in dividing for c in s.guard if not any(mentions(c, k) for k in s.bound)}
     return all(conditions <= set(s.guard) for s in value)
@@ -59,7 +63,7 @@ def _step(factor: Factor) -> bool:
 
 
 def _divisors(value: Sum) -> Iterator[Factor]:
-    """Yield the bases of powers with negative exponents: each a factor, or a sum as its first power."""
+    """Yield the bases of powers with negative exponents. A base that is a sum is wrapped as a power with exponent 1."""
     seen: set[Key] = set()
     for summand in value:
         for factor in summand.factors:
@@ -84,7 +88,7 @@ def _exponent(summand: Summand, key: Key) -> Fraction:
 
 
 def _of(factor: Factor, key: Key) -> Fraction:
-    """Return the exponent to which the factor is the divisor with this key, 0 if it is another factor."""
+    """Return the exponent of the divisor with this key in the factor. It is 0 for any other factor."""
     if isinstance(factor, Power) and _is_number(factor.exponent) and factor_key(_held(factor.base)) == key:
         return Fraction(factor.exponent)  # type: ignore[arg-type]
     return Fraction(factor_key(factor) == key)

@@ -24,7 +24,7 @@ NO_DIVISORS: Divisors = ((), ())
 
 
 class TensorComparison:
-    """Equality of tensors under facts; `remainder` has the summands that did not cancel in the last failed comparison."""
+    """Comparison of tensors under facts. `remainder` has the summands that did not cancel in the last failed comparison."""
 
     def __init__(self, notation: Normal, facts: Guard) -> None:
         self.notation = notation
@@ -34,10 +34,10 @@ class TensorComparison:
     def difference(
         self, left: index.Tensor, right: index.Tensor, *, both_ways: bool = False, divisors: Divisors = NO_DIVISORS
     ) -> str | None:
-        """Return None if the tensors are shown to be equal in shape and elements, and otherwise the obstacle.
+        """Return None if the tensors are shown to be equal in shape and elements. Otherwise return the obstacle.
 
-        The right tensor must be defined where the left one is. With `both_ways`, the left one must also be defined where the
-        right one is. `divisors` has the extents by which the attributes of each side divide.
+        The right tensor must be defined wherever the left tensor is. With `both_ways`, the left tensor must also be defined
+        wherever the right tensor is. `divisors` has the extents that the attributes of each side divide by.
         """
         for axis, (here, there) in enumerate(zip(left.shape, right.shape, strict=True)):
             if not valid(self.facts, same(unnested(self.facts, here), unnested(self.facts, there))):

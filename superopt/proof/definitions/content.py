@@ -16,7 +16,10 @@ from superopt.proof.definitions.sums import Call, Factor, Guard, Sum, Summand, e
 
 
 def content(facts: Guard, values: Sequence[Summand], least: Sign, signs: Signs) -> Summand:
-    """The number, sizes and factors of at least this sign that every summand is a multiple of, free of bound indices."""
+    """Return a common divisor of the summands: a number, sizes and factors that have at least this sign.
+
+    Parts that contain bound indices are left out.
+    """
     if not values:
         return Summand(1)
     number = number_content(facts, [s.coefficient for s in values], least)
@@ -42,7 +45,7 @@ def divided(value: Sum, by: Summand) -> Sum:
 
 
 def number_content(facts: Guard, coefficients: Sequence[Extent], least: Sign = Sign.POSITIVE) -> Extent:
-    """Return the largest positive number times sizes of at least this sign that divides all coefficients."""
+    """Return the largest common divisor of all coefficients: a positive number times sizes that have at least this sign."""
     terms = [t for c in coefficients for t in (c.terms if isinstance(c, Size) else (((), c),))]
     shared = Counter(terms[0][0])
     for monomial, _ in terms[1:]:
@@ -65,7 +68,10 @@ def _free(factor: Factor, summand: Summand) -> bool:
 
 
 def _common_exponent(values: Sequence[Summand]) -> Sum:
-    """Return the part, free of bound indices, that the exponentials of all summands share; empty if a summand has none."""
+    """Return the summands that the exponents of all exponentials share. The result is empty if a summand has no exponential.
+
+    Summands that contain bound indices are left out.
+    """
     shared: dict[tuple[Key, Extent], Summand] | None = None
     for summand in values:
         exponent = next((f.arguments[0] for f in summand.factors if isinstance(f, Call) and f.function == "exp"), ())

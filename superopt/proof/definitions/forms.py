@@ -40,7 +40,7 @@ def simple(exponent: Extent) -> Extent:
 
 
 def root(number: Extent, exponent: Extent) -> Extent | None:
-    """Return number ** exponent for a half-integer exponent if the result is rational, or None."""
+    """Return number ** exponent for a half-integer exponent if the result is rational, otherwise None."""
     if not isinstance(number, int | Fraction) or not isinstance(exponent, Fraction) or exponent.denominator != 2 or number <= 0:
         return None
     value = Fraction(number)
@@ -75,6 +75,6 @@ def magnitude_in(value: Sum) -> Sum | None:
 
 
 def leading(value: Sum) -> Extent:
-    """Return the number in front of the first summand; if that is a size, the coefficient of its last term."""
+    """Return the number in front of the first summand. If that is a size, return the coefficient of the size's last term."""
     number = shape(value[0])[1]
     return number.terms[-1][1] if isinstance(number, Size) else number

@@ -1,6 +1,7 @@
 """Arithmetic formulas for Z3, built through its C interface.
 
-The results equal those of z3's Python classes, without the sort checks at every step, which take longer than the answers.
+The formulas are the same as those of z3's Python classes. The Python classes check sorts at every step, and these checks take
+longer than Z3's answers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from z3 import z3core
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expression:
-    """A Z3 number, integer or real; an integer beside a real is converted."""
+    """A Z3 number, integer or real. In an operation with a real, an integer is converted to a real."""
 
     ref: z3.AstRef
     integer: bool
@@ -40,11 +41,11 @@ class Expression:
         return _compared(z3core.Z3_mk_gt, self, other)
 
     def equals(self, other: Expression | int) -> z3.BoolRef:
-        """Return the formula that both numbers are equal."""
+        """Return the formula `self == other`."""
         return _compared(z3core.Z3_mk_eq, self, other)
 
     def differs(self, other: Expression | int) -> z3.BoolRef:
-        """Return the formula that the numbers are different."""
+        """Return the formula `self != other`."""
         one, two = _alike([self, _number(other, self)])
         return z3.BoolRef(z3core.Z3_mk_distinct(_context(self.ref), 2, _array(one, two)), self.ref.ctx)
 
@@ -95,7 +96,7 @@ def decide(solver: z3.Solver, literals: list[z3.BoolRef]) -> z3.CheckSatResult:
 
 
 def _number(value: Expression | int, like: Expression) -> Expression:
-    """Return the value as a number; a Python integer takes the sort of `like`."""
+    """Return the value as a Z3 number. A Python integer gets the sort of `like`."""
     if isinstance(value, Expression):
         return value
     return Expression(_integer(value, like.ref.ctx, z3core.Z3_get_sort(_context(like.ref), like.ref.ast)), like.integer)

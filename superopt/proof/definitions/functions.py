@@ -1,7 +1,7 @@
-"""Simplification of functions: each function of simplified sums in the equal form that compares best.
+"""Simplification of functions: each function of simplified sums is rewritten to a canonical form, so that equal values compare.
 
-A form may be defined where the function is not (1 for x * (1 / x)), and has the function's value wherever the function is
-defined. `superopt.proof.domains` decides whether a rule may rest on the form. Roots and reciprocals are powers. Factors are
+The canonical form has the function's value wherever the function is defined. It may be defined at more values, as 1 is for
+x * (1 / x). `superopt.proof.domains` decides whether a rule may use the form. Roots and reciprocals are powers. Factors are
 moved out of a power's base where possible. A sum of exponentials is divided by the part that all exponents share.
 """
 
@@ -40,7 +40,7 @@ EXPONENTS: dict[str, Extent] = {"reciprocal": -1, "sqrt": Fraction(1, 2), "rsqrt
 
 
 def applied(facts: Guard, function: str, arguments: Sequence[Sum], notation: Normal) -> Sum:
-    """Return the function of these sums."""
+    """Return the value of the function of these sums, simplified."""
     known = _Functions(facts, notation)
     first = arguments[0]
     match function:
@@ -66,7 +66,7 @@ def applied(facts: Guard, function: str, arguments: Sequence[Sum], notation: Nor
 
 
 def raised(facts: Guard, base: Sum, exponent: Extent, notation: Normal) -> Sum:
-    """Return the power of this sum."""
+    """Return the power of this sum, simplified."""
     return _Functions(facts, notation).power(base, exponent)
 
 
@@ -142,7 +142,10 @@ class _Functions:
         return single(Power((Summand(number),), exponent))
 
     def monomial_power(self, summand: Summand, exponent: Extent) -> Sum:
-        """Return a power of a product: the product of the powers of the factors that are known to exist separately."""
+        """Return a power of a product.
+
+        The power is split into powers of those factors whose powers are known to exist separately.
+        """
         counts = Counter(map(factor_key, summand.factors))
         factors = {factor_key(f): f for f in summand.factors}
         if isinstance(exponent, int):
@@ -253,7 +256,7 @@ class _Functions:
         return collected(found + single(Call("log", ((Summand(number, factors=tuple(left)),),))))
 
     def log_of_sum(self, value: Sum) -> Sum:
-        """Return the logarithm of a sum without a common divisor; log(1 + exp(-v)) becomes log(1 + exp(v)) - v."""
+        """Return the logarithm of a sum without a common divisor. log(1 + exp(-v)) becomes log(1 + exp(v)) - v."""
         exponent = one_and_exponent(value)
         if exponent is None:
             return single(Call("log", (value,)))
@@ -371,7 +374,7 @@ class _Functions:
         return value
 
     def held_power(self, held: Factor, exponent: Extent) -> Sum:
-        """Return a power of a factor, or of the sum that a first power wraps."""
+        """Return a power of a factor. If the factor is a sum wrapped as a power with exponent 1, raise the sum itself."""
         base = held.base if isinstance(held, Power) and held.exponent == 1 else single(held)
         if exponent == 0:
             return ONE

@@ -1,9 +1,10 @@
 """The index prover: proves equations between terms for all sizes from the definitions of their operators.
 
 Both sides are evaluated to a normal form at one symbolic position, and their difference is shown to be zero. If a group count
-or a factor of a reshape prevents this, the proof is made for a stated set of its values, with all other sizes symbolic. Before
-a proof is tried and after it has failed, both sides are evaluated on random instances. A counterexample refutes the equation,
-and an equation without instances is never called proved. In all other cases the verdict is `Unknown`.
+or a factor of a reshape prevents the proof, the proof is made for a stated set of values of this number. All other sizes stay
+symbolic. Both sides are evaluated on random instances before a proof is tried, and again after a proof has failed. A
+counterexample refutes the equation. An equation without instances is never called proved. If there is neither a proof nor a
+counterexample, the verdict is `Unknown`.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ RANKS = (1, 2, 3, 4)
 
 @afresh()
 def prove_axiom(rule: Rule, *, seed: int = 0) -> Verdict:
-    """Return the verdict on a rule or axiom at all of its rank choices, from the definitions alone; the first failure decides.
+    """Return the verdict on a rule or axiom at all of its choices of ranks, from the definitions alone.
+
+    The first choice that is not proved decides the verdict.
 
     The sides of an `==` rule must be defined on the same inputs. The right side of a `=>` rule must be defined where the left
     side is.
@@ -73,7 +76,7 @@ def prove_axiom(rule: Rule, *, seed: int = 0) -> Verdict:
 def prove_again(equations: Iterable[Equation], bounded: Sequence[str] = (), *, both_ways: bool = False) -> Verdict:
     """Return `Proved` if the definitions prove the equations for all sizes, or for the values that `bounded` states.
 
-    `bounded` and `both_ways` are those of the proof. No counterexample is looked for.
+    `bounded` and `both_ways` are as in the stored proof. No counterexample is searched for.
     """
     started = time.perf_counter()
     for equation in equations:
@@ -89,10 +92,10 @@ def prove_again(equations: Iterable[Equation], bounded: Sequence[str] = (), *, b
 
 
 def prove_equation(equation: Equation, *, seed: int = 0, both_ways: bool = False) -> Verdict:
-    """Return the verdict on one equation, assuming that both sides are well typed and its `where` holds.
+    """Return the verdict on one equation. Both sides are assumed to be well typed, and `where` is assumed to hold.
 
-    `Proved` means that the right side is defined and equal wherever the left side is defined. With `both_ways`, the left side
-    is also defined wherever the right side is.
+    `Proved` means that the right side is defined, and equals the left side, wherever the left side is defined. With
+    `both_ways`, the left side is also defined wherever the right side is.
     """
     started = time.perf_counter()
 
@@ -132,7 +135,7 @@ def _unknowns(equation: Equation) -> list[Atom]:
 
 
 def _restrictions(attempt: Attempt) -> Iterator[tuple[Atom, ...]]:
-    """Yield sets of unknowns to try small values of: group counts, then divisors of quotients, then their dividends."""
+    """Yield sets of unknowns for which small values are tried: group counts, divisors of quotients, and dividends."""
     groups = tuple(attempt.groups())
     divisors, dividends = attempt.divided()
     for chosen in dict.fromkeys((groups, divisors, groups + divisors, dividends)):
@@ -141,7 +144,7 @@ def _restrictions(attempt: Attempt) -> Iterator[tuple[Atom, ...]]:
 
 
 class Attempt:
-    """One attempt to prove an equation, with values for some unknowns; `reason` is the obstacle, empty if proved."""
+    """One attempt to prove an equation, with values for some unknowns. `reason` is the obstacle, or empty if proved."""
 
     def __init__(self, equation: Equation, values: Mapping[Atom, int], *, both_ways: bool = False) -> None:
         self.equation = equation
@@ -160,7 +163,7 @@ class Attempt:
 
     @property
     def proved(self) -> bool:
-        """Whether both sides are equal."""
+        """Whether both sides were shown to be equal."""
         return not self.reason
 
     @property
@@ -182,7 +185,7 @@ class Attempt:
         return ""
 
     def _divisors(self, *roots: Term) -> tuple[Extent, ...]:
-        """Return the extents by which attributes of the terms divide."""
+        """Return the extents that attributes of the terms divide by."""
         return tuple(f for d in denominators(*roots) for f in factors(substitute(d, self.solved.get)))
 
     def _tensor(self, term: Term, known: Mapping[Term, index.Tensor]) -> index.Tensor:
@@ -202,7 +205,10 @@ class Attempt:
         yield from dict.fromkeys(a for g in found if isinstance(g, Size) for a in atoms(substitute(g, self.solved.get)))
 
     def divided(self) -> tuple[tuple[Atom, ...], tuple[Atom, ...]]:
-        """Return the unknowns in denominators and in numerators of quotients in attributes, sizes and the remainder."""
+        """Return the unknowns in the denominators, and those in the numerators, of all quotients.
+
+        Quotients in attributes, in sizes and in the remainder count.
+        """
         terms = subterms(*self.equation.left, *self.equation.right)
         values = (v for t in terms for v in (*dict(t.attributes).values(), t.shape))
         written = (e for v in values for e in (v if isinstance(v, tuple) else (v,)))
@@ -221,7 +227,7 @@ def _made(atom: Atom) -> bool:
 
 
 def _with_positive_quotients(facts: Guard) -> Guard:
-    """Add that each quotient introduced for `f % g == 0` is positive where the facts imply it."""
+    """Add facts: each quotient introduced for `f % g == 0` is positive, if the given facts imply so."""
     named = dict.fromkeys(a for c in facts for a in atoms_of(c) if is_quotient(a))
     return facts + tuple(claim for a in named if valid(facts, claim := at_least(size(a), 1)))
 
@@ -230,9 +236,9 @@ def _with_positive_quotients(facts: Guard) -> Guard:
 
 
 def commutative_obligations() -> Iterator[tuple[str, Verdict]]:
-    """Yield the proofs that operands may be kept in canonical order, two verdicts for each commutative operator.
+    """Yield verdicts on commutativity and regrouping for each commutative operator, whose operands terms keep in order.
 
-    Terms cannot state these laws, because both sides would be the same term, so the binary definitions are compared.
+    Both sides of such a law would be the same term. The binary definitions are therefore compared.
     """
     for name, spec in registry().items():
         if spec.commutative:

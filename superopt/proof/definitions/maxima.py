@@ -1,4 +1,4 @@
-"""Simplification of maxima: flattens nested maxima, drops dominated candidates and factors out what all candidates share."""
+"""Simplification of maxima: flattens nested maxima, drops dominated candidates and moves out parts common to all candidates."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ INCREASING = ("exp", "log", "erf", "positive")
 
 
 def largest(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> Sum:
-    """Return the largest of candidates with simplified values.
+    """Return the largest of the candidates, simplified. The values of the candidates must be simplified.
 
-    The larger of a value and its negative stays an absolute value if neither dominates.
+    The larger of a value and its negative stays an absolute value if neither is always the larger.
     """
     given = list(candidates)
     if len(given) == 2 and all(_plain(c) for c in given) and not collected(given[0].value + given[1].value):
@@ -66,7 +66,7 @@ def _plain(candidate: GuardedValue) -> bool:
 
 
 def _unbound(facts: Guard, candidate: GuardedValue) -> GuardedValue:
-    """Remove bound indices that the candidate does not depend on, if they certainly have a value."""
+    """Remove bound indices if the candidate's value does not depend on them and the guard certainly allows zero for them."""
     if not candidate.bound or set(candidate.bound) & {a for s in candidate.value for e in extents_in(s) for a in atoms(e)}:
         return candidate
     first = substitute_guard(candidate.guard, lambda a: 0 if a in candidate.bound else None)
@@ -74,7 +74,7 @@ def _unbound(facts: Guard, candidate: GuardedValue) -> GuardedValue:
 
 
 def _magnitude(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> Sum:
-    """Return the absolute value, with positive factors moved out."""
+    """Return the maximum of a value and its negative, with positive factors moved out."""
     common = content(facts, [s for c in candidates for s in c.value], Sign.NOT_NEGATIVE, notation.signs)
     if common == Summand(1):
         return single(Largest(tuple(candidates)))
@@ -83,7 +83,11 @@ def _magnitude(facts: Guard, candidates: Sequence[GuardedValue], notation: Norma
 
 
 def _flattened(facts: Guard, candidate: GuardedValue, notation: Normal) -> list[GuardedValue]:
-    """Flatten a maximum that is multiplied by a non-negative value and added to a sum; return other candidates as they are."""
+    """Replace a candidate that contains a maximum by several candidates, one for each candidate of the inner maximum.
+
+    The inner maximum may be multiplied by a non-negative value, and other summands may be added. Other candidates are returned
+    unchanged.
+    """
     for position, summand in enumerate(candidate.value):
         match summand:
             case Summand(coefficient, (), (), factors) if sum(isinstance(f, Largest) for f in factors) == 1:
@@ -111,7 +115,7 @@ def _not_negative(facts: Guard, summand: Summand, notation: Normal) -> bool:
 
 
 def _undominated(facts: Guard, candidates: list[GuardedValue], notation: Normal) -> list[GuardedValue]:
-    """Return the candidates without those that never exceed another candidate that always exists."""
+    """Return the candidates without dominated ones: those that never exceed another candidate, which always exists."""
     plain = [c for c in candidates if not c.bound and not c.guard]
     if len(plain) > PROOF.max_compared_candidates:
         return candidates
@@ -130,7 +134,7 @@ def _undominated(facts: Guard, candidates: list[GuardedValue], notation: Normal)
 
 
 def _shared(candidates: Sequence[GuardedValue]) -> Sum:
-    """Return the unguarded summands that are in every candidate and do not mention its bound indices."""
+    """Return the summands that all candidates have in common, without guarded summands and those with bound indices."""
     if len(candidates) < 2 and not (candidates and candidates[0].bound):
         return ZERO
     found = list(candidates[0].value)
@@ -151,7 +155,7 @@ def _free_of(coefficient: Extent, candidate: GuardedValue) -> bool:
 
 
 def _smallest_of_largest(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> Sum | None:
-    """Rewrite the maximum over k of min(a(k), b) as the minimum of max a(k) and b."""
+    """Rewrite the maximum over k of min(a(k), b) as min(max over k of a(k), b). Return None for other maxima."""
     if len(candidates) != 1 or len(candidates[0].value) != 1 or not candidates[0].bound:
         return None
     (candidate,) = candidates
@@ -172,7 +176,7 @@ def _smallest_of_largest(facts: Guard, candidates: Sequence[GuardedValue], notat
 
 
 def _outermost(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> Sum | None:
-    """Move a monotone function out of all candidates: max(exp(a), exp(b)) becomes exp(max(a, b))."""
+    """Move a monotone function out of all candidates: max(exp(a), exp(b)) becomes exp(max(a, b)). Otherwise return None."""
     if not candidates or any(len(c.value) != 1 for c in candidates):
         return None
     summands = [c.value[0] for c in candidates]
@@ -205,7 +209,7 @@ def _head(factor: Factor) -> tuple[object, ...]:
 
 
 def _rises(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> bool | None:
-    """Return whether the function of all candidates is increasing there: False if it is decreasing, None if neither."""
+    """Return True if the candidates' common outermost function is increasing, False if decreasing, None if neither."""
     match candidates[0].value[0].factors[0]:
         case Call(function, (_,)) if function in INCREASING:
             return True

@@ -1,7 +1,7 @@
 """Normal forms: the value of a tensor expression at one symbolic position, for all sizes at once.
 
-Definitions are interpreted on symbolic indices. A value is then a tree of choices over sums of products. Products are
-multiplied out, and relu(v) is the largest of v and 0.
+Definitions are interpreted on symbolic indices. The result is a decision tree: inner nodes are conditions on indices, and
+leaves are sums of products. Products of sums are expanded, and relu(v) is written as the maximum of v and 0.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ PARTIAL = frozenset({"reciprocal", "log", "sqrt", "rsqrt", "power"})
 
 
 class TooLongError(Exception):
-    """A proof was abandoned because it grew too long."""
+    """Raised when a proof is abandoned because its sums have become too long."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """`then` where the condition holds and `other` elsewhere; the condition mentions no bound index."""
+    """A node of a tree: `then` where the condition holds, `other` elsewhere. The condition contains no bound index."""
 
     condition: Cond
     then: Tree
@@ -80,7 +80,7 @@ def _partial(factor: Factor) -> bool:
 
 
 def combine(a: Tree, b: Tree, leaf: Callable[[Sum, Sum], Sum], known: Guard = ()) -> Tree:
-    """Join two trees at their leaves; a choice that is already decided on the path is not repeated."""
+    """Combine two trees into one whose leaves are `leaf` of their leaves. A condition decided on the path is not repeated."""
     if isinstance(a, Choice):
         return _branch(a, lambda part, path: combine(part, b, leaf, path), known)
     if isinstance(b, Choice):
@@ -143,23 +143,23 @@ class Normal:
         self._work = [0]
 
     def telling(self, signs: Signs) -> Normal:
-        """Return the same notation with more knowledge of signs; the two share one supply of fresh indices."""
+        """Return the same interpretation with these known signs. Both interpretations share one supply of fresh indices."""
         other = Normal(signs)
         other._count, other._work = self._count, self._work
         return other
 
     def spend(self, summands: int) -> None:
-        """Count summands that are processed.
+        """Count processed summands.
 
         Raises:
-            TooLongError: more than MOST_SUMMANDS were processed.
+            TooLongError: More than MOST_SUMMANDS were processed.
         """
         self._work[0] += summands
         if self._work[0] > PROOF.max_multiplied_summands:
             raise TooLongError(f"more than {PROOF.max_multiplied_summands} products are looked at")
 
     def fresh(self, stem: str = "k") -> Sym:
-        """Return an index that occurs nowhere else; no attribute variable can have its name."""
+        """Return a new index. Its name is different from all other indices and from any name of an attribute variable."""
         return Sym(f"{stem}.{next(self._count)}")
 
     def read(self, name: str, shape: tuple[Extent, ...]) -> index.Tensor:
@@ -174,10 +174,10 @@ class Normal:
             raise ShapeError(message)
 
     def product(self, a: Sum, b: Sum) -> Sum:
-        """Multiply out two sums; indices that both sides bind are renamed on the right.
+        """Expand the product of two sums. Indices that both sums bind are renamed in the second sum.
 
         Zero times a partial function stays as a summand with coefficient 0, because the product is undefined where the function
-        is.
+        is undefined.
         """
         if not a or not b:
             return tuple(replace(s, coefficient=0) for s in a or b if partial((s,)))
@@ -189,15 +189,15 @@ class Normal:
         return Summand(s.coefficient * t.coefficient, s.bound + t.bound, s.guard + t.guard, s.factors + t.factors)
 
     def apart(self, summand: Summand, other: Summand) -> Summand:
-        """Return the summand over indices that the other summand does not bind."""
+        """Return the summand with its bound indices renamed where the other summand binds the same indices."""
         return self.renamed(summand) if set(bound_in(summand)) & set(bound_in(other)) else summand
 
     def renamed(self, summand: Summand) -> Summand:
-        """Return the summand over fresh indices, including the indices bound inside its factors."""
+        """Return the summand with fresh bound indices, also for the indices bound inside its factors."""
         return substitute_summand(summand, self._fresh_for(bound_in(summand)))
 
     def renamed_candidate(self, candidate: GuardedValue) -> GuardedValue:
-        """Return the candidate over fresh indices."""
+        """Return the candidate with fresh bound indices."""
         (renamed,) = self.renamed(Summand(1, factors=(Largest((candidate,)),))).factors
         assert isinstance(renamed, Largest)
         return renamed.candidates[0]
@@ -237,7 +237,10 @@ class Normal:
         return Value(self._picked(value.tree, extent, body, ()), self)
 
     def _picked(self, tree: Tree, extent: Extent, body: Callable[[Any], Value], known: Guard) -> Tree:
-        """Return the value of `body` at the position that each leaf holds, which must be an entry of a variable."""
+        """Return the value of `body` at the position that each leaf of the tree gives.
+
+        Each leaf must be an element of a variable.
+        """
         match tree:
             case Choice():
                 return _branch(tree, lambda part, path: self._picked(part, extent, body, path), known)
@@ -279,7 +282,7 @@ def _exact(extent: Extent) -> Extent:
 
 
 def _called(function: str, trees: Sequence[Tree], sums: tuple[Sum, ...], known: Guard = ()) -> Tree:
-    """Apply the function at every joint leaf of the trees; a choice that is already decided on the path is not repeated."""
+    """Apply the function at every combination of leaves of the trees. A condition decided on the path is not repeated."""
     if not trees:
         return called(function, *sums)
     first, *rest = trees
@@ -299,7 +302,7 @@ def _added(a: Sum, b: Sum) -> Sum:
 def _closed(
     tree: Tree, k: Sym, guard: Guard, leaf: Callable[[Sum, Guard], Sum], join: Callable[[Sum, Sum], Sum] = _added
 ) -> Tree:
-    """Reduce over k: choices that mention k become guards of the reduced value, the others stay outside."""
+    """Reduce the tree over k. Conditions that contain k become guards of the reduced value. Other conditions stay nodes."""
     if not isinstance(tree, Choice):
         return leaf(tree, guard)
     condition, opposite = tree.condition, negation(tree.condition)

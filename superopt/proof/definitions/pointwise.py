@@ -1,4 +1,4 @@
-"""Sums that do not depend on positions: equations between functions of elements, the same at every rank and axis."""
+"""Sums that do not depend on positions. Equations between elementwise functions are the same at every rank and axis."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from superopt.proof.domains import told
 
 
 def pointwise_zero(facts: Guard, value: Sum) -> bool:
-    """Return whether the sum is zero where it is defined, for all values of the elements it reads.
+    """Return whether the sum is zero wherever it is defined, for all values of the elements that it reads.
 
-    Return False if the sum binds an index. Summands with the same guard are considered together, separately from the others.
+    Return False if the sum binds an index. Summands are grouped by their guards, and each group must be zero.
     """
     if not value:
         return True
@@ -53,7 +53,7 @@ def _zero(facts: Guard, value: Sum) -> bool:
 
 
 def _abstract(facts: Guard, value: Sum) -> tuple[Guard, Sum]:
-    """Replace each element that the sum reads by an unknown number, and keep only the facts about the remaining sizes."""
+    """Replace each element that the sum reads by an unknown number. Drop facts that are not about the remaining sizes."""
     elements = _Elements()
     plain = collected(elements.sum(value))
     spoken = elements.spoken

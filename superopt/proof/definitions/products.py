@@ -1,4 +1,4 @@
-"""Consequences of inequalities between products, added for linear arithmetic, which cannot derive them."""
+"""Consequences of inequalities between products. Linear arithmetic cannot derive these, so they are added as conditions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ Monomial: TypeAlias = "tuple[Atom, ...]"
 
 
 def consequences(conditions: Sequence[Cond]) -> list[Cond]:
-    """Return implied conditions: products of two conditions, multiples by positive extents, and quotients by positive unknowns.
+    """Return conditions that follow from the given conditions.
 
-    Only products that occur in the conditions are formed.
+    These are products of two conditions, conditions multiplied by positive extents, and conditions divided by positive
+    unknowns. Only products that occur in the given conditions are formed.
     """
     plain = [c for c in (*conditions, *_roundings(conditions)) if isinstance(c, Compare) and c.relation != "!="]
     spoken = {m for c in plain for m, _ in c.left.terms if len(m) > 1}
@@ -30,7 +31,7 @@ def consequences(conditions: Sequence[Cond]) -> list[Cond]:
 
 
 def integral(condition: Cond) -> bool:
-    """Return whether everything the condition compares is an integer, so that `not a >= 0` is `a <= -1`."""
+    """Return whether the condition compares integers only. The negation of `a >= 0` is then `a <= -1`."""
     return all(isinstance(c, int) and is_integer(m) for side in sides(condition) for m, c in side.terms)
 
 
@@ -86,7 +87,7 @@ def _lead(a: Monomial, b: Monomial) -> Monomial:
 
 
 def _divided(conditions: Sequence[Compare]) -> Iterator[Cond]:
-    """From p * a + b >= 0 over the integers, yield a >= 1 if b < 0 < p, and a >= 0 if b < p; repeat with the results."""
+    """From p * a + b >= 0 over the integers, yield a >= 1 if b < 0 < p, and a >= 0 if b < p. Repeat with the results."""
     about = [(c, frozenset(c.left.atoms())) for c in conditions if c.relation == ">=" and integral(c)]
     left = [condition for condition, _ in about]
     while left:
@@ -129,7 +130,7 @@ def _adds_up(extent: Extent, bounds: Sequence[Compare], depth: int = PROOF.max_a
 
 
 def _quotient(extent: Size, factor: Atom) -> tuple[Extent, Extent]:
-    """Split the extent into factor * a + b; a term that is only the factor stays in b."""
+    """Split the extent into factor * a + b, and return a and b. A term that is only the factor stays in b."""
     whole: Extent = 0
     rest: Extent = 0
     for monomial, coefficient in extent.terms:

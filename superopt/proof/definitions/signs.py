@@ -26,7 +26,7 @@ from superopt.proof.definitions.sums import (
 
 
 class Sign(IntEnum):
-    """The strongest known sign; `POSITIVE` implies `NOT_NEGATIVE`."""
+    """The strongest sign that is known of a value. `POSITIVE` implies `NOT_NEGATIVE`."""
 
     UNKNOWN = 0
     NOT_NEGATIVE = 1
@@ -35,7 +35,7 @@ class Sign(IntEnum):
 
 @dataclass(frozen=True)
 class Signs:
-    """Known signs of values; each value is stored up to a positive factor."""
+    """Known signs of values. A sign that is known of a value is known of all its positive multiples."""
 
     told: tuple[tuple[frozenset[tuple[Key, Extent]], Sign], ...] = ()
     _known: dict[frozenset[tuple[Key, Extent]], Sign] = field(default_factory=dict, compare=False, hash=False, repr=False)
@@ -63,7 +63,10 @@ class Signs:
         return max(told, self._of_difference(facts, value)) if len(value) == 2 else told
 
     def _of_difference(self, facts: Guard, value: Sum) -> Sign:
-        """Return the sign of c * (f(a) - f(b)) for an increasing function f and a non-negative c; 1 counts as exp(0)."""
+        """Return the sign of c * (f(a) - f(b)) for an increasing function f and a non-negative c.
+
+        1 counts as exp(0). The sign is unknown for values of another form.
+        """
         for high, low in (value, value[::-1]):
             if high.bound or low.bound or high.guard or low.guard or high.coefficient + low.coefficient != 0:
                 continue
@@ -78,7 +81,7 @@ class Signs:
         """Return the sign of a summand.
 
         The summand is not negative if, under its guard, each factor is not negative or occurs an even number of times. Negative
-        parts are allowed if their number, with the coefficient, is even.
+        factors are allowed if the number of negative factors, the coefficient included, is even.
         """
         inside = (*facts, *summand.guard)
         number = summand.coefficient
@@ -99,7 +102,7 @@ class Signs:
         return sign if _somewhere(facts, summand) else Sign.NOT_NEGATIVE
 
     def _either(self, facts: Guard, factor: Factor) -> tuple[Sign, bool]:
-        """Return the sign of the factor, or else of its negative, and whether it is the negative's."""
+        """Return the sign of the factor, or of the negated factor if only that is known, and whether it is the latter."""
         sign = self.of_factor(facts, factor)
         if sign or not self._known:
             return sign, False
@@ -164,7 +167,7 @@ class Signs:
 
 
 def _risen(factors: tuple[Factor, ...]) -> tuple[str, Sum] | None:
-    """Return the name of an increasing function and its argument, or None."""
+    """Return the name and the argument if the product is an increasing function of one argument, otherwise None."""
     match factors:
         case ():
             return "exp", ()
@@ -211,6 +214,6 @@ def positive_atom(facts: Guard, atom: Atom) -> bool:
 
 
 def _somewhere(facts: Guard, summand: Summand) -> bool:
-    """Return whether the guard certainly holds for some value of the bound indices, judged at zero."""
+    """Return whether the guard is shown to hold where all bound indices are zero."""
     first = substitute_guard(summand.guard, lambda a: 0 if a in summand.bound else None)
     return all(valid(facts, c, SolverEffort.LINEAR) for c in first)

@@ -1,7 +1,7 @@
 """Simplification of summands under facts.
 
-Contradictory summands are dropped, equalities in guards solved, quotients evaluated, bound indices without dependents replaced
-by their count, and positive factors moved out of maxima.
+Summands with contradictory guards are dropped. Equalities in guards are solved, quotients are evaluated, and positive factors
+are moved out of maxima. A bound index that no factor depends on is replaced by the number of its values.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def one(atom: Atom, extent: Extent) -> Lookup:
 
 
 def simplified(facts: Guard, summand: Summand, notation: Normal) -> Iterator[Summand]:
-    """Yield summands that together equal this one under the facts, or nothing if its guard is contradictory."""
+    """Yield summands whose sum equals this summand under the facts, or nothing if the summand's guard is contradictory."""
     notation.spend(1)
     current = _equalities_solved(summand)
     for _ in range(PROOF.max_simplification_rounds):
@@ -89,7 +89,7 @@ def _unit_slope(extent: Size, unknown: Sym) -> bool:
 
 
 def _quotients_known(facts: Guard, summand: Summand) -> Summand | None:
-    """Replace a quotient that must be -1, 0 or 1 by this value, or flatten a nested quotient."""
+    """Flatten a nested quotient, or replace a quotient that must be -1, 0 or 1 by its value. Return None if there is none."""
     inside = (*facts, *summand.guard)
     for quotient in dict.fromkeys(quotients(extents_in(summand))):
         flat = unnested(inside, size(quotient))
@@ -116,7 +116,10 @@ def _product(a: Extent, b: Extent) -> Extent:
 
 
 def _bound_split(facts: Guard, summand: Summand, notation: Normal) -> Summand | None:
-    """For a quotient k // b of a bound index k, replace k by q * b + r with 0 <= r < b, which is a bijection."""
+    """Replace a bound index k in a quotient k // b by q * b + r, where 0 <= r < b. This is a bijection of (q, r) and k.
+
+    Return None if there is no such quotient.
+    """
     inner = {j for f in summand.factors for j in nested(f)}
     for quotient in quotients(extents_in(summand)):
         if inner & {*atoms(quotient.numerator), *atoms(quotient.denominator)}:
@@ -137,13 +140,13 @@ def _bound_split(facts: Guard, summand: Summand, notation: Normal) -> Summand | 
 
 
 def split_index(k: Sym, quotient: Floor, q: Sym, r: Sym) -> tuple[Extent, Guard]:
-    """Return k as an expression of the quotient q and the remainder r, and the bounds of r."""
+    """Return k as an expression in the quotient q and the remainder r, and the bounds of r as conditions."""
     whole = _product(quotient.denominator, size(q)) + size(r) - (quotient.numerator - size(k))
     return whole, tuple(c for c in (at_least(size(r), 0), at_least(quotient.denominator - 1, size(r))) if c is not True)
 
 
 def quotient_range(facts: Guard, q: Sym) -> Iterator[Cond]:
-    """Yield bounds of a quotient: that it is not negative, and upper bounds from the known products."""
+    """Yield the known bounds of a quotient: zero as a lower bound, and upper bounds that facts about products imply."""
     lowest = at_least(size(q), 0)
     if valid(facts, lowest):
         yield lowest
@@ -163,7 +166,7 @@ def _is_below(facts: Guard, fact: Compare, difference: Extent, under: Extent) ->
 
 
 def _bounding_factors(facts: Guard, q: Sym) -> list[tuple[Compare, Extent, Extent]]:
-    """Return each fact with factors c and b such that a product q * b and a product c * b occur in it."""
+    """Return triples of a fact, c and b such that a product q * b and a product c * b occur in the fact."""
     found: dict[tuple[Compare, Extent, Extent], None] = {}
     for fact in facts:
         if not isinstance(fact, Compare):
@@ -190,7 +193,7 @@ def _product_of(factors: Iterable[Atom], coefficient: int = 1) -> Extent:
 
 
 def _counted(facts: Guard, summand: Summand) -> Summand:
-    """Replace a bound index that no factor depends on and that runs over a whole range by the range's extent."""
+    """Replace a bound index that no factor depends on by the number of its values, if these form a range."""
     for k in summand.bound:
         if any(k in set(atoms(e)) for f in summand.factors for e in extents_of(f)) or k in set(atoms(summand.coefficient)):
             continue
@@ -203,7 +206,7 @@ def _counted(facts: Guard, summand: Summand) -> Summand:
 
 
 def _range_of(facts: Guard, summand: Summand, k: Sym) -> Extent | None:
-    """Return the number of values of k, if its guard reduces to one lower and one upper bound."""
+    """Return the number of values of k if the guard's conditions on k reduce to one lower and one upper bound, or None."""
     about = [c for c in summand.guard if mentions(c, k)]
     known = (*facts, *(c for c in summand.guard if not mentions(c, k)))
     lower = [c for c in about if _slope(c, k) == 1]

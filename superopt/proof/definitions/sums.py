@@ -1,4 +1,4 @@
-"""Sums of products, the leaves of a normal form, and operations on them.
+"""Sums of products, which are the leaves of a normal form, and operations on them.
 
 A sum has summands. A summand is a coefficient times factors, summed over its bound indices where its guard holds. A factor is a
 read of a variable, the largest of several values, a power of a sum, or another function of sums.
@@ -44,7 +44,7 @@ class Read:
 
 @dataclass(frozen=True)
 class TableElement:
-    """The number at `indices` in a constant table, which has all its numbers in row-major order."""
+    """The number at `indices` in a table of constants. The table stores its numbers in row-major order."""
 
     shape: tuple[int, ...]
     numbers: tuple[Fraction, ...]
@@ -61,7 +61,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Power:
-    """A sum to an exponent, over the reals: a negative base needs an integer exponent, a zero base a non-negative one."""
+    """A power of a sum over the reals. A negative base needs an integer exponent, and a zero base a non-negative exponent."""
 
     base: Sum
     exponent: Extent
@@ -69,7 +69,7 @@ class Power:
 
 @dataclass(frozen=True)
 class GuardedValue:
-    """`value` for every value of the bound indices at which the guard holds."""
+    """A family of values: `value` for each choice of the bound indices at which the guard holds."""
 
     bound: tuple[Sym, ...]
     guard: Guard
@@ -109,12 +109,12 @@ def single(*factors: Factor) -> Sum:
 
 
 def substitute_guard(guard: Guard, value: Lookup) -> Guard:
-    """Return the guard with atoms replaced, without the conditions that became true."""
+    """Return the guard with atoms replaced. Conditions that become true are dropped."""
     return parts_of(conjunction(*(substitute_cond(c, value) for c in guard)))
 
 
 def substitute_summand(summand: Summand, value: Lookup) -> Summand:
-    """Return the summand with atoms replaced everywhere; only another index can replace a bound index."""
+    """Return the summand with atoms replaced everywhere. A bound index can be replaced by another index only."""
     return Summand(
         substitute(summand.coefficient, value),
         _indices(summand.bound, value),
@@ -219,7 +219,7 @@ def times(value: Sum, factor: Extent) -> Sum:
 
 
 def candidates_of(value: Sum) -> tuple[GuardedValue, ...]:
-    """Return candidates whose maximum is this value: the candidates of a plain maximum, or else the value alone."""
+    """Return candidates whose maximum is this value: the candidates of a maximum, or the value itself as one candidate."""
     if len(value) == 1:
         match value[0]:
             case Summand(1, (), (), (Largest(candidates),)):
@@ -228,7 +228,10 @@ def candidates_of(value: Sum) -> tuple[GuardedValue, ...]:
 
 
 def called(function: str, *arguments: Sum) -> Sum:
-    """Return a function of sums: relu and the larger of two as a maximum, the reciprocal of a count evaluated."""
+    """Return the value of a function of sums.
+
+    relu and the larger of two values become a maximum. The reciprocal of a number is evaluated.
+    """
     if function == "larger":
         return single(Largest(tuple(c for a in arguments for c in candidates_of(a))))
     if function == "relu":

@@ -1,9 +1,9 @@
-"""Tables of constants in a product: multiplied out over an index that nothing else depends on, and turned into conditions.
+"""Tables of constants in a product: merged by summation over a shared index, and turned into conditions on indices.
 
-A bilinear algorithm is proved in this way. The three matrices of Toom-Cook's algorithm, multiplied out over its products, give
-a table that is 1 where the data's position is the result's position plus the weight's position, and 0 elsewhere. As a
-condition, this table turns the sum into the correlation. The table is computed in exact arithmetic, and all its numbers are
-checked.
+Bilinear algorithms are proved with tables. For example, Toom-Cook's algorithm has three matrices. Their product, summed over
+the algorithm's multiplications, is a table that is 1 where the position in the data is the position in the result plus the
+position in the weight, and 0 elsewhere. With this table as a condition, the sum is a correlation. The table is computed in
+exact arithmetic, and all its numbers are checked.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from superopt.proof.definitions.sums import Guard, Summand, TableElement, extent
 
 
 def contracted(facts: Guard, summand: Summand) -> Summand | None:
-    """Return the summand with one table less to sum over or with a table as a guard condition, or None if neither applies."""
+    """Return the summand with tables merged, or with a table turned into a guard condition, or None if neither applies."""
     return _condition(facts, summand) or _multiplied_out(summand)
 
 
 def _multiplied_out(summand: Summand) -> Summand | None:
-    """Merge the tables that share an index, if the index runs over one whole axis of each and occurs nowhere else."""
+    """Merge the tables that share a bound index, if the index runs over one whole axis of each and occurs nowhere else."""
     for k in summand.bound:
         tables = [f for f in summand.factors if isinstance(f, TableElement) and size(k) in f.indices]
         if not tables:
@@ -46,12 +46,12 @@ def _multiplied_out(summand: Summand) -> Summand | None:
 
 
 def _range(k: Sym, extent: int) -> tuple[Cond, ...]:
-    """Return the conditions that the index runs over a whole axis."""
+    """Return the conditions 0 <= k < extent, which say that the index runs over a whole axis."""
     return tuple(c for c in (at_least(size(k), 0), at_least(extent - 1, size(k))) if c is not True)
 
 
 def _product(tables: Sequence[TableElement], k: Extent, extent: int) -> TableElement:
-    """Return the table of the sums over `k` of the tables' products; `k` occurs in every table."""
+    """Return the table of the sums over `k` of the products of the tables' elements. `k` occurs in every table."""
     axes = {i: n for table in tables for i, n in zip(table.indices, table.shape, strict=True) if i != k}
     numbers: list[Fraction] = []
     for position in _positions(tuple(axes.values())):
@@ -65,9 +65,9 @@ def _product(tables: Sequence[TableElement], k: Extent, extent: int) -> TableEle
 
 
 def _condition(facts: Guard, summand: Summand) -> Summand | None:
-    """Turn a table that is 1 where one index is the sum of the others, and 0 elsewhere, into that condition.
+    """Turn a table into the condition that one index is the sum of the other indices.
 
-    Every index must be within its axis.
+    The table must be 1 where the condition holds and 0 elsewhere, and every index must be within its axis.
     """
     for table in summand.factors:
         if not isinstance(table, TableElement) or not all(_within(facts, summand, i, n) for i, n in _axes(table)):

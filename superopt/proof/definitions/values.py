@@ -1,6 +1,7 @@
-"""Decides whether a value is zero wherever other values have given signs, with Z3 over polynomials in the elements read.
+"""Decides with Z3 whether a value is zero wherever other values have given signs.
 
-A part that is not polynomial (a function of values, a sum over an index) is one unknown, and alike parts share an unknown.
+Values are polynomials in the elements that are read. A part that is not a polynomial (a function of values, or a sum over an
+index) is one unknown. Parts that differ only in names of bound indices share an unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from superopt.proof.definitions.sums import Factor, Guard, Sum, Summand
 
 
 def zero_where(facts: Guard, told: Sequence[tuple[Sum, Sign]], value: Sum, notation: Normal) -> bool:
-    """Return whether the value is zero wherever each of the told values has its sign; False can also mean undecided."""
+    """Return whether the value is zero wherever the values in `told` have the given signs. False can also mean undecided."""
     question = _Question(facts, notation)
     left = question.sum(value)
     given = [question.sum(v) > 0 if sign is Sign.POSITIVE else question.sum(v) >= 0 for v, sign in told]
@@ -77,7 +78,7 @@ class _Question:
         return known
 
     def about(self) -> Iterator[z3.BoolRef]:
-        """Yield the known constraints on the unknowns: their signs, and the facts about attributes among them."""
+        """Yield the known constraints on the unknowns: their signs, and the facts about attributes."""
         spoken = {a for a in self.unknowns if isinstance(a, Sym | Dim)}
         for fact in self.facts:
             if isinstance(fact, Compare) and spoken and set(atoms_of(fact)) <= spoken:

@@ -1,4 +1,4 @@
-"""Derivation of rules from the core rules, by `superopt rules derive`.
+"""Derivation of rules from other rules, as in `superopt rules derive`.
 
-Read `derive` first, then `core` (the choice of core rules) and `egglog_engine`.
+Read `derive` first, then `core` (the choice of core rules) and `egglog_engine` (a second engine, for audits).
 """

@@ -1,9 +1,10 @@
-"""A second opinion on a minimal core: egglog, on concrete sizes, for every rule said not to follow from the others.
+"""A second opinion on a minimal core: egglog, at concrete sizes, tries to derive every rule of the core from the others.
 
-If the sides stay apart after saturation, the rule does not follow. If egglog joins the sides at several instances with few
-coinciding numbers, it is asked again with fewer and fewer laws until none can be removed. The symbolic search is then repeated
-with these few laws and wide limits, and finally with all laws, because concrete sizes admit steps that symbolic sizes need
-another law for. Rules that are still not derived are contested, and counted.
+If the sides of the rule are in different classes after saturation, the rule does not follow. If egglog joins the sides at
+several instances with few coinciding numbers, laws are removed one after another as long as egglog still joins the sides. The
+symbolic search is then repeated with the remaining laws and wide limits. Finally it is repeated with all laws, because a step
+at concrete sizes may need an additional law at symbolic sizes. A rule that egglog joins and that the symbolic search still does
+not derive is contested. Contested rules are counted.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ SEEDS = range(PROOF.generic_instance_count)
 
 @dataclass(frozen=True)
 class Opinion:
-    """Egglog's outcome for one rule given all others, and the derivation if the symbolic search found one after all."""
+    """Egglog's outcome for one rule given all others, and the chains of the symbolic search if there are any."""
 
     rule: Rule
     outcome: Outcome
@@ -53,7 +54,7 @@ class Opinion:
 
     @property
     def contested(self) -> bool:
-        """Whether egglog joins the sides and no chain is known."""
+        """Whether egglog joins the sides although no chain is known."""
         return self.outcome is Outcome.JOINED and self.chains is None
 
 
@@ -80,8 +81,9 @@ def _batch(stated: Stated, positions: Sequence[int]) -> list[Opinion]:
 def opinion(laws: Laws, position: int, without: Collection[int] = (), *, orders: int = len(ORDERS)) -> Opinion:
     """Return an opinion on the law at the position, given the other laws except those at `without`.
 
-    One choice of ranks at which the sides stay apart decides it. The few laws are looked for in `orders` different orders,
-    since a search may succeed in some orders and not in others. With all orders, all laws are tried as well.
+    If the sides stay apart at one choice of ranks, the law does not follow. Otherwise, minimal sets of laws are searched for in
+    `orders` different orders, because the symbolic search may succeed with one set and fail with another. If `orders` includes
+    all orders, the symbolic search also tries all laws.
     """
     rule, left_out = laws.rules[position], {position, *without}
     for order in ORDERS[:orders]:
@@ -97,9 +99,9 @@ def opinion(laws: Laws, position: int, without: Collection[int] = (), *, orders:
 
 
 def _few(rule: Rule, laws: Laws, left_out: Collection[int], order: Order) -> Collection[str] | Outcome:
-    """Return the labels of a minimal set of laws that joins the rule's sides, searched for in this order.
+    """Return the labels of a minimal set of laws with which egglog joins the rule's sides. The set depends on `order`.
 
-    Return the outcome instead if the sides are not joined.
+    If egglog does not join the sides, return the outcome instead.
     """
     needed: dict[str, None] = {}
     for equation in rule.equations:
@@ -118,7 +120,7 @@ def _few(rule: Rule, laws: Laws, left_out: Collection[int], order: Order) -> Col
 
 @dataclass(frozen=True)
 class Numbers:
-    """An equation at several instances, with the readings of laws that may join its sides there."""
+    """An equation at several instances of concrete sizes, with the readings of laws that may join its sides."""
 
     equation: Equation
     instances: tuple[Instance, ...]
@@ -126,10 +128,12 @@ class Numbers:
 
     @classmethod
     def of(cls, equation: Equation, laws: Laws, without: Collection[int]) -> Numbers:
-        """Collect the laws over the equation's operators and those that one more law introduces, except the laws at `without`.
+        """Collect the laws over the equation's operators and over operators that one law introduces (see `Laws.grown`).
+
+        Laws at the positions `without` are left out.
 
         Raises:
-            InstantiationError: there is no instance.
+            InstantiationError: There is no instance.
         """
         allowed = laws.grown(operators_of(subterms(*equation.left, *equation.right)))
         every = (d for found in laws.among(allowed, without).values() for d in found)
@@ -137,7 +141,7 @@ class Numbers:
         return cls(equation, tuple(generic(equation, seed) for seed in SEEDS), readings)
 
     def outcome(self, labels: Collection[str] | None = None) -> Outcome:
-        """Return JOINED if the sides are joined at every instance, or else the outcome at the first instance that fails.
+        """Return JOINED if egglog joins the sides at every instance, otherwise the outcome at the first instance that fails.
 
         Only the laws with these labels are used, or all laws if `labels` is None.
         """
@@ -152,7 +156,7 @@ class Numbers:
         return Outcome.JOINED
 
     def needed(self, order: Order = list) -> list[str]:
-        """Return the labels of a minimal set of laws that joins the sides, if all laws together join them.
+        """Return the labels of a minimal set of laws that joins the sides. All laws together must join the sides.
 
         The set depends on the order.
         """
@@ -161,9 +165,9 @@ class Numbers:
 
 
 def least(items: Sequence[str], enough: Callable[[Sequence[str]], bool]) -> list[str]:
-    """Return a minimal selection of the items that is still enough, given that all items are.
+    """Return a minimal selection of the items for which `enough` is true. It must be true for all items together.
 
-    Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input" (TSE 2002): ddmin.
+    The algorithm is ddmin of Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input" (TSE 2002).
     """
     kept, pieces = list(items), 2
     while len(kept) > 1:
@@ -184,18 +188,18 @@ def least(items: Sequence[str], enough: Callable[[Sequence[str]], bool]) -> list
 
 
 def _divides(reading: Direction) -> bool:
-    """Return whether the reading introduces a left side that may be undefined, such as `x / x` for 1.
+    """Return whether the reading replaces the right side by a left side that may be undefined, as `x / x` for 1.
 
-    Such a reading would join all terms where `x` is 0.
+    Such a reading would make all terms equal where `x` is 0.
     """
     return reading.source is reading.equation.right[0] and any(map(is_partial, subterms(reading.target)))
 
 
 def generic(equation: Equation, seed: int) -> Instance:
-    """Return the random instance whose numbers coincide least with each other and with -1, 0, 1 and 2.
+    """Return a random instance in which few numbers are equal to each other or to -1, 0, 1 or 2: the best of several.
 
     Raises:
-        InstantiationError: there is no instance.
+        InstantiationError: There is no instance.
     """
     drawn = instantiations(equation, np.random.default_rng(seed))
     return min((next(drawn) for _ in range(PROOF.generic_draw_count)), key=_coincidences)

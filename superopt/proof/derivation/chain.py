@@ -1,7 +1,7 @@
-"""Chains from a congruence closure: one rule instance after another, from one term to an equal one.
+"""Chains from a congruence closure: sequences of rule instances that lead from one term to an equal term.
 
-Congruence steps disappear, because a step below the root is a step of the whole term. So do the associativity and commutativity
-of sums and products, which are built into terms.
+Congruence is not a step of a chain, because a step in a subterm is written as a step of the whole term. Associativity and
+commutativity of sums and products are not steps either, because they are built into terms.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from superopt.proof.axioms.closure import Closure, Congruence, Given, Reason, Re
 
 @dataclass(frozen=True)
 class ChainStep:
-    """One use of a rule: its instance, whether it was read from left to right, and the whole term after it."""
+    """One use of a rule: the instance, whether it is read from left to right, and the whole term after the step."""
 
     rule: str
     instance: str
@@ -33,9 +33,9 @@ class ChainStep:
 
 @dataclass(frozen=True)
 class Chain:
-    """A derivation of one equation: for each output, the start term and the steps that follow.
+    """A derivation of one equation: for each output, the start term and the steps from there.
 
-    An output without steps is the same term on both sides.
+    An output without steps is the same term on both sides of the equation.
     """
 
     ranks: tuple[tuple[str, int], ...]
@@ -69,7 +69,7 @@ class Move:
 
 
 def linear(closure: Closure, start: Term, goal: Term) -> tuple[ChainStep, ...]:
-    """Return the steps from one term to another that the closure holds equal.
+    """Return the steps from `start` to `goal`, which must be equal in the closure.
 
     Raises:
         ShapeError: there are more than `PROOF.max_chain_length_steps`.
@@ -109,7 +109,7 @@ class _Walk:
                 assert {here, there} == {node, new}
 
     def _operands(self, term: Term, pairs: Sequence[tuple[Term, Term]]) -> Iterator[Move]:
-        """Replace the operands one after another, each by its partner."""
+        """Yield the moves that replace the operands, one after another, each by its partner."""
         args = list(term.args)
         for old, new in pairs:
             place = args.index(old)
@@ -121,7 +121,7 @@ class _Walk:
             args[place] = new
 
     def _regrouped(self, node: Term, pairs: Sequence[tuple[Term, Term]]) -> Iterator[Move]:
-        """Replace operands of a sum by their partners, or a group of operands by the term that it equals."""
+        """Yield the moves that replace operands of a sum by their partners, or a group of operands by an equal term."""
         rest = list(node.args)
         for old, new in pairs:
             for operand in old.args if old not in rest and old.op == node.op else (old,):

@@ -1,8 +1,9 @@
 """The minimal core of a set of rules: the rules that remain when rules derivable from the others are removed one after another.
 
-First every rule is tried against all others. A rule that does not follow then stays in the core, because fewer rules derive no
-more. The remaining rules are tried against the rules still left, starting with the least wanted. Limits count steps, never
-time, so that the same rules always have the same core, found by any number of workers.
+First, each rule is tried against all other rules. A rule that does not follow from all others stays in the core, because it
+does not follow from fewer rules. Each of the remaining rules is then tried against the rules that are not yet removed, starting
+with the least wanted rule. Limits count steps and not time. The core therefore depends on the rules alone, and not on the
+number of workers.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ Stated = tuple[tuple[str, Statement], ...]
 
 
 def minimal(rules: Sequence[Rule], executor: Executor | None = None, limits: SaturationLimits = LIMITS) -> Mapping[int, Chains]:
-    """Return the chains of every rule outside the core, by the rule's position, one chain for each choice of its ranks.
+    """Return the derivations of the rules outside the core: a mapping of rule positions to chains.
 
-    The steps of a chain use rules of the core. If these do not suffice within the limits, the steps use rules that were still
-    left when the rule was removed. Steps name rules by `Laws.labels`.
+    Each rule has one chain for each choice of its ranks. The steps of a chain use rules of the core. If the core does not
+    suffice within the limits, the steps use rules that were not yet removed when this rule was removed. Steps name rules by
+    `Laws.labels`.
     """
     laws = Laws(rules)
     everyone = range(len(rules))
@@ -46,7 +48,7 @@ def minimal(rules: Sequence[Rule], executor: Executor | None = None, limits: Sat
 
 
 def once(rules: Iterable[Rule]) -> list[Rule]:
-    """Return every equality once, in its more general form if it is stated in both directions."""
+    """Return the rules without instances of other rules, so that an equality stated in both directions occurs once."""
     found: dict[frozenset[tuple[str, ...]], list[Rule]] = {}
     for rule in rules:
         same = found.setdefault(_sides(rule), [])
@@ -56,19 +58,22 @@ def once(rules: Iterable[Rule]) -> list[Rule]:
 
 
 def _sides(rule: Rule) -> frozenset[tuple[str, ...]]:
-    """Return the operators of each side, regardless of which side is the left one."""
+    """Return the set of the two sides' operators. A rule and its converse have the same set."""
     equation = rule.equations[0]
     return frozenset(tuple(sorted(t.op for t in subterms(*roots) if t.args)) for roots in (equation.left, equation.right))
 
 
 def _says(one: Rule, other: Rule) -> bool:
-    """Return whether the other rule is an instance of this one, read from either side."""
+    """Return whether the rule `other` is an instance of the rule `one`, read in either direction."""
     chains = derivable(other, Laws([one]))
     return chains is not None and all(len(chain.steps) == len(chain.outputs) for chain in chains)
 
 
 def _wanted(rule: Rule) -> tuple[int, int, int, int, str]:
-    """Return a sort key: small rules come first, then general ones, then rules with few conditions."""
+    """Return a sort key: the most wanted rules come first. These are small rules, then rules with many choices of ranks.
+
+    Among equals, rules with few conditions come first.
+    """
     first = rule.equations[0]
     roots = first.left + first.right
     return operators(*roots), -len(rule.equations), len(rule.statement.where), -len(variables(*roots)), rule.text
@@ -77,7 +82,7 @@ def _wanted(rule: Rule) -> tuple[int, int, int, int, str]:
 def _tried(
     laws: Laws, tasks: Sequence[tuple[int, frozenset[int]]], executor: Executor | None, limits: SaturationLimits
 ) -> dict[int, Chains]:
-    """Return the chains of the rules that follow from the laws not left out for them."""
+    """Return the chains of the rules that are derivable. Each task is a rule's position and the positions of unused laws."""
     if executor is None:
         results = [(p, derivable(laws.rules[p], laws, limits, without)) for p, without in tasks]
     else:
@@ -97,5 +102,5 @@ def _batch(
 
 @functools.lru_cache(maxsize=1)
 def laws_of(stated: Stated) -> Laws:
-    """Return the rules, parsed once in each worker."""
+    """Return the rules as `Laws`. The result is cached, so that each worker parses the rules once."""
     return Laws([Rule(name, statement) for name, statement in stated])

@@ -1,7 +1,7 @@
-"""Decides whether an equality follows from given rules, by saturation over symbolic sizes, and returns the chain of steps.
+"""Derivation of an equality from given rules, by saturation over symbolic sizes. The result is a chain of steps.
 
 Rules are used as equalities, in both directions, wherever their conditions follow from the conditions of the equality. The
-result of saturation is not trusted: Z3 derives the sides again from the instances alone, as for proofs from axioms.
+result of saturation is not trusted. As for proofs from axioms, Z3 shows that the instances that were used imply the equality.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ LIMITS = SaturationLimits(
 )
 
 Scope: TypeAlias = "frozenset[tuple[frozenset[str], frozenset[str]]]"
-"""Sets of operators that searches for derivations of a rule may use, each with the labels of the laws over them."""
+"""The sets of operators that searches for a derivation of a rule may use, each with the labels of the laws over the set."""
 
 
 class Laws:
-    """Rules to derive from, parsed and prepared for matching on demand. `labels` distinguishes rules of the same name.
+    """Rules to derive from, prepared for matching on demand. `labels` are unique names of the rules.
 
     With `introducing`, a rule with a single variable on one side is also read from that side: `x` becomes `x - zeros`.
     """
@@ -52,9 +52,9 @@ class Laws:
         self._grown: dict[frozenset[str], frozenset[str]] = {}
 
     def among(self, operators: frozenset[str], without: Collection[int] = ()) -> Readings:
-        """Return every usable reading of the rules that have only these operators, by operator and rank of the matched side.
+        """Return every usable reading of the rules over these operators alone.
 
-        Rules at the positions `without` are left out.
+        Readings are grouped by the operator and rank of the matched side. Rules at the positions `without` are left out.
         """
         if operators not in self._found:
             positions = [p for p, own in enumerate(self._operators) if own <= operators]
@@ -66,7 +66,7 @@ class Laws:
         return found
 
     def grown(self, operators: frozenset[str]) -> frozenset[str]:
-        """Return the operators, and all operators that one rule introduces without needing others to match."""
+        """Return the operators, and all operators that one rule introduces if its matched side has only these operators."""
         if operators not in self._grown:
             near = [p for p, own in enumerate(self._operators) if own & operators]
             new = (d.target_operators for p in near for d in self._directions(p) if d.inner <= operators)
@@ -76,7 +76,7 @@ class Laws:
     def scope(self, position: int) -> Scope:
         """Return the scope of a search for a derivation of the rule at the position.
 
-        Rules outside the scope can be added or removed without changing it.
+        Rules outside the scope have no effect on the search.
         """
         own = {operators_of(subterms(*e.left, *e.right)) for e in self.rules[position].equations}
         return frozenset((allowed, self._within(allowed)) for allowed in map(self.grown, own))
@@ -85,7 +85,7 @@ class Laws:
         return frozenset(label for label, own in zip(self.labels, self._operators, strict=True) if own <= operators)
 
     def directed(self, label: str) -> bool:
-        """Return whether the rule with this label makes no claim about inputs on which only its right side is defined."""
+        """Return whether the rule with this label is a `=>` rule, whose right side may be defined on more inputs."""
         return self.rules[self._positions[label]].statement.arrow == "=>"
 
     def only(self, labels: Collection[str], *, introducing: bool = False) -> Laws:
@@ -102,7 +102,7 @@ class Laws:
 
 
 def outputs(equation: Equation) -> tuple[Equation, ...]:
-    """Split the equation into one for each output; each holds wherever all outputs are well typed."""
+    """Split the equation into one equation for each output. Each holds wherever all outputs are well typed."""
     if len(equation.left) == 1:
         return (equation,)
     where = conjunction(equation.where, *requirements(*equation.left))
@@ -113,7 +113,7 @@ def outputs(equation: Equation) -> tuple[Equation, ...]:
 def derivable(
     rule: Rule, from_rules: Laws | Sequence[Rule], limits: SaturationLimits = LIMITS, without: Collection[int] = ()
 ) -> tuple[Chain, ...] | None:
-    """Return a chain for every choice of the rule's ranks, or None if one choice was not derived within the limits.
+    """Return a chain for every choice of the rule's ranks, or None if a choice was not derived within the limits.
 
     The rules at the positions `without` are not used.
     """
@@ -140,9 +140,9 @@ def derivations(
 
 
 def derived(equation: Equation, laws: Laws, limits: SaturationLimits = LIMITS, without: Collection[int] = ()) -> Chain | None:
-    """Return the steps that turn each output of the left side into the output of the right side, or None if none were found.
+    """Return a chain that turns each output of the left side into the output of the right side, or None if none was found.
 
-    Also return None if the right side is not well typed wherever the left side is; see `completed`.
+    Return None as well if the right side is not shown to be well typed wherever the left side is (see `completed`).
     """
     if equation.left == equation.right:
         return Chain(equation.ranks, tuple((show(term), ()) for term in equation.left))
@@ -170,7 +170,7 @@ def operators_of(terms: Iterable[Term]) -> frozenset[str]:
 def _chain(search: Saturation, equation: Equation, laws: Laws) -> Chain | None:
     """Return the derivation that the search found, or None if Z3 does not confirm it.
 
-    The terms of its instances must be defined where both sides of the equation are.
+    All terms in the instances must be defined wherever both sides of the equation are defined.
     """
     assumptions = search.assumptions
     goals = goals_of(assumptions)
@@ -187,10 +187,10 @@ def _chain(search: Saturation, equation: Equation, laws: Laws) -> Chain | None:
 
 
 def completed(equation: Equation) -> tuple[Equation, tuple[Cond, ...]]:
-    """Add the conditions under which both sides are well typed and of one shape; return the new equation and the conditions.
+    """Add conditions until both sides are well typed and have the same shape. Return the new equation and the conditions.
 
     Raises:
-        ShapeError: there are no such sizes.
+        ShapeError: No sizes satisfy such conditions.
     """
     added: list[Cond] = []
     for _ in range(PROOF.max_completions):

@@ -1,15 +1,15 @@
-"""Decides by egglog whether rules join two sides at concrete sizes: a second engine, without symbolic sizes or proofs.
+"""Egglog as a second engine that decides whether rules join two sides at concrete sizes, without symbolic sizes or proofs.
 
-Every size and attribute variable has a number. A term is a constructor applied to terms and numbers, with its axes as part of
-the constructor's name. The rank and the extents of terms are functions, filled in by rules that are generated from the
-definitions, and a rewrite queries them for its conditions.
+Every size and every attribute variable has a number. A term is a constructor applied to terms and numbers. Axes are part of the
+constructor's name. The rank and the extents of terms are functions. Rules that are generated from the definitions compute these
+functions, and rewrites query them in their conditions.
 
-Two sides may be joined by a coincidence of the numbers, which is why callers ask at two instances. Sides that stay apart after
-saturation are decided: at these numbers, no sequence of rule applications leads from one side to the other with the given
-operators.
+Two sides may be joined because of a coincidence of the numbers. Callers therefore ask at several instances. If the sides stay
+apart after saturation, the answer is final: at these numbers, no sequence of rule applications leads from one side to the other
+with the given operators.
 
 Raises:
-    EgglogMissingError: on import, egglog is not installed; nothing else of superopt needs it.
+    EgglogMissingError: On import, if egglog is not installed. No other module needs egglog.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ PRELUDE = """
 
 
 class Outcome(Enum):
-    """The outcome for the two sides: one class, two classes that nothing can join any more, or a limit was reached."""
+    """The outcome for the two sides: they are in one class, saturation ended with two classes, or a limit was reached."""
 
     JOINED = "joined"
     APART = "apart"
@@ -71,12 +71,12 @@ class Outcome(Enum):
 
 
 class UnencodableError(Exception):
-    """A rule that cannot be encoded with concrete numbers in this direction."""
+    """Raised when a rule cannot be encoded with concrete numbers in this direction."""
 
 
 @dataclass(frozen=True)
 class Constructor:
-    """An operator with its axes, and the number of its other numeric attributes; `reals` marks those that are not integers."""
+    """An operator with its axes. `reals` has a flag for each other number in its attributes: whether it is a real number."""
 
     name: str
     arity: int
@@ -107,7 +107,7 @@ def _extents(value: Attribute) -> Sequence[Extent]:
 
 
 def numbers(term: Term) -> list[Extent]:
-    """Return the numbers among the root's attributes, without axes."""
+    """Return the numbers among the attributes of the term's root, without axes."""
     spec = operator(term.op)
     pairs = zip(spec.parameters, term.attributes, strict=True)
     return [n for parameter, (_, value) in pairs if parameter.kind not in ("axis", "axes") for n in _extents(value)]
@@ -118,14 +118,14 @@ def numbers(term: Term) -> list[Extent]:
 
 @dataclass
 class Writer:
-    """Writes terms, extents and conditions as s-expressions; `dims` and `symbols` record the atoms that the text mentions."""
+    """A writer of terms, extents and conditions as s-expressions. `dims` and `symbols` record the atoms in the text."""
 
     dims: dict[Dim, str] = field(default_factory=dict)
     symbols: dict[str, bool] = field(default_factory=dict)
     constructors: dict[str, Constructor] = field(default_factory=dict)
 
     def term(self, term: Term, leaf: Mapping[Term, str], attributes: Mapping[tuple[Term, int], str] | None = None) -> str:
-        """Return the term as text; `attributes` has replacement text for some of its numbers."""
+        """Return the term as text. `attributes` has replacement texts for some of the numbers in attributes."""
         if term in leaf:
             return leaf[term]
         built = constructor(term)
@@ -195,10 +195,11 @@ def _literal(number: Extent, real: bool) -> str:
 
 
 def rewrite(direction: Direction, writer: Writer) -> str:
-    """Return the reading as an egglog rule without the name of a ruleset: facts and actions.
+    """Return the facts and actions of the egglog rule for the reading. The caller adds the name of a ruleset.
 
     Raises:
-        UnencodableError: no place determines one of its attribute variables, or a condition is beyond integers.
+        UnencodableError: An attribute variable of the reading is nowhere an attribute by itself on the matched side, or a
+            condition is not one about integers.
     """
     own = Writer(constructors=writer.constructors)
     tensors = [t for t in subterms(direction.source) if t.is_variable]
@@ -240,7 +241,7 @@ def _bare(extent: Size) -> str | None:
 
 
 def shape_rule(like: Term) -> str:
-    """Return the rule that computes the rank and extents of terms with this constructor from those of their operands."""
+    """Return the rule that computes the rank and extents of terms with this constructor from the operands' extents."""
     spec = operator(like.op)
     built = constructor(like)
     operands = [variable(f"a{i}", a.rank) for i, a in enumerate(like.args[: built.arity])]
@@ -279,7 +280,7 @@ def regrouping(name: str) -> str:
 
 
 def reachable(readings: Iterable[Direction], terms: Iterable[Term]) -> list[Direction]:
-    """Return the readings that can ever apply, judged by the operators and ranks reachable from those of the terms."""
+    """Return the readings that may apply, given the operators and ranks in the terms and in the results of such readings."""
     present = places(terms)
     waiting = [(d, places(subterms(d.source)), places(subterms(d.target))) for d in readings]
     found: list[Direction] = []
@@ -294,7 +295,7 @@ def reachable(readings: Iterable[Direction], terms: Iterable[Term]) -> list[Dire
 
 
 def places(terms: Iterable[Term]) -> set[tuple[str, int]]:
-    """Return the operators in the terms, each with the rank of its result."""
+    """Return pairs of an operator in the terms and the rank of the operator's result."""
     return {(t.op, t.rank) for t in terms if not t.is_variable}
 
 
@@ -304,7 +305,7 @@ def outcome(
     """Run the readings on the two sides of the equation at this instance and return the outcome.
 
     Raises:
-        ShapeError: a side is not well typed there.
+        ShapeError: A side is not well typed at this instance.
     """
     tensors = {name: variable(name, shape) for name, shape in instance.shapes.items()}
     binding = Binding(tensors, instance.attributes)
@@ -348,7 +349,7 @@ def _shape_rule(like: Term) -> str:
 
 def _run(commands: Iterable[str], outputs: int, rulesets: Sequence[str], rounds: int) -> Outcome:
     graph = EGraph()
-    for command in commands:  # one command at a time: every node of a parsed program copies its whole text
+    for command in commands:  # one command at a time, because every node of a parsed program copies the program's whole text
         graph.run_program(*graph.parse_program(command))
     check = "(check " + " ".join(f"(= $l{i} $r{i})" for i in range(outputs)) + ")"
     steps = [f"(run-schedule (saturate (run shapes)) (run {name}))" for name in (*rulesets, "regroup")]

@@ -1,8 +1,8 @@
-"""Comparison of a file of rules with another set: which equalities of each follow from the other, and by which chains.
+"""Comparison of a file of rules with another set of rules: which equalities of each follow from the other, and by which chains.
 
-Every line of the file gets a result. A rule with a counterexample on random instantiations is wrong, and nothing is derived
-from it. A derived rule is still tried on a few instantiations. A rule counts where both of its sides are well typed, and the
-conditions that this adds to its own are shown.
+Every rule of the file gets a result. A rule with a counterexample on random instantiations is wrong, and nothing is derived
+from a wrong rule. A derived rule is still tried on a few instantiations. Each rule is considered only where both of its sides
+are well typed. The conditions that are added for this reason are printed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ MALFORMED = (SuperoptError, ValueError, TypeError, KeyError, IndexError, Attribu
 
 @dataclass(frozen=True)
 class Line:
-    """A rule of a file: its name (numbered if it has none), its text, and the rule or the reason why it cannot be read."""
+    """A rule of a file: a name, the text, and the parsed rule or the reason why the text cannot be read.
+
+    A rule without a name in the file is numbered.
+    """
 
     name: str
     text: str
@@ -57,8 +60,8 @@ class Finding:
     """The result for one equality.
 
     Attributes:
-        added: The conditions that had to be added so that both sides are well typed.
-        proof: For an equality that was not derived, whether the prover knows that it is true.
+        added: The conditions that were added so that both sides are well typed.
+        proof: For an equality that was not derived, a text that says whether the prover proved the equality.
     """
 
     name: str
@@ -76,7 +79,7 @@ class Finding:
         return self.chains[0] if self.chains else None
 
     def lines(self, *, chains: bool = True) -> Iterator[str]:
-        """Yield the finding as text; the first line has its name and result."""
+        """Yield the finding as lines of text. The first line has the name and the result."""
         match self.word:
             case "follows":
                 by = ", ".join(dict.fromkeys(r for c in self.chains for r in c.rules))
@@ -120,7 +123,12 @@ def _output(start: str, steps: Sequence[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class FileComparison:
-    """Findings about the file's equalities, given the set, and about the set's equalities, given the file."""
+    """The result of a comparison: findings about the file's equalities, and findings about the equalities of the set.
+
+    Attributes:
+        theirs: For each equality of the file, whether it follows from the set.
+        ours: For each equality of the set, whether it follows from the file.
+    """
 
     theirs: tuple[Finding, ...]
     ours: tuple[Finding, ...] = field(default=())
@@ -131,12 +139,15 @@ class FileComparison:
         return tuple(f for f in self.theirs if f.word == UNREADABLE)
 
     def totals(self) -> Mapping[str, int]:
-        """Return the number of the file's equalities with each result."""
+        """Return, for each result, the number of the file's equalities with this result."""
         counts = Counter(f.word for f in self.theirs)
         return {word: counts[word] for word in (FOLLOWS, NOTATION, CONSTANT, PARTLY, OPEN, WRONG, UNREADABLE)}
 
     def ours_following(self, *, partly: bool = False) -> int:
-        """Return the number of the set's equalities that follow from the file, or with `partly` only at some of their ranks."""
+        """Return the number of the set's equalities that follow from the file.
+
+        With `partly`, return instead the number of those that follow at some of their ranks only.
+        """
         return sum(f.word == PARTLY if partly else f.word in (FOLLOWS, NOTATION, CONSTANT) for f in self.ours)
 
     def record(self) -> dict[str, Any]:
@@ -153,10 +164,10 @@ class FileComparison:
 
 
 def read_lines(path: Path) -> list[Line]:
-    """Return every rule of a file, readable or not; a rule starts at a name or at a line without indentation.
+    """Return every rule of a file, also rules that cannot be parsed. A rule starts at a name or at an unindented line.
 
     Raises:
-        NotationError: the file cannot be read as text.
+        NotationError: The file cannot be read as text.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -174,7 +185,7 @@ def read_lines(path: Path) -> list[Line]:
 
 
 def statements(text: str) -> list[str]:
-    """Split the text into statements; comments and empty lines end a statement."""
+    """Split the text into statements. Comments and empty lines end a statement."""
     found: list[str] = []
     fresh = True
     for line in text.splitlines():
@@ -214,7 +225,7 @@ def compared(
 ) -> FileComparison:
     """Derive the file's lines from `rules`, and the rules of `backwards` from the file's rules that are not wrong.
 
-    The rules of `notation` are available in both directions.
+    The rules of `notation` may be used in the derivations of both kinds.
     """
     laws = Laws([*rules, *notation])
     theirs: list[Finding] = []
@@ -234,7 +245,10 @@ def compared(
 
 
 def examined(line: Line, laws: Laws, seed: int) -> tuple[Finding, Rule | None]:
-    """Return the finding for one line, and the rule that it states where both sides are well typed."""
+    """Return the finding for one line, and the line's rule, restricted to sizes at which both sides are well typed.
+
+    The rule is None if the line is unreadable or wrong.
+    """
     if line.rule is None:
         return Finding(line.name, line.text, UNREADABLE, why=line.why), None
     try:
@@ -250,7 +264,10 @@ def examined(line: Line, laws: Laws, seed: int) -> tuple[Finding, Rule | None]:
 
 
 def refuted(rule: Rule, seed: int, samples: int) -> Counterexample | None:
-    """Return a counterexample from about `samples` random instantiations, spread over all choices of ranks, if there is one."""
+    """Return a counterexample among about `samples` random instantiations, or None if there is none.
+
+    The instantiations are spread over all choices of ranks.
+    """
     for equation in rule.equations:
         try:
             found = mismatch(equation, instances=-(-samples // len(rule.equations)), seed=seed)
@@ -262,10 +279,10 @@ def refuted(rule: Rule, seed: int, samples: int) -> Counterexample | None:
 
 
 def typed(rule: Rule) -> tuple[Rule, tuple[str, ...]]:
-    """Return the rule where both sides are well typed, at the ranks where that is possible, and the added conditions.
+    """Return the rule restricted to ranks and sizes at which both sides are well typed, and the added conditions.
 
     Raises:
-        ShapeError: the sides are never both well typed.
+        ShapeError: There are no ranks and sizes at which both sides are well typed.
     """
     equations: list[Equation] = []
     added: dict[str, None] = {}
@@ -295,9 +312,9 @@ def _derived(name: str, text: str, rule: Rule, laws: Laws, added: tuple[str, ...
 
 
 def _proved(finding: Finding, rule: Rule, seed: int) -> Finding:
-    """Return the finding with the prover's result: true by axioms or definitions, or not known.
+    """Add the prover's result to the finding: the equality is true by axioms or definitions, or it is not known to be true.
 
-    An equality without inputs counts as following if it is true, because the optimizer folds constants without a rule.
+    A true equality without inputs counts as derived, because the optimizer folds constants without a rule.
     """
     verdict = prove(rule, seed=seed)
     if isinstance(verdict, Proved):
@@ -308,11 +325,13 @@ def _proved(finding: Finding, rule: Rule, seed: int) -> Finding:
 
 
 def chosen(*, given: Path | None = None, core_alone: bool = False, axioms_alone: bool = False) -> list[Rule]:
-    """Return the rules to derive from: those of a file, the axioms, or the stored rules (only the core with `core_alone`).
+    """Return the rules to derive from: the axioms, the rules of a file, or the stored rules.
+
+    With `core_alone`, return only the core of the stored rules.
 
     Raises:
-        NotationError: the file, or a rule in it, cannot be read.
-        StoreError: the store cannot be used.
+        NotationError: The file, or a rule in the file, cannot be read.
+        StoreError: The store cannot be used.
     """
     if axioms_alone:
         return list(axioms().values())
@@ -327,7 +346,7 @@ def chosen(*, given: Path | None = None, core_alone: bool = False, axioms_alone:
 
 
 def definitions() -> list[Rule]:
-    """Return the definitions of composite operators, which every derivation may use as notation."""
+    """Return the axioms that define composite operators. Every derivation may use these axioms as notation."""
     return [rule for name, rule in axioms().items() if name.endswith(".definition")]
 
 
@@ -342,7 +361,7 @@ def _rearranges(equation: Equation) -> bool:
 
 
 def comparison_text(comparison: FileComparison, *, chains: bool = True) -> Iterator[str]:
-    """Yield the comparison as lines: the file's equalities, the set's equalities, and the totals of both."""
+    """Yield the comparison as lines of text: the file's equalities, the set's equalities, and the totals of both."""
     for finding in comparison.theirs:
         yield from finding.lines(chains=chains)
     if comparison.ours:
