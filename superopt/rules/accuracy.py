@@ -1,4 +1,4 @@
-"""The growth of a rule's rounding error from its left side to its right side, by the algorithms' figures in specs/."""
+"""The growth of the rounding error from a rule's left side to its right side, from the figures for algorithms in specs/."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def is_algorithm(rule: Rule) -> bool:
 
 
 def growth(rule: Rule) -> float:
-    """Return the typical growth of the rounding error, as a factor of at least 1."""
+    """Return the factor, at least 1, by which the rounding error typically grows from the left side to the right side."""
     if not is_algorithm(rule):
         return 1.0
     first = rule.equations[0]
@@ -23,12 +23,12 @@ def growth(rule: Rule) -> float:
 
 
 def admitted(rules: Iterable[Rule], tolerance: float) -> list[Rule]:
-    """Return the rules whose rounding error typically grows by no more than this factor, or not at all."""
+    """Return the rules whose rounding error typically grows by at most the factor `tolerance`, or does not grow."""
     return [rule for rule in rules if growth(rule) <= max(1.0, tolerance)]
 
 
 def _rounding(roots: tuple[Term, ...]) -> float:
-    """Return the largest ratio of a term's rounding error to that of the definition it computes."""
+    """Return the largest ratio, over all operators, of an algorithm's rounding error to the error of the plain definition."""
     found = [1.0]
     for term in subterms(*roots):
         rounding = None if term.is_variable else operator(term.op).rounding

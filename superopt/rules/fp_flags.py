@@ -25,21 +25,21 @@ class FpFlag(StrEnum):
     NINF = "ninf"
     """Operands and results are assumed not to be infinite."""
     RANGE = "range"
-    """An intermediate of the right side may overflow or underflow where the left side does not."""
+    """An intermediate result of the right side may overflow or underflow where the left side does not."""
     CANCEL = "cancel"
-    """One side may lose significant digits, or round on purpose, where the other does not."""
+    """One side may lose significant digits, or round on purpose, where the other side does not."""
 
 
 ALL_FLAGS = frozenset(FpFlag)
-"""The flags of a rewrite about which nothing is known."""
+"""All flags, for a rewrite whose needed flags are not known."""
 
 
 class FpMode(StrEnum):
     """The freedom that an optimization takes with floating-point arithmetic."""
 
     PRECISE = "precise"
-    """Rules that need no flag but `nsz`."""
+    """The mode admits rules that need no flag other than `nsz`."""
     RELAXED = "relaxed"
-    """Rules that need `reassoc`, `contract` or `arcp` everywhere; rules that need other flags where the values allow them."""
+    """The mode admits rules that need `reassoc`, `contract` or `arcp`. Other flags must be allowed by the values at a match."""
     FAST = "fast"
-    """Every rule that holds over the real numbers."""
+    """The mode admits every rule that holds over the real numbers."""

@@ -1,9 +1,9 @@
-"""Fusions: rules from a term of smaller operators to the operator that it defines.
+"""Fusions: rules that replace a term of smaller operators by one operator with that definition.
 
-A spec's `FUSIONS` states the operator's definition in the form in which models write it, with invertible moves on the side of
-the operator. A fusion is a rule, but is not stored: an operator of the standard may be newer than a model's opset, and an
-operator of another domain runs only in ONNX Runtime, so it must be requested (`model.offered`). Tests compare both sides of
-each fusion.
+A spec's `FUSIONS` states the operator's definition in the form in which models write it. Invertible moves, such as reshapes,
+may be on the side of the operator. A fusion is a rule, but is not in the rule store, because not every model may use the
+operator. A standard operator may be newer than the model's opset. An operator of another domain runs only in ONNX Runtime, so
+callers must request it (`model.offered`). Tests compare both sides of each fusion.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from superopt.rules.fp_flags import FpFlag
 from superopt.rules.rule import Rule, stated_rules
 
 FLAGS = frozenset(FpFlag) - {FpFlag.RANGE, FpFlag.CANCEL}
-"""The flags of a fusion: a kernel may sum and round in another order, but computes what its definition computes."""
+"""The flags of a fusion. A kernel may sum and round in another order than the definition, but computes the same function."""
 
 
 @functools.cache
@@ -31,5 +31,5 @@ def fusions() -> Mapping[str, Rule]:
 
 
 def written_as(fusion: Rule) -> tuple[str, ...]:
-    """Return the ONNX operators that the fused operator is written as, with the domain in front unless it is the standard's."""
+    """Return the names of the ONNX operators for the fused operator. A non-standard name has its domain in front."""
     return operator(fusion.name.partition(".")[0]).onnx

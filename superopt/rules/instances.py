@@ -1,7 +1,7 @@
 """Random instances of an equation: a number for every extent and attribute variable, such that all conditions hold.
 
 Equalities are solved by substitution first (`f % g == 0` becomes f = g * q). The remaining unknowns are drawn one after another
-in random order, each from the values that no condition forbids. A dead end starts again.
+in random order, each from the values that no condition forbids. If no value is left for an unknown, the drawing starts again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Instance:
     attributes: Mapping[str, Extent]
 
     def value(self) -> Callable[[Atom], Extent | None]:
-        """Return the lookup for `substitute` and `evaluate`."""
+        """Return a function from atoms to values, for `substitute` and `evaluate`."""
         dims: dict[Dim, Extent] = {
             Dim(name, axis - len(shape)): extent for name, shape in self.shapes.items() for axis, extent in enumerate(shape)
         }
@@ -85,17 +85,19 @@ def at(root: Term, instance: Instance, cache: dict[Term, Term] | None = None) ->
 
 
 def conditions(equation: Equation) -> tuple[Cond, ...]:
-    """Return all conditions for both sides to be well typed, including the equation's `where` and non-empty results."""
+    """Return all conditions of the equation: both sides are well typed, `where` holds, and no result is empty."""
     roots = equation.left + equation.right
     extents = dict.fromkeys(e for term in subterms(*roots) for e in term.shape if isinstance(e, Size))
     return parts_of(conjunction(*requirements(*roots), equation.where, *(at_least(e, 1) for e in extents)))
 
 
 def instantiations(equation: Equation, rng: np.random.Generator, *, stubborn: bool = False) -> Iterator[Instance]:
-    """Yield endless random instances that meet `conditions(equation)`; with `stubborn`, small numbers are tried if others fail.
+    """Yield random instances that satisfy `conditions(equation)`, without end.
+
+    With `stubborn`, small numbers are tried if other numbers fail.
 
     Raises:
-        InstantiationError: none was found.
+        InstantiationError: No instance was found.
     """
     return _draw(equation).instances(rng, stubborn=stubborn)
 
@@ -206,7 +208,7 @@ def _weights(atom: Atom) -> Weights:
 
 
 def solved_conditions(known: Sequence[Cond]) -> tuple[dict[Atom, Extent], list[Cond]]:
-    """Return unknowns as expressions of the others, and the conditions that remain."""
+    """Solve equalities. Return the solved unknowns as expressions in the other unknowns, and the remaining conditions."""
     solved: dict[Atom, Extent] = {}
     remaining = list(parts_of(conjunction(*known)))
     while True:
@@ -234,7 +236,7 @@ def _at_least_one(condition: Compare) -> Atom | None:
 
 
 def _solution(condition: Cond, positive: Collection[Atom], count: int) -> tuple[Atom, Extent] | None:
-    """Return an unknown and its value if the condition is an equality that determines one, or None."""
+    """Return an unknown and its value if the condition is an equality that determines an unknown, otherwise None."""
     if not isinstance(condition, Compare) or condition.relation != "==":
         return None
     left = _with_quotient(condition.left, size(Sym(f"#{count}")))
@@ -252,7 +254,7 @@ def _solution(condition: Cond, positive: Collection[Atom], count: int) -> tuple[
 
 
 def is_quotient(atom: Atom) -> bool:
-    """Return whether the atom was introduced as the q of f = g * q; no attribute variable has such a name."""
+    """Return whether the atom was introduced as the q of f = g * q. No attribute variable has such a name."""
     return isinstance(atom, Sym) and atom.name.startswith("#")
 
 
@@ -309,7 +311,7 @@ def _atom(atom: Atom, slots: Mapping[Atom, int]) -> Callable[[Assignment], Any]:
 
 
 def _test(condition: Cond, slots: Mapping[Atom, int]) -> Callable[[Assignment], bool]:
-    """Return the condition as a function of the assignment, which is false where the condition divides by zero."""
+    """Return the condition as a function of the assignment. The function is false where the condition divides by zero."""
     match condition:
         case bool():
             return lambda _: condition

@@ -1,9 +1,10 @@
 """Matching: the places where the left side of an equation occurs in a graph of terms, and the right side at each place.
 
-Patterns are the typed terms of an `Equation`; the extents of graphs are numbers, or polynomials in the dynamic dimensions of a
-model. Sums and products match modulo associativity and commutativity: at the root a pattern may cover some of the operands,
-below the root a variable takes what the rest of the pattern leaves. A match is accepted only if the left side, instantiated,
-*is* the matched term, and if everything that the rule and its right side require holds for all dynamic dimensions.
+Patterns are the typed terms of an `Equation`. The extents of graphs are numbers, or polynomials in the dynamic dimensions of a
+model. Sums and products match modulo associativity and commutativity. At the root, a pattern may cover only some of the
+operands. Below the root, one variable of the pattern matches all operands that the rest of the pattern does not. A match is
+accepted only if the instantiated left side is identical to the matched term. All conditions of the rule and of its right side
+must hold for all values of the dynamic dimensions.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ EMPTY = Binding({}, {})
 
 @dataclass(frozen=True)
 class Match:
-    """A match: the pattern's outputs are at `roots`, and each root may be replaced by its term in `replacements`.
+    """A match of a pattern's outputs with the terms in `roots`. Each root may be replaced by its term in `replacements`.
 
-    For a commutative root, `rests` are the operands that the pattern does not cover.
+    `rests` has, for each root, the operands that the pattern does not cover. They are empty if the root is not commutative.
     """
 
     roots: tuple[Term, ...]
@@ -76,7 +77,9 @@ class Match:
         return Counter(self.roots[0].args) - Counter(self.rests[0])
 
     def at(self, root: Term) -> Term | None:
-        """Return the replacement of another term with the covered operands of the only root; None if it lacks these operands.
+        """Return the replacement of another term that also has the covered operands, or None for a term without these operands.
+
+        The match must have a single root.
 
         Raises:
             ShapeError: The replacement is not well typed.
@@ -91,7 +94,7 @@ class Match:
 
 
 def match_term(pattern: Term, term: Term, binding: Binding = EMPTY) -> Iterator[Binding]:
-    """Yield every way in which `pattern` as a whole matches `term`; unsolved attribute equations stay pending."""
+    """Yield a binding for every way in which the whole `pattern` matches `term`. Unsolved attribute equations stay pending."""
     if pattern.is_variable:
         yield from _match_variable(pattern, term, binding)
     elif pattern.op == term.op:
@@ -123,7 +126,10 @@ def _match_args(patterns: Sequence[Term], terms: Sequence[Term], binding: Bindin
 
 
 def match_attributes(pattern: Term, term: Term, binding: Binding) -> Binding | None:
-    """Return the binding under which the attributes agree; equations other than for a bare variable are left pending."""
+    """Return the binding under which the attributes agree, or None if they cannot agree.
+
+    Equations for expressions, other than a single attribute variable, are left pending.
+    """
     symbols, pending = binding.symbols, binding.pending
     for (_, wanted), (_, found) in zip(pattern.attributes, term.attributes, strict=True):
         if isinstance(wanted, tuple):
@@ -149,7 +155,7 @@ def match_attributes(pattern: Term, term: Term, binding: Binding) -> Binding | N
 
 
 def _bare_symbol(extent: Size) -> str | None:
-    """Return the attribute variable that the extent consists of, or None for any other extent."""
+    """Return the name of the attribute variable if the extent is a single attribute variable, otherwise None."""
     (monomial, coefficient), *more = extent.terms
     if more or coefficient != 1 or len(monomial) != 1 or not isinstance(monomial[0], Sym):
         return None
@@ -157,9 +163,9 @@ def _bare_symbol(extent: Size) -> str | None:
 
 
 def _match_operands(pattern: Term, term: Term, binding: Binding, *, absorb: bool) -> Iterator[tuple[Binding, tuple[Term, ...]]]:
-    """Yield assignments of a sum's or product's operands to the pattern's operands, with the remaining operands.
+    """Yield assignments of a sum's or product's operands to the pattern's operands, each with the remaining operands.
 
-    With `absorb`, the last free variable takes all remaining operands.
+    With `absorb`, the last unbound variable matches all remaining operands.
     """
     wanted = sorted(pattern.args, key=lambda p: (p.is_variable, p.is_variable and p.name not in binding.tensors))
     if len(wanted) > len(term.args):
@@ -255,7 +261,10 @@ def instantiate(term: Term, binding: Binding, cache: dict[Term, Term] | None = N
 
 
 def _built(parts: Sequence[Term], binding: Binding, done: dict[Term, Term]) -> Term:
-    """Instantiate the last of `parts`, which are its subterms, arguments before users; `done` holds known instances."""
+    """Instantiate a term, given all its subterms in `parts`, arguments before users and the term last.
+
+    `done` caches the instances of subterms.
+    """
     for part in parts:
         if part in done:
             continue
@@ -268,7 +277,10 @@ def _built(parts: Sequence[Term], binding: Binding, done: dict[Term, Term]) -> T
 
 
 class Pattern:
-    """An equation prepared for matching from left to right; usable if the left side determines all the right side needs."""
+    """An equation prepared for matching from left to right.
+
+    A pattern is `usable` if the left side determines every variable of the right side.
+    """
 
     def __init__(self, left: tuple[Term, ...], right: tuple[Term, ...], where: Cond) -> None:
         self.left, self.right, self.where = left, right, where
@@ -285,7 +297,7 @@ class Pattern:
         return Pattern(equation.left, equation.right, equation.where)
 
     def matches(self, root: Term, candidates: Callable[[str], Sequence[Term]]) -> Iterator[Match]:
-        """Yield every match whose first output is `root`; `candidates(op)` lists terms for the other outputs."""
+        """Yield every match with `root` as the first output. `candidates(op)` lists the terms for the other outputs."""
         for binding, rest in _match_root(self.left[0], root, EMPTY):
             for found, roots, rests in self._others(1, binding, (root,), (rest,), candidates):
                 match = self._accepted(found, roots, rests)
@@ -330,7 +342,10 @@ class Pattern:
 
 
 def _sound(results: Sequence[Term], roots: Sequence[Term], binding: Binding) -> bool:
-    """Return whether everything that the new terms require, extents included, is certain or required by the old terms."""
+    """Return whether all requirements of the new terms are certain, or are requirements of the old terms.
+
+    A requirement is a condition for well-typedness, or that an extent is at least 1.
+    """
     extents = itertools.chain(binding.symbols.values(), *(t.shape for t in binding.tensors.values()))
     if not any(isinstance(n, Size) for n in extents):
         return True
@@ -345,7 +360,10 @@ def _with_rest(op: str, term: Term, rest: tuple[Term, ...]) -> Term:
 
 
 def _plausible(pattern: Term, term: Term, binding: Binding) -> bool:
-    """Refuse cheaply: an argument that is a bound variable must be the term of that variable."""
+    """Return False if an argument of the pattern is a bound variable and the term has another argument there.
+
+    This is a quick test before matching.
+    """
     if operator(pattern.op).commutative:
         return True
     return all(not p.is_variable or binding.tensors.get(p.name, a) is a for p, a in zip(pattern.args, term.args, strict=True))

@@ -1,4 +1,4 @@
-"""Rules and axioms: statements of the notation, read at every choice of ranks at which they hold, with their digests."""
+"""Rules and axioms: statements in the rule notation, read at every choice of ranks at which they are well typed."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ RANKS = (1, 2, 3, 4)
 
 @dataclass(frozen=True)
 class Rule:
-    """A rewrite `left => right` (or an axiom `left == right`): one statement, typed at each of its rank choices.
+    """A rewrite `left => right` or an axiom `left == right`: one statement, typed at each of its choices of ranks.
 
-    The statement is read when its equations are first requested, unless they are `given`. `flags` are the floating-point flags
-    that the rule needs; all flags if the ledger does not say.
+    The statement is read when its equations are first requested, unless the equations are `given`. `flags` are the
+    floating-point flags that the rule needs, or all flags if the ledger does not list the needed flags.
     """
 
     name: str
@@ -45,12 +45,12 @@ class Rule:
 
     @functools.cached_property
     def text(self) -> str:
-        """The canonical text without the name, from which the ledger's hash is computed."""
+        """The canonical text of the rule without its name. The ledger's hash is computed from this text."""
         return str(self.statement)
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The choices of ranks, axes and lengths at which the rule is well typed, as text: "x[2] k[-1]"."""
+        """The choices of ranks, axes and lengths at which the rule is well typed, as texts such as "x[2] k[-1]"."""
         return tuple(" ".join(f"{name}[{rank}]" for name, rank in e.ranks) for e in self.equations)
 
     @property
@@ -85,7 +85,7 @@ def parse_rule(line: str) -> Rule:
 
 
 def parse_rules(text: str) -> list[Rule]:
-    """Return the rules of a file: one rule per line, wrapped if it is long; `#` starts a comment line.
+    """Return the rules of a file. Each line has one rule. A long rule may be wrapped. `#` starts a comment line.
 
     Raises:
         NotationError: A line cannot be read, or two rules share a name.
@@ -137,20 +137,23 @@ def axioms() -> Mapping[str, Rule]:
 
 @functools.cache
 def laws() -> Mapping[str, Rule]:
-    """Return everything a proof may rest on: the axioms, and for each commutative operator the regrouping of operands."""
+    """Return the laws that proofs may use: the axioms, and for each commutative operator the law that operands may regroup."""
     return {**axioms(), **{f"{name}.{REGROUP}": _regrouping(spec) for name, spec in registry().items() if spec.commutative}}
 
 
 @functools.cache
 def law_names() -> frozenset[str]:
-    """Return the names of all `laws`, without reading them."""
+    """Return the names of all `laws`, without reading the laws' statements."""
     specs = registry().values()
     stated = {f"{spec.name}.{line.partition(':')[0].strip()}" for spec in specs for line in _joined(spec.axioms.splitlines())}
     return frozenset(stated | {f"{spec.name}.{REGROUP}" for spec in specs if spec.commutative})
 
 
 def _regrouping(spec: Operator) -> Rule:
-    """State commutativity and associativity of the operator's binary definition, on terms that are not flattened or sorted."""
+    """Return the rule that states commutativity and associativity of the operator's binary definition.
+
+    The terms of the rule are nested as stated: they are not flattened or sorted.
+    """
     stated = Statement(f"{spec.name}.{REGROUP}", "(x, y, z) grouped one way", "==", "the other way", (("x", RANKS),), ())
     found: list[Equation] = []
     for rank in RANKS:
@@ -169,6 +172,6 @@ def _regrouping(spec: Operator) -> Rule:
 
 
 def digest(rule: Rule) -> str:
-    """Return the hash under which a proof of the rule is filed: of its canonical text and its operators' meaning."""
+    """Return the hash of the rule's canonical text and of its operators' meaning. Proofs are stored under this hash."""
     parts = [rule.text, *(f"{name}={registry()[name].digest}" for name in rule.operators)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

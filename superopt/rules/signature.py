@@ -1,7 +1,7 @@
-"""The outline of a statement: its operators and the nesting of its sides, without ranks or attributes.
+"""The outline of a statement: the operators and the nesting of its sides, without ranks or attributes.
 
-Reading a statement at all its ranks takes milliseconds, its outline takes microseconds. Outlines therefore decide which
-statements to read: a rule whose outline does not fit does not match.
+Reading a statement at all its ranks takes milliseconds. Reading its outline takes microseconds. Outlines therefore decide which
+statements are read in full: a rule whose outline does not match cannot match.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ANY = Outline("")
 
 @functools.lru_cache(maxsize=1 << 16)
 def outlines(text: str) -> tuple[Outline, ...]:
-    """Return the outlines of the terms that notation text denotes, with sums and products flattened.
+    """Return the outlines of the terms in a text of the rule notation, with sums and products flattened.
 
     Raises:
         NotationError: The text is not valid notation.

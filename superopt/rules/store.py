@@ -1,9 +1,10 @@
-"""The rule store: substitutions/<family>.rules for people and substitutions/<family>.proofs.jsonl for machines.
+"""The rule store: for each family, <family>.rules has the text of the rules, and <family>.proofs.jsonl is the ledger.
 
-A rule is loaded only if the ledger has a proof of exactly this rule for all sizes, made with exactly these definitions. The
-proof is filed under the hash of the rule's text and of its operators' meaning (`superopt.algebra.digests`), and names the
-digest of every operator that its axioms mention. Every line of a ledger ends with a seal, the hash of the rest of the line, so
-a line that was edited by hand or damaged is refused. Times are never stored, so the same rules always make the same files.
+Both files are in substitutions/. A rule is loaded only if the ledger has a proof of exactly this rule for all sizes, with
+exactly the present definitions. A proof is stored under the hash of the rule's text and of its operators' meaning
+(`superopt.algebra.digests`). The proof also lists the digest of every operator in its axioms. Every line of a ledger ends with
+a seal, the hash of the rest of the line. A line that was edited by hand or damaged is therefore refused. Times are not stored,
+so the same rules always give the same files.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ class LedgerEntry:
 
     Attributes:
         key: The hash of the statement and its operators' meaning.
-        kind: What the proof reasons from, "axioms" or "index".
+        kind: "axioms" for a proof from axioms, or "index" for a proof from the definitions.
         status: "all sizes" or "bounded". A rule with a bounded proof is not loaded.
         bounded: The values for which a bounded proof holds.
         axioms: The axioms that the proof uses.
         instances: The ground instances of `axioms` that a replay needs.
-        unasked: The digests of arithmetic questions that a replay need not ask.
-        specs: The digest of each operator that the statement or an axiom of its proof mentions.
+        unasked: The digests of arithmetic questions that a replay can skip.
+        specs: The digest of each operator in the statement or in an axiom of its proof.
         origin: How the rule was found.
         samples: The number of random instantiations without a difference.
-        part: "core" for the minimal core, or "search" for a rule derived from it.
-        flags: The floating-point flags that the rule needs; None if they were not determined.
+        part: "core" for a rule of the minimal core, or "search" for a rule derived from the core.
+        flags: The floating-point flags that the rule needs, or None if they were not determined.
         flags_basis: The evidence that the rule needs no other flags.
     """
 
@@ -73,7 +74,7 @@ class LedgerEntry:
 
     @property
     def fp_flags(self) -> frozenset[FpFlag]:
-        """The floating-point flags that the rule needs; all flags if they were not determined."""
+        """The floating-point flags that the rule needs, or all flags if they were not determined."""
         return ALL_FLAGS if self.flags is None else frozenset(map(FpFlag, self.flags))
 
     @property
@@ -92,13 +93,13 @@ class Stored:
 
     @property
     def core(self) -> bool:
-        """Whether no other rules imply this rule; the rest of the store serves the search."""
+        """Whether the rule belongs to the minimal core: the other rules of the core do not imply this rule."""
         return self.entry.part == CORE
 
 
 @dataclass(frozen=True)
 class Rejected:
-    """A refuted candidate, which is never tried again and serves as a regression test."""
+    """A refuted candidate. It is not tried again, and its counterexample serves as a regression test."""
 
     key: str
     rule: str
@@ -130,7 +131,7 @@ def entry_of(rule: Rule, proof: Proved, *, solver: str, origin: str = "", sample
 
 
 def spec_digests(rule: Rule, used: Iterable[str]) -> dict[str, str]:
-    """Return the digest, by name, of every operator that the rule or one of the axioms mentions."""
+    """Return a mapping of operator names to digests, for every operator in the rule or in one of the axioms."""
     names = set(rule.operators)
     for axiom in used:
         names.add(axiom.partition(".")[0])
@@ -140,7 +141,7 @@ def spec_digests(rule: Rule, used: Iterable[str]) -> dict[str, str]:
 
 
 def objection(rule: Rule, entry: LedgerEntry | None) -> str | None:
-    """Return why the entry does not prove this rule as it stands, or None if it does."""
+    """Return why the entry is not a proof of the rule in its present form, or None if it is one."""
     if entry is None or entry.key != digest(rule):
         return "no proof of it as it is written, with the operators as they are defined, is in the ledger"
     if entry.verdict != "proved":
@@ -160,7 +161,10 @@ def objection(rule: Rule, entry: LedgerEntry | None) -> str | None:
 
 
 def _stale(now: Mapping[str, str], then: Mapping[str, str]) -> str | None:
-    """Return why a proof is stale (an operator is missing or its meaning has changed since), or None if nothing has changed."""
+    """Return why a proof is outdated, or None if it is not.
+
+    A proof is outdated if the meaning of an operator has changed, or if the proof lacks the digest of an operator.
+    """
     names = [name for name in sorted({*now, *then}) if now.get(name) != then.get(name)]
     if not names:
         return None
@@ -184,9 +188,9 @@ def families(folder: Path | None = None) -> tuple[str, ...]:
 
 
 def read_family(family: str, folder: Path | None = None) -> list[tuple[Rule, LedgerEntry | None]]:
-    """Return the rules of a family with their ledger lines, which may be stale.
+    """Return the rules of a family, each with its ledger line, which may be outdated.
 
-    A rule that the ledger knows was read when it was proved, and is read again only when its equations are requested.
+    A rule with a ledger line was readable when it was proved. Such a rule is read only when its equations are requested.
 
     Raises:
         StoreError: A file cannot be read.
@@ -211,7 +215,7 @@ def _with_ledger(family: str, folder: Path | None) -> tuple[list[tuple[Rule, Led
 
 
 def read_ledger(family: str, folder: Path | None = None) -> list[LedgerEntry]:
-    """Return the lines of a family's ledger (or of the axioms' ledger); an empty list if there is no such file.
+    """Return the lines of a family's ledger or of the axioms' ledger. If there is no such file, return an empty list.
 
     Raises:
         StoreError: A line cannot be read.
@@ -221,10 +225,10 @@ def read_ledger(family: str, folder: Path | None = None) -> list[LedgerEntry]:
 
 
 def load(folder: Path | None = None) -> list[Stored]:
-    """Return every rule of the store, each with a proof that holds for the rule as it stands.
+    """Return every rule of the store. Each has a proof that is valid for the rule's present form.
 
     Raises:
-        StoreError: A file cannot be read, or rules are stale or unproved; the message names them.
+        StoreError: A file cannot be read, or rules have no valid proof. The message names these rules.
     """
     found: list[Stored] = []
     refused: list[str] = []
@@ -249,7 +253,7 @@ def named(rules: Sequence[Stored], name: str) -> Stored:
     """Return the rule of this name.
 
     Raises:
-        StoreError: No rule has this name; the message suggests similar names.
+        StoreError: No rule has this name. The message suggests similar names.
     """
     found = next((stored for stored in rules if stored.rule.name == name), None)
     if found is None:
@@ -261,7 +265,7 @@ def named(rules: Sequence[Stored], name: str) -> Stored:
 def selected(
     rules: Sequence[Stored], *, family: str | None = None, part: str | None = None, operators: Sequence[str] = ()
 ) -> list[Stored]:
-    """Return the rules of the family and part that mention all of these operators."""
+    """Return the rules of the family and of the part that contain all of these operators."""
     return [
         stored
         for stored in rules
@@ -270,7 +274,7 @@ def selected(
 
 
 def load_rules(folder: Path | None = None) -> list[Rule]:
-    """Return the rules that optimization uses, as `load` does but without the ledger.
+    """Return the rules that optimization uses: the rules of `load`, without their ledger lines.
 
     Raises:
         StoreError: See `load`.
@@ -279,7 +283,7 @@ def load_rules(folder: Path | None = None) -> list[Rule]:
 
 
 def load_axioms(folder: Path | None = None) -> dict[str, LedgerEntry]:
-    """Return the ledger lines, by full name, of the axioms that have not changed since the ledger was written.
+    """Return the ledger lines of the axioms, by full name. Axioms that have changed since they were proved are left out.
 
     Raises:
         StoreError: A line cannot be read.
@@ -300,7 +304,7 @@ def load_refuted(folder: Path | None = None) -> dict[str, Rejected]:
 
 
 def sealed_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the JSON objects of a file, one per line, without their seals; an empty list if there is no file.
+    """Return the JSON objects of a file with one object per line, without their seals. A missing file has no objects.
 
     Raises:
         StoreError: A line is not an object, or its seal does not match its content.
@@ -326,7 +330,7 @@ def sealed_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def sealed(row: Mapping[str, Any]) -> str:
-    """Return the line for an object, which ends with its seal."""
+    """Return the object as a line of JSON that ends with the object's seal."""
     return json.dumps({**row, "seal": seal(row)}, ensure_ascii=False) + "\n"
 
 
@@ -357,7 +361,7 @@ Record = TypeVar("Record")
 
 
 def record(kind: Callable[..., Record], row: Mapping[str, Any], where: str) -> Record:
-    """Return a JSON object as a dataclass.
+    """Convert a JSON object to a dataclass.
 
     Raises:
         StoreError: A field is missing, unknown or of another type.
@@ -403,7 +407,7 @@ def _tuples(value: Any) -> Any:
 
 
 def write_family(family: str, about: str, rules: Sequence[tuple[Rule, LedgerEntry]], folder: Path | None = None) -> None:
-    """Write exactly these rules to the family's two files, the core first. Each file changes as a whole or not at all.
+    """Write the two files of the family, which then hold exactly these rules, the core first. Each file is replaced as a whole.
 
     Raises:
         StoreError: An entry does not prove its rule, or a file cannot be written.
@@ -438,7 +442,10 @@ def rules_text(about: str, rules: Sequence[tuple[Rule, LedgerEntry]]) -> str:
 
 
 def rule_lines(rule: Rule, width: int) -> str:
-    """Return the rule on one line, its name padded to `width`, or broken before its arrow, its ranks and its conditions."""
+    """Return the text of the rule on one line, with the name padded to `width`.
+
+    A rule that is too long for one line is broken before its arrow, its ranks and its conditions.
+    """
     stated = rule.statement
     head = f"{rule.name}:".ljust(width)
     clauses = str(stated)[len(stated.left) :].strip().removeprefix(stated.arrow).strip()[len(stated.right) :].strip()
@@ -450,13 +457,13 @@ def rule_lines(rule: Rule, width: int) -> str:
 
 
 def _wrapped(text: str) -> str:
-    """Return the text wrapped at spaces; reading joins the lines again."""
+    """Return the text wrapped at spaces. `parse_rules` joins the lines again."""
     wrap = TextWrapper(WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
     return wrap.fill(text) + "\n"
 
 
 def write_ledger(family: str, entries: Iterable[LedgerEntry], folder: Path | None = None) -> None:
-    """Write exactly these lines to the family's ledger (or the axioms' ledger).
+    """Write the family's ledger or the axioms' ledger, which then holds exactly these lines.
 
     Raises:
         StoreError: The file cannot be written.
@@ -466,12 +473,12 @@ def write_ledger(family: str, entries: Iterable[LedgerEntry], folder: Path | Non
 
 
 def write_axioms(entries: Sequence[LedgerEntry], folder: Path | None = None) -> None:
-    """Write exactly these lines to the axioms' ledger, in alphabetical order. Raises as `write_ledger` does."""
+    """Write the axioms' ledger, which then holds exactly these lines in alphabetical order. Raises as `write_ledger` does."""
     write_ledger(AXIOMS, sorted(entries, key=lambda e: e.name), folder)
 
 
 def write_refuted(rejected: Iterable[Rejected], folder: Path | None = None) -> None:
-    """Write exactly these candidates to the file of refuted candidates, each once.
+    """Write the file of refuted candidates, which then holds exactly these candidates, each once.
 
     Raises:
         StoreError: The file cannot be written.

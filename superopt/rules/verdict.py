@@ -11,9 +11,10 @@ from typing import TypeAlias
 class Counterexample:
     """Sizes, attributes and inputs at which two sides differ, and the position of the difference.
 
-    `shapes` holds every variable's shape, `attributes` the value of every attribute variable. The inputs are the arrays
-    that `superopt.proof.sample.inputs` draws for these shapes from `seed`. At `position` of output `output` the left side
-    is `left` and the right side is `right`; for outputs of different shapes, `position` is empty and both are the shapes.
+    `shapes` has every variable's shape, and `attributes` has the value of every attribute variable. The inputs are the arrays
+    that `superopt.proof.sample.inputs` draws for these shapes from `seed`. At `position` of output `output` the left side is
+    `left` and the right side is `right`. If the outputs have different shapes, `position` is empty, and `left` and `right` are
+    the shapes.
     """
 
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
@@ -36,12 +37,12 @@ class Proved:
     """A proof that both sides are equal for all sizes and attributes that the conditions allow.
 
     Attributes:
-        bounded: The values that were not left symbolic, one entry each, such as "g in 1, 2, 3, 4"; empty for a proof for all
-            sizes.
-        axioms: The full names of the axioms that the proof rests on; empty if it rests on the definitions.
+        bounded: The unknowns that the proof covers at some values only, each as a text such as "g in 1, 2, 3, 4". Empty for a
+            proof for all sizes.
+        axioms: The full names of the axioms that the proof uses. Empty for a proof from the definitions.
         instances: The ground instances of the axioms that prove the statement, as `superopt.proof.axioms.ground` writes them.
-        kind: What the proof reasons from, "axioms" or "index" (the definitions).
-        unasked: Questions of arithmetic that a check of the proof need not ask.
+        kind: "axioms" for a proof from axioms, or "index" for a proof from the definitions.
+        unasked: The digests of arithmetic questions that a check of the proof can skip.
     """
 
     milliseconds: float
@@ -81,7 +82,10 @@ Verdict: TypeAlias = Proved | Refuted | Unknown
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return one verdict for all parts of a claim: refuted before unknown before proved; milliseconds are added up."""
+    """Return one verdict for all parts of a claim: the worst of the parts' verdicts, with the sum of their milliseconds.
+
+    Refuted is worse than unknown, and unknown is worse than proved.
+    """
     parts = list(verdicts)
     spent = sum(v.milliseconds for v in parts)
     for part in parts:

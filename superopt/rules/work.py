@@ -1,7 +1,7 @@
-"""Arithmetic and memory traffic of a term, read off its definition by an interpretation in which values are costs.
+"""Arithmetic and memory traffic of a term, from an interpretation of its definition in which values are costs.
 
-A multiplication and an addition count 1 each, so a matrix product of (m, k) and (k, n) takes 2 * m * k * n. Arithmetic on
-numbers alone is free, and a choice costs as much as the more expensive of its two values.
+A multiplication and an addition count as one operation each, so a matrix product of (m, k) and (k, n) takes 2 * m * k * n
+operations. Arithmetic on constants is free. A choice between two values costs as much as the more expensive of the two.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
@@ -33,10 +33,10 @@ class Work:
 
 @dataclass(frozen=True)
 class _Cost:
-    """The cost of one element: operations, and elements read of each operand. A number reads nothing.
+    """The cost of one element: the operations, and the number of elements read from each operand. A constant reads nothing.
 
-    `accumulated` marks a sum over an index: a sum over another index continues in the same accumulator. `picked` marks a
-    product with a test for the wanted index: its sum over the index reads only one element.
+    `accumulated` marks a sum over an index. A further sum, over another index, continues in the same accumulator. `picked`
+    marks a product with a test for one value of an index. The sum of such products over the index reads only one element.
     """
 
     flops: int
@@ -81,7 +81,7 @@ class _Costs:
         return index.Tensor(shape, lambda *_: element())
 
     def require(self, condition: Cond, message: str) -> None:
-        """Terms are well typed already."""
+        """Do nothing: terms are already well typed."""
 
     def total(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
         assert isinstance(extent, int)
@@ -116,9 +116,9 @@ class _Costs:
 
 
 def work(term: Term, itemsize: int = 4) -> Work:
-    """Return the work of one operator application with constant sizes, given its operands.
+    """Return the work of the term's root operator, without the work of its operands. All sizes must be constant.
 
-    An operand is read once, or in part if the result needs less of it.
+    Each element of an operand is counted as read once. If the result needs only a part of an operand, only the part counts.
     """
     if term.is_variable:
         return Work(0, 0)
@@ -157,5 +157,5 @@ def _read(position: int, operands: int) -> Callable[..., _Cost]:
 
 
 def total_work(roots: Iterable[Term], itemsize: int = 4) -> Work:
-    """Return the work of all distinct subterms that a run computes, which are the subterms that are not constant."""
+    """Return the work of all distinct subterms that are computed at run time. Constant subterms are not."""
     return sum((work(term, itemsize) for term in subterms(*roots) if not term.constant), Work(0, 0))
