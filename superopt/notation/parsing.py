@@ -67,7 +67,7 @@ INFIX: dict[type[ast.operator], str] = {ast.MatMult: "matmul", ast.Add: "add", a
 
 @dataclass
 class Scope:
-    """The names in scope while an expression is read: variables, and subterms named with `:=`."""
+    """The names in scope while an expression is read: variables, and names of subterms from `:=`."""
 
     variables: Mapping[str, Term]
     named: dict[str, Term] = field(default_factory=dict)
@@ -83,8 +83,8 @@ def parse(
 ) -> tuple[Term, ...]:
     """Return the terms that `text` denotes, one per output.
 
-    `reals` names the real attribute variables (by default `real_names`), and `numbers` gives the attribute and axis variables
-    whose values are known.
+    `reals` has the names of the real attribute variables, by default those of `real_names`. `numbers` has the known values of
+    attribute variables and axis variables.
 
     Raises:
         NotationError: The text is not valid notation.
@@ -99,7 +99,7 @@ def parse(
 
 @functools.lru_cache(maxsize=4096)
 def real_names(*texts: str) -> frozenset[str]:
-    """Return the names that occur in real attributes of the texts' operators, and in no integer attribute."""
+    """Return the names that occur in real attributes of operators in the texts, but in no integer attribute."""
     reals: set[str] = set()
     integers: set[str] = set()
     tuples: set[str] = set()
@@ -119,7 +119,7 @@ def real_names(*texts: str) -> frozenset[str]:
 
 
 def _names_outside_calls(node: ast.AST) -> Iterator[str]:
-    """Yield the names in an expression, except names in an operator's application within it."""
+    """Yield the names in an expression, except names inside applications of operators."""
     if isinstance(node, ast.Name):
         yield node.id
     elif not isinstance(node, ast.Call):
@@ -129,7 +129,7 @@ def _names_outside_calls(node: ast.AST) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=4096)
 def expression(text: str) -> ast.expr:
-    """Return the syntax tree of notation text.
+    """Return the syntax tree of a text of the notation.
 
     Raises:
         NotationError: The text is not an expression.
@@ -261,7 +261,7 @@ def parse_condition(
 
 
 def parse_extent(text: str, variables: Mapping[str, Term], reals: Collection[str]) -> Extent:
-    """Return the size or number that `text` denotes; names in `reals` are real attribute variables.
+    """Return the size or number that `text` denotes. Names in `reals` are real attribute variables.
 
     Raises:
         NotationError: The text is not a size.
@@ -303,7 +303,7 @@ def _condition(node: ast.expr, scope: Scope) -> Cond:
 
 @dataclass(frozen=True)
 class Statement:
-    """A line of a rules file or of an AXIOMS text, split but not yet read: names, sides, ranks and conditions as written."""
+    """A line of a rules file or of an AXIOMS text, split into texts that are not parsed yet."""
 
     name: str
     left: str
@@ -318,7 +318,7 @@ class Statement:
         return f"{self.left} {self.arrow} {self.right}{f' for {ranks}' if ranks else ''}{where}"
 
     def rank_choices(self) -> Iterator[dict[str, int]]:
-        """Yield every combination of ranks that the `for` clause allows, well typed or not."""
+        """Yield every combination of ranks that the `for` clause allows, including ill-typed combinations."""
         names = [name for name, _ in self.ranks]
         for choice in itertools.product(*(ranks for _, ranks in self.ranks)):
             yield dict(zip(names, choice, strict=True))
@@ -338,7 +338,7 @@ _LINE = re.compile(r"^\s*(?:(?P<name>[a-z0-9][a-z0-9-]*)\s*:\s)?(?P<rest>.*)$", 
 
 
 def parse_statement(line: str) -> Statement:
-    """Split `name: left => right for ranks where conditions` (arrows: `=>`, `==`, `~>`).
+    """Split a line `name: left => right for ranks where conditions`. The arrow is `=>`, `==` or `~>`.
 
     Raises:
         NotationError: The line is not of that form.
@@ -358,7 +358,7 @@ def parse_statement(line: str) -> Statement:
 
 @functools.lru_cache(maxsize=4096)
 def _clause(text: str, read: Callable[[ast.expr], Any]) -> tuple[Any, ...]:
-    """Return the results of `read` for each of the expressions that the text lists."""
+    """Return the results of `read` for each expression in the list that the text holds."""
     return tuple(map(read, cast(ast.Tuple, expression(f"({text},)")).elts)) if text else ()
 
 

@@ -29,7 +29,7 @@ PRECEDENCE = {"add": 1, "sub": 1, "mul": 2, "matmul": 2}
 
 
 def show(*roots: Term) -> str:
-    """Return the notation for terms; subterms used more than once are named at their first occurrence."""
+    """Return the notation for terms. A subterm that is used more than once is named at its first occurrence."""
     uses: dict[Term, int] = {}
     for term in subterms(*roots):
         for arg in term.args:

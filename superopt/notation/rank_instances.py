@@ -1,7 +1,7 @@
 """A statement at every choice of ranks and axes at which it is well typed.
 
-Many variables have many combinations, nearly all ill typed in a small subterm. Such a subterm is typed once for each choice of
-the ranks of its own variables.
+A statement with many variables has many combinations of ranks. Nearly all of them make some small subterm ill typed. Small
+subterms are therefore typed first, once for each choice of the ranks of their own variables.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def equations(statement: Statement) -> list[Equation]:
 
 
 class _Pieces:
-    """The operator applications within a statement, and the result of typing each at the ranks of its variables."""
+    """The operator applications within a statement, with cached results: whether each is well typed at given ranks."""
 
     def __init__(self, statement: Statement) -> None:
         self.reals = real_names(statement.left, statement.right)
@@ -72,7 +72,7 @@ class _Pieces:
 
 
 def _applications(tree: ast.expr, declared: frozenset[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the operator applications that use no named subterm, small ones first, with the declared names in each."""
+    """Yield the operator applications without named subterms, small ones first, each with the declared names in it."""
     bound = {n.target.id for n in ast.walk(tree) if isinstance(n, ast.NamedExpr)}
     for node in _terms(tree):
         inside = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
