@@ -1,6 +1,6 @@
-"""Map types, for which onnx_ir has no place, such as class probabilities (ZipMap of the domain ai.onnx.ml).
+"""Map types, which onnx_ir cannot represent. ZipMap of the domain ai.onnx.ml, for example, returns a map of probabilities.
 
-While a model is an `onnx_ir.Model`, a value with a map type has no type, and its type is text in the value's metadata. In a
+In an `onnx_ir.Model`, a value with a map type has no type. The type is stored as a text in the value's metadata. In a
 ModelProto and in files, the type is in its usual place.
 """
 
@@ -18,11 +18,11 @@ from superopt.protobuf.graphs import graphs
 KEY = "superopt.type"
 """The metadata key of a value's type."""
 UNTYPED = "superopt.untyped"
-"""The domain of operators that make maps, in a copy for analysis, so that no type is inferred for their results."""
+"""The domain that operators with map results get in a copy for analysis, so that no type is inferred for their results."""
 
 
 def without_maps(model: ModelProto) -> ModelProto:
-    """Return the model with the types of its maps as metadata, or the model itself if there are none."""
+    """Return the model with map types moved to metadata, or the model itself if it has no maps."""
     if not any(_is_map(value.type) for value in _values(model)):
         return model
     copy = ModelProto()
@@ -35,7 +35,7 @@ def without_maps(model: ModelProto) -> ModelProto:
 
 
 def with_maps(model: ModelProto) -> ModelProto:
-    """Put the types of the model's maps into their usual places, in-place, and return the model."""
+    """Move map types from metadata to their usual places, in-place, and return the model."""
     for value in _values(model):
         for place, entry in enumerate(value.metadata_props):
             if entry.key == KEY:
@@ -46,14 +46,14 @@ def with_maps(model: ModelProto) -> ModelProto:
 
 
 def has_maps(model: ir.Model) -> bool:
-    """Return whether values of the model have types among their metadata."""
+    """Return whether a value of the model has a map type in its metadata."""
     nodes = ir.traversal.RecursiveGraphIterator(model.graph)
     made = (value for node in nodes for value in node.outputs)
     return any(KEY in value.metadata_props for value in chain(model.graph.inputs, model.graph.outputs, made))
 
 
 def make_untyped(model: ir.Model) -> None:
-    """Change the model in-place so that no types are inferred for the maps that its nodes make."""
+    """Change the model in-place so that no types are inferred for maps that nodes return."""
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         if node.domain == "ai.onnx.ml" and node.op_type == "ZipMap":
             node.domain = UNTYPED
@@ -61,7 +61,7 @@ def make_untyped(model: ir.Model) -> None:
 
 
 def _values(model: ModelProto) -> Iterator[ValueInfoProto]:
-    """Yield the model's value infos, with bodies and functions included."""
+    """Yield the model's value infos, including those of bodies and functions."""
     for graph in graphs(model):
         yield from chain(graph.input, graph.output, graph.value_info)
     for function in model.functions:

@@ -1,11 +1,11 @@
-"""Tell proper names of dimensions from placeholders."""
+"""Names of dimensions, and placeholders for missing names."""
 
 from __future__ import annotations
 
 import re
 
 _UNNAMED = re.compile(r"\??|-1|None|unk__.*|.*\[\d+\]")
-"""A pattern for the placeholders of exporters, and for texts that look like the key of an unnamed dimension."""
+"""A pattern for placeholders that exporters write, and for texts that look like keys of unnamed dimensions, such as x[0]."""
 
 
 def is_unnamed(name: str) -> bool:

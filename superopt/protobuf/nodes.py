@@ -1,4 +1,4 @@
-"""Lowered terms: ONNX nodes as plain values, and the model made from them."""
+"""Lowered terms: ONNX nodes as plain values, and models made of such nodes."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ AttributeValue: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, 
 
 
 WEIGHTS = "weights"
-"""The file, beside the model, that hollow tensors refer to."""
+"""The name of the external data file that hollow tensors refer to. The file is in the model's folder."""
 
 
 class Hollow(np.ndarray[Any, np.dtype[Any]]):
-    """An array of which only type and shape matter. In a model, it is a tensor in a file that only a session needs."""
+    """An array of which only the type and the shape matter.
+
+    In a model, the array is a tensor with external data. The data file is needed only to create a session.
+    """
 
     @staticmethod
     def of(dtype: npt.DTypeLike, shape: Sequence[int]) -> Hollow:
@@ -41,7 +44,7 @@ class Hollow(np.ndarray[Any, np.dtype[Any]]):
 
 @dataclass(frozen=True, eq=False)
 class Deferred:
-    """An array that is computed at each use, so that it is in memory only while it is needed."""
+    """An array that is computed anew at each use, so that it takes memory only during the use."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -59,9 +62,9 @@ class Deferred:
 
 @dataclass(frozen=True)
 class NodeText:
-    """One ONNX node as plain values, with the contents of a NodeProto. An absent optional input is the empty string.
+    """One ONNX node as plain values, with the contents of a NodeProto. An absent optional input is an empty string.
 
-    The name of a non-standard operator has its domain before it, as in `com.microsoft.Attention`.
+    The name of a non-standard operator includes its domain, as in `com.microsoft.Attention`.
     """
 
     op_type: str
@@ -72,13 +75,13 @@ class NodeText:
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """Nodes in topological order, and the initializers that they need besides the variables of the terms.
+    """Nodes in topological order, and the initializers that they read. Variables of the terms are not initializers.
 
     Attributes:
-        nodes: the nodes.
-        initializers: the arrays of the initializers, by name.
-        booleans: names of the outputs that are booleans. All others are floating-point numbers.
-        shapes: the shapes of the values that terms stand for, by name.
+        nodes: The nodes.
+        initializers: The arrays of the initializers, by name.
+        booleans: The names of the outputs that are booleans. All other outputs are floating-point numbers.
+        shapes: The shapes of the values that terms stand for, by name.
     """
 
     nodes: tuple[NodeText, ...]
@@ -93,7 +96,10 @@ def renamed(node: NodeText, titles: Mapping[str, str]) -> NodeText:
 
 
 def direct(nodes: Iterable[NodeText]) -> list[NodeText]:
-    """Make each Reshape read the input of the first in a row of Reshapes, because only the last one decides the shape."""
+    """Shorten chains of Reshape nodes: each Reshape reads the input of the chain's first Reshape.
+
+    The nodes between have no effect, because the last Reshape alone determines the shape.
+    """
     source: dict[str, str] = {}
     found: list[NodeText] = []
     for node in nodes:
@@ -120,7 +126,7 @@ def needed(nodes: Sequence[NodeText], outputs: Iterable[str]) -> list[NodeText]:
 def model_of(
     lowered: Lowered, inputs: Iterable[Term], outputs: Mapping[str, Term], opset: int, dtype: npt.DTypeLike = np.float32
 ) -> ModelProto:
-    """Return a model that takes the variables `inputs` and returns the terms of `lowered` under the names in `outputs`."""
+    """Return a model of the nodes in `lowered`, with the variables `inputs` as inputs and the names in `outputs` as outputs."""
     kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     info = onnx.helper.make_tensor_value_info
     graph = onnx.helper.make_graph(
@@ -148,12 +154,12 @@ def _tensor(array: Array | Deferred, name: str) -> TensorProto:
 
 
 def now(array: Array | Deferred) -> Array:
-    """Return the array, computed if it is deferred."""
+    """Return the array itself, or the computed array if it is deferred."""
     return array.computed() if isinstance(array, Deferred) else array
 
 
 def hollow_tensor(array: Hollow, name: str) -> TensorProto:
-    """Return the tensor with this name and shape, whose values are the first in the file of weights."""
+    """Return a tensor with this name and shape. Its data starts at the beginning of the file `WEIGHTS`."""
     tensor = TensorProto(name=name, dims=array.shape, data_location=TensorProto.EXTERNAL)
     tensor.data_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
     tensor.external_data.add(key="location", value=WEIGHTS)
@@ -162,7 +168,11 @@ def hollow_tensor(array: Hollow, name: str) -> TensorProto:
 
 
 def with_weights(model: ModelProto, folder: Path) -> ModelProto | Path:
-    """Return the model, or, for a model with hollow tensors, its file in the folder beside a large enough file of weights."""
+    """Return the model in a form that a session can load.
+
+    A model without hollow tensors is returned itself. A model with hollow tensors is written to the folder, together with a
+    large enough file `WEIGHTS`, and the path of the model is returned.
+    """
     lengths = [int(e.value) for t in model.graph.initializer for e in t.external_data if e.key == "length"]
     if not lengths:
         return model
@@ -188,7 +198,7 @@ def schema_of(op_type: str, opset: int) -> OpSchema:
     """Return the standard's schema of an operator.
 
     Raises:
-        ShapeError: the opset does not have the operator, or has deprecated it.
+        ShapeError: The opset does not have the operator, or has deprecated it.
     """
     try:
         schema = onnx.defs.get_schema(op_type, opset)
@@ -203,7 +213,7 @@ def input_position(schema: OpSchema, name: str, opset: int) -> int:
     """Return the position of the input with this name.
 
     Raises:
-        ShapeError: the operator has no such input at this opset.
+        ShapeError: The operator has no such input at this opset.
     """
     for position, formal in enumerate(schema.inputs):
         if formal.name == name:

@@ -30,11 +30,14 @@ class StoredModel:
 
 
 Loadable: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | StoredModel"
-"""A model that ONNX Runtime can load: a path, its bytes, a ModelProto, or a serialized model and a folder."""
+"""A model that ONNX Runtime can load: a path, a serialized model, a ModelProto, or a serialized model with a data folder."""
 
 
 def stored_bytes(model: Loadable) -> int:
-    """Return the size of the model in bytes, with its files. In a file shared with other models, only its tensors count."""
+    """Return the size of the model in bytes, including its external data.
+
+    In the data files of a `StoredModel`, which other models may share, only the tensors of this model count.
+    """
     if isinstance(model, ModelProto):
         return int(model.ByteSize())
     if isinstance(model, bytes):
@@ -45,25 +48,25 @@ def stored_bytes(model: Loadable) -> int:
 
 
 def _mapped(model: ModelProto, folder: Path) -> int:
-    """Return the bytes of the model's external data, each counted once."""
+    """Return the number of bytes of the model's external data. Bytes that several tensors share count once."""
     parts = {(e["location"], e.get("offset", "0")): e.get("length") for e in _entries(model)}
     return sum(int(length or (folder / location).stat().st_size) for (location, _), length in parts.items())
 
 
 def _entries(model: ModelProto) -> Iterator[dict[str, str]]:
-    """Yield the location of each tensor in another file, control flow bodies included."""
+    """Yield the external data entries of each tensor with external data, including tensors in control flow bodies."""
     for tensor in stored_apart(model):
         yield {entry.key: entry.value for entry in tensor.external_data}
 
 
 def stored_apart(model: ModelProto) -> Iterator[onnx.TensorProto]:
-    """Yield the initializers that are in other files."""
+    """Yield the initializers with external data."""
     for graph in graphs(model):
         yield from (tensor for tensor in graph.initializer if tensor.external_data)
 
 
 def _files(model: str | os.PathLike[str] | StoredModel) -> list[Path]:
-    """Return the files of the model: its own file, and the files of its external data."""
+    """Return the files of the model: the model file, and the files of its external data."""
     if isinstance(model, StoredModel):
         return _external(parsed(model, external=False), model.folder)
     path = Path(model)
@@ -72,7 +75,7 @@ def _files(model: str | os.PathLike[str] | StoredModel) -> list[Path]:
 
 @functools.lru_cache(maxsize=64)
 def _beside(path: Path, *_stamped: int) -> list[Path]:
-    """Return the files of a stored model's external data. A file too large for a protobuf message has its weights inside."""
+    """Return the files of a stored model's external data. A model file too large for a protobuf message has no such files."""
     return [] if path.stat().st_size >= INLINE_LIMIT else _external(parsed(path, external=False), path.parent)
 
 
@@ -88,10 +91,11 @@ def _stamp(file: Path) -> tuple[int, int]:
 
 
 def parsed(model: Loadable, *, external: bool = True) -> ModelProto:
-    """Return the model with all its tensors. With `external` false, tensors in other files stay there.
+    """Return the model as a ModelProto. With `external`, external data of model files is loaded into the ModelProto.
 
     Raises:
-        ModelNotFoundError, InvalidModelError: a file is missing, or holds no model.
+        ModelNotFoundError: A file is missing.
+        InvalidModelError: The content is not a model.
     """
     if isinstance(model, ModelProto):
         return model
@@ -118,7 +122,7 @@ def folder_of(model: Loadable) -> Path:
 
 
 def identity(model: Loadable) -> str:
-    """Return a digest of the whole model, its external data included."""
+    """Return a digest of the whole model, including its external data."""
     digest = hashlib.blake2b(digest_size=16)
     if isinstance(model, ModelProto):
         digest.update(model.SerializeToString(deterministic=True))
@@ -139,7 +143,7 @@ def _digest(file: Path, *_stamped: int) -> bytes:
 
 
 def data_files(path: Path) -> list[Path]:
-    """Return the files in which the model at `path` keeps tensors, or none if there is no readable model."""
+    """Return the files of external data of the model at `path`, or an empty list if there is no readable model."""
     try:
         return _external(parsed(path, external=False), path.parent) if path.is_file() else []
     except (SuperoptError, OSError, ValueError):

@@ -1,7 +1,8 @@
 """Structural checks of a ModelProto, made before anything is computed from the model.
 
-A model that passes has decodable text, tensors whose data length matches their shapes, and values that are each defined once
-and before they leave their graph. ONNX Runtime checks whether operators exist and types agree.
+In a model that passes, all text can be decoded, and the data of each tensor has the length that its shape requires. Each value
+is defined once. Each value that a graph reads or returns is defined in the graph or in an enclosing graph. ONNX Runtime checks
+whether operators exist and types agree.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ _FIELDS = {
     ir.DataType.UINT64: ("uint64_data", 1),
     ir.DataType.STRING: ("string_data", 1),
 }
-"""The field that holds a tensor's elements if the tensor has no raw data, and the number of entries of one element."""
+"""For each element type, the field with the elements of a tensor without raw data, and the number of entries per element."""
 
 
 def require_well_formed(model: ModelProto, label: str) -> None:
     """Check that the parts of a ModelProto fit together.
 
     Raises:
-        InvalidModelError: they do not. The message names the model by `label` and the fault.
+        InvalidModelError: The parts do not fit together. The message has the `label` of the model and the fault.
     """
     fault = _fault(model)
     if fault is not None:
@@ -55,7 +56,7 @@ def require_well_formed(model: ModelProto, label: str) -> None:
 
 
 def _fault(model: ModelProto) -> str | None:
-    """Return the fault of the model, or None."""
+    """Return the first fault of the model as text, or None if there is none."""
     if not _is_decodable(model):
         return "it has text that is not UTF-8"
     versions: dict[str, int] = {}
@@ -86,7 +87,7 @@ def _fault(model: ModelProto) -> str | None:
 
 
 def _defined(graph: GraphProto | FunctionProto) -> tuple[set[str], str | None]:
-    """Return the names that the graph defines, and their fault, or None."""
+    """Return the names that the graph defines, and the first fault among them, or None if there is none."""
     ports = list(graph.input) if isinstance(graph, FunctionProto) else [port.name for port in graph.input]
     own = set(ports)
     if len(own) < len(ports):
@@ -110,7 +111,7 @@ def _repeated(names: Sequence[str]) -> str:
 
 
 def _node_fault(node: NodeProto, visible: set[str] | frozenset[str]) -> str | None:
-    """Return the fault of the node, or None, given the names that are defined."""
+    """Return the first fault of the node, or None if there is none. `visible` has the names that the node may read."""
     label = f"node {node.name!r}" if node.name else f"the node that computes {node.output[0]!r}" if node.output else "a node"
     if not node.op_type:
         return f"{label} has no operator"
@@ -138,7 +139,7 @@ def _node_fault(node: NodeProto, visible: set[str] | frozenset[str]) -> str | No
 
 
 def _typing_fault(graph: GraphProto | FunctionProto, *, top: bool) -> str | None:
-    """Return the fault of the initializers or of the declared types and dimensions of the graph, or None."""
+    """Return the first fault among the graph's initializers, declared types and dimensions, or None if there is none."""
     if isinstance(graph, GraphProto):
         if graph.sparse_initializer:
             return "sparse initializers are not supported"
@@ -164,7 +165,7 @@ def _declared_fault(value: ValueInfoProto, *, limited: bool) -> str | None:
 
 
 def _tensor_types(kind: TypeProto) -> Iterator[TypeProto.Tensor]:
-    """Yield the tensor type of a value, or of the elements of its sequences and options."""
+    """Yield the tensor type of a value, or the tensor types of the elements of a sequence or an optional."""
     while True:
         which = kind.WhichOneof("value")
         if which == "tensor_type":
@@ -175,7 +176,10 @@ def _tensor_types(kind: TypeProto) -> Iterator[TypeProto.Tensor]:
 
 
 def _tensor_fault(tensor: TensorProto) -> str | None:
-    """Return the fault in a stored tensor's type, shape or data length, or None. No memory is allocated for the data."""
+    """Return the first fault in a stored tensor's type, shape or data length, or None if there is none.
+
+    No memory is allocated for the data.
+    """
     if tensor.data_type not in _ELEMENT_TYPES:
         return f"element type {tensor.data_type}"
     if any(extent < 0 or extent > MAX_DIMENSION for extent in tensor.dims):
@@ -204,9 +208,9 @@ def _bodies(attribute: AttributeProto) -> Iterable[GraphProto]:
 
 
 def _is_decodable(message: Any) -> bool:
-    """Return whether all text in a protobuf message is UTF-8. The stored elements of tensors are not text.
+    """Return whether all text in a protobuf message is UTF-8. The stored elements of tensors do not count as text.
 
-    Depending on how protobuf was built, reading other text raises an error or gives bytes.
+    For text that is not UTF-8, protobuf raises an error or returns bytes, depending on how it was built.
     """
     waiting = [message]
     try:
