@@ -1,6 +1,6 @@
 """Floating-point flags: find and check which fast-math freedoms each rule needs.
 
-The package imports `superopt.report`, `superopt.rules` and what lies below. Read `flags` first, then `small` (all inputs of an
-8-bit format), `floats` (SMT at small formats), `environments` (special float32 values) and `witnesses` (stored inputs that need
-a flag).
+The package may import `superopt.report`, `superopt.rules` and the packages below them. Read `flags` first, then `scalars`
+(terms as scalar code), `floats` (evaluation of scalar code in binary formats), `environments` (special float32 values), `small`
+(all inputs of a small format) and `witnesses` (stored inputs at which a rule needs a flag).
 """

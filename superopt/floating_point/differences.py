@@ -22,7 +22,10 @@ FREEDOMS = ROUNDINGS | {FpFlag.RANGE, FpFlag.CANCEL}
 
 @dataclass(frozen=True, eq=False)
 class Differences:
-    """For each flag, the rows that need it; `overflow` has the rows where both sides overflow and nothing else differs."""
+    """For each flag, the rows of inputs at which the flag is needed.
+
+    `overflow` has the rows at which both sides overflow and nothing else differs.
+    """
 
     needs: Mapping[FpFlag, Mask]
     overflow: Mask
@@ -30,7 +33,7 @@ class Differences:
 
 
 def differences(pair: ElementPair, environments: Environments) -> Differences:
-    """Return which rows need which flags for the pair's right side to replace its left side."""
+    """Return, for each flag, the rows at which the flag is needed for the right side to replace the left side."""
     numbers = pair.numbers
     values = environments.values
     steps = FLOATING_POINT.rounding_step_factor * len(numbers) + 16
@@ -86,11 +89,12 @@ def _read(pair: ElementPair, environments: Environments) -> tuple[Mask, Mask]:
 
 
 def _roundings(pair: ElementPair, environments: Environments, rounding: Mask) -> dict[FpFlag, Mask]:
-    """Return which of `reassoc`, `contract` and `arcp` explains each row at which the sides differ by rounding.
+    """Return which of `reassoc`, `contract` and `arcp` explain each row at which the sides differ by rounding.
 
-    `contract` alone explains a row if the sides agree once every product is rounded. `arcp` alone explains it if they agree
-    once every quotient is computed by a reciprocal. Otherwise operands are regrouped. `contract` is then also needed if one
-    side adds a product by a fused multiply-add and the other rounds it, and `arcp` if one side divides and the other does not.
+    `contract` alone explains a row if the sides agree when every product is rounded. `arcp` alone explains a row if the sides
+    agree when every quotient is computed by a reciprocal. Both together explain a row if the sides agree with both changes.
+    Otherwise operands are regrouped, and the row needs `reassoc`. Such a row also needs `contract` if one side adds a product
+    by a fused multiply-add and the other side rounds the product, and `arcp` if the sides divide by different numbers.
     """
     if not rounding.any():
         return {}
@@ -134,7 +138,7 @@ def _divided(pair: ElementPair) -> bool:
 
 
 def needs(pair: ElementPair, environments: Environments, flag: FpFlag) -> Mask:
-    """Return the rows that need the flag, including rows where both sides overflow and nothing else differs."""
+    """Return the rows that need the flag, including rows at which both sides overflow and nothing else differs."""
     differ = differences(pair, environments)
     found = differ.needs.get(flag, np.zeros(environments.rows, dtype=bool))
     return found | differ.overflow if flag == differ.overflow_flag else found

@@ -1,4 +1,4 @@
-"""Rules at small sizes as scalar code of both sides, one output element at a time."""
+"""Rules at small sizes, compiled to scalar code: one output element at a time, both sides in one program."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from superopt.rules.rule import Rule
 
 @dataclass(frozen=True, eq=False)
 class RuleCase:
-    """A rule at one choice of its ranks and at concrete sizes, with the positions that it looks up.
+    """A rule at one choice of its ranks and at concrete sizes, with numbers for the positions that it looks up.
 
-    `turned` takes the operands of the right side's wide sums and products from the right. Terms keep these operands sorted, so
-    their order is arbitrary, and the terms they stand for may be sorted differently.
+    With `turned`, the right side's sums and products of three or more operands are computed from the last operand to the first.
+    Terms keep these operands in a fixed, arbitrary order. The terms in a model may have them in another order.
     """
 
     equation: Equation
@@ -61,7 +61,7 @@ class RuleCase:
 
 @dataclass(frozen=True, eq=False)
 class ElementPair:
-    """One output element of a rule, as code of both sides in one program."""
+    """One output element of a rule: the scalar code of both sides, in one program."""
 
     program: Program
     left: int
@@ -72,7 +72,7 @@ class ElementPair:
 
     @property
     def identical(self) -> bool:
-        """Whether both sides are the same code, so that they agree bit for bit on all inputs."""
+        """Whether both sides have the same code. They then agree bit for bit on all inputs."""
         return self.left == self.right
 
     @property
@@ -87,7 +87,7 @@ class ElementPair:
 
     @property
     def form(self) -> tuple[object, ...]:
-        """The code with inputs numbered in reading order; elements with the same form behave alike."""
+        """The code with inputs numbered in reading order. Elements with the same form behave alike."""
         places = {number: place for place, number in enumerate(self.numbers)}
         names: dict[tuple[object, ...], int] = {}
         found: list[object] = [places[self.left], places[self.right]]
@@ -109,9 +109,9 @@ class ElementPair:
 def cases(rule: Rule, rng: np.random.Generator, *, instances: int = FLOATING_POINT.max_rule_instances) -> Iterator[RuleCase]:
     """Yield the rule at small sizes, at different choices of ranks if it has several.
 
-    Extents are 2 or 3 where possible, because sums of one term and moves of one element reveal little. Every fifth instance is
-    arbitrary. The others include instances whose real attributes are not powers of 2, instances with an attribute that is 0,
-    and larger instances.
+    Extents are 2 or 3 where possible, because sums of one term and moves of one element reveal few differences. Every fifth
+    instance is arbitrary. Among the others are instances whose real attributes are not powers of 2, instances in which real
+    attributes are 0, and larger instances.
     """
     count = len(rule.equations)
     taken: list[Instance] = []
@@ -130,7 +130,7 @@ def cases(rule: Rule, rng: np.random.Generator, *, instances: int = FLOATING_POI
 
 
 def _awkwardness(instance: Instance, reals: Collection[str], turn: int) -> tuple[int, float]:
-    """Return a sort key: the distance of the instance's real attributes and sizes from those wanted in this turn."""
+    """Return a sort key: how far the instance's real attributes and sizes are from those wanted in this turn."""
     extents = [n for shape in instance.shapes.values() for n in shape]
     elements = sum(int(np.prod(shape)) for shape in instance.shapes.values())
     integers = sum(3 * abs(Fraction(str(v))) for n, v in instance.attributes.items() if n not in reals)
@@ -160,7 +160,10 @@ def _looked_up(equation: Equation, instance: Instance, rng: np.random.Generator)
 
 
 def _reached(equation: Equation, operands: Mapping[str, tuple[int, ...]]) -> set[str]:
-    """Return the variables that are these operands, or that the operands are moved from."""
+    """Return the variables that are among these operands of operators, directly or after moves such as reshapes.
+
+    `operands` has the positions of the operands by operator.
+    """
     found: set[str] = set()
     for term in subterms(*equation.left, *equation.right):
         for at in operands.get(term.op, ()):
@@ -182,7 +185,7 @@ def pairs(case: RuleCase, rng: np.random.Generator, *, elements: int = FLOATING_
     """Yield some output elements as code, no two of the same form.
 
     Raises:
-        ProgramTooLongError: they take too many instructions.
+        ProgramTooLongError: The elements take too many instructions.
     """
     code, left, right = compiled(case)
     conditions = frozenset(_reached(case.equation, CONDITIONS))
@@ -205,7 +208,7 @@ def pairs(case: RuleCase, rng: np.random.Generator, *, elements: int = FLOATING_
 
 
 def compiled(case: RuleCase) -> tuple[ScalarCode, list[index.Tensor], list[index.Tensor]]:
-    """Return both sides as tensors whose elements are code of one program."""
+    """Return the program, and both sides as tensors whose elements are results of instructions of the program."""
     code = ScalarCode(Program())
     leaves = {}
     for name, shape in case.instance.shapes.items():
@@ -220,7 +223,7 @@ def pair_at(case: RuleCase, output: int, element: tuple[int, ...]) -> ElementPai
     """Return one output element as code.
 
     Raises:
-        ProgramTooLongError: it takes too many instructions.
+        ProgramTooLongError: The element takes too many instructions.
     """
     code, left, right = compiled(case)
     conditions = frozenset(_reached(case.equation, CONDITIONS))
@@ -248,5 +251,5 @@ def elements_of(
 
 
 def generator_for(rule: Rule, seed: int) -> np.random.Generator:
-    """Return the random number generator for the rule, which does not depend on the rules before it."""
+    """Return a random number generator that depends only on the seed and the rule's text."""
     return np.random.default_rng([seed, int(hashlib.sha256(rule.text.encode()).hexdigest()[:12], 16)])

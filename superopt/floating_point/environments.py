@@ -18,16 +18,16 @@ SIZES = (
     *(0.0, 1e-45, 1.1754944e-38, 1e-37, 1e-30, 1e-20, 1e-10, 1e-6, 1e-3, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 7.0, 20.0, 80.0, 95.0),
     *(100.0, 300.0, 1e3, 4097.0, 65504.0, 1e6, 12582912.0, 16777217.0, 1e9, 1e10, 1e20, 1e30, 1e37, 1e38, 3.4028235e38),
 )
-"""Magnitudes at which kernels and models change behavior: limits of the format, masks, magic numbers, the range of exp."""
+"""Magnitudes at which kernels and models change behavior: limits of the format, masks, special constants, the range of exp."""
 EXTREMES = (1e-45, 1e-40, 1.1754944e-38, 1e30, 1e38, 3.4028235e38)
 """Magnitudes at which results underflow or overflow."""
 DYADIC = np.array([-3.0, -2.0, -1.5, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
-"""Numbers whose sums and products are exact, so that a difference beside an infinity is caused by the infinity."""
+"""Numbers whose sums and products are exact. If they are the other inputs of a row, an infinity causes any difference."""
 COMBINED = (
     *(0.0, -0.0, 1.0, -1.0, np.inf, np.nan, -np.inf, 3.4028235e38, 1e-45, -3.4028235e38, 1e30, 1e-30, 2.0, -1e-45, -1e30, 0.1),
     *(-3.0, 1e9, 12582912.0, -1e9, 1.1754944e-38, 1.0000001, 100.0, -100.0, 1e20, -0.3, 65504.0, 16777217.0),
 )
-"""Special values, in the order in which combinations of all inputs use them."""
+"""Special values. `combinations` uses as many of the first values as possible."""
 FINITE, INFINITE = 0, 1
 
 
@@ -39,7 +39,7 @@ class Environments:
     rows: int
 
     def beside(self, other: Environments) -> Environments:
-        """Return the rows of both."""
+        """Return the rows of both environments."""
         joined = {one: np.concatenate([values, other.values[one]]) for one, values in self.values.items()}
         return Environments(joined, self.rows + other.rows)
 
@@ -53,8 +53,8 @@ class Environments:
 def draw(inputs: Sequence[Input], conditions: Collection[str], rows: int, rng: np.random.Generator) -> Environments:
     """Draw random rows for these inputs.
 
-    The rows hold ordinary numbers, special numbers, few special numbers beside zeros and ones, mixed magnitudes, near ties,
-    infinities and NaN. The variables in `conditions` hold 0 and 1.
+    There are rows with ordinary numbers, special numbers, a few special numbers among zeros and ones, mixed magnitudes, nearly
+    equal numbers, infinities and NaN. Variables in `conditions` have the values 0 and 1.
     """
     kind = rng.choice(3, size=rows, p=FLOATING_POINT.row_kind_shares)
     names = sorted({name for name, _ in inputs})
@@ -105,7 +105,7 @@ def draw(inputs: Sequence[Input], conditions: Collection[str], rows: int, rng: n
 
 
 def _some_of(inputs: int, rows: int, rng: np.random.Generator) -> Mask:
-    """Return, for each input, whether it is among the at most three inputs of a row whose values matter."""
+    """Choose one to three inputs in each row at random. Return a flag for each input and row."""
     order = np.argsort(rng.random((inputs, rows)), axis=0).argsort(axis=0)
     return np.asarray(order < rng.integers(1, 4, rows))
 
@@ -122,9 +122,9 @@ def environments_of(rows: Sequence[Mapping[Input, float]]) -> Environments:
 
 
 def combinations(inputs: Sequence[Input], conditions: Collection[str], rows: int) -> Environments:
-    """Return all combinations of the first values of `COMBINED`, as many values as fit into `rows` rows.
+    """Return all combinations of the first few values of `COMBINED`, as many values as give at most `rows` rows.
 
-    Infinities and NaN occur only beside dyadic numbers, so that no overflow beside them is attributed to them.
+    In a row with infinities or NaN, all other values are in `DYADIC`, so that no overflow is attributed to an infinity or NaN.
     """
     count = next((n for n in range(len(COMBINED), 1, -1) if n ** len(inputs) <= rows), 0)
     if not count or not inputs:
@@ -137,7 +137,7 @@ def combinations(inputs: Sequence[Input], conditions: Collection[str], rows: int
 
 
 def every(inputs: Sequence[Input], conditions: Collection[str], form: Format) -> Environments:
-    """Return all values of a small format for each input, in every combination, with a single NaN."""
+    """Return every combination of values of a small format for the inputs. The format's NaN counts as one value."""
     return _product(inputs, conditions, numbers_of(form))
 
 
@@ -148,7 +148,7 @@ def _product(inputs: Sequence[Input], conditions: Collection[str], numbers: Sequ
 
 
 def numbers_of(form: Format) -> list[float]:
-    """Return all numbers of a format: both zeros, both infinities and NaN included."""
+    """Return all numbers of a format, including both zeros, both infinities and NaN."""
     found = [k * form.tiny for k in range(1 << (form.precision - 1))]
     for exponent in range(form.least, form.most + 1):
         unit = 2.0 ** (exponent - form.precision + 1)

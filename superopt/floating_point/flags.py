@@ -1,8 +1,9 @@
 """The fp flags that a rule needs, found by evaluating both sides in IEEE arithmetic.
 
-A rule holds over the reals. Its two sides are compiled to scalar code at a few small sizes, one output element at a time, and
-evaluated in float32 on special values (`environments`). Each row at which the sides differ needs a flag (`differences`). If no
-flag lets finite results differ, all inputs of a small format are tried as well (`small`).
+A rule holds over the reals. Both sides of the rule are compiled to scalar code at a few small sizes, one output element at a
+time, and evaluated in float32 on special values (`environments`). A row is one value for each input. Each row at which the
+sides differ needs a flag (`differences`). If no needed flag allows finite results to differ, all inputs of a small format are
+tried as well (`small`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from superopt.rules.rule import Rule
 
 @dataclass(frozen=True)
 class Witness:
-    """Inputs at which a rule needs a flag: sizes, an output, a position in it, and the values that this element reads."""
+    """Inputs at which a rule needs a flag: sizes, an output, a position in the output, and the values read for this element."""
 
     flag: FpFlag
     case: RuleCase
@@ -35,7 +36,7 @@ class Witness:
 
 @dataclass(frozen=True)
 class Flagged:
-    """The flags that a rule needs, and a witness of each.
+    """The flags that a rule needs, and a witness of each flag.
 
     Attributes:
         elements: The number of output elements that were tried.
@@ -57,7 +58,7 @@ class Flagged:
 
 
 def flags_of(rule: Rule, seed: int = 0) -> Flagged:
-    """Return the fp flags of a rule, each with a witness, or all flags without witnesses if no element can be tried.
+    """Return the fp flags of a rule, each with a witness. If no element can be tried, return all flags without witnesses.
 
     Sizes and rows are drawn repeatedly until `FLOATING_POINT.quiet_turn_count` turns in a row find no new flag.
     """
@@ -102,7 +103,7 @@ def flags_of(rule: Rule, seed: int = 0) -> Flagged:
 def missing(rule: Rule, seed: int, evaluations: int) -> tuple[int, list[Witness]]:
     """Return the number of rows evaluated, and witnesses of flags that the rule needs but does not have.
 
-    At least `evaluations` rows are evaluated, or none if both sides are the same code, because the sides then cannot differ.
+    At least `evaluations` rows are evaluated. If both sides have the same code, they cannot differ, and no row is evaluated.
     """
     rng = generator_for(rule, seed)
     different = [(case, pair) for case, pair in elements_of(rule, rng) if not pair.identical]
@@ -147,7 +148,7 @@ def _witness(flag: FpFlag, case: RuleCase, pair: ElementPair, environments: Envi
 
 
 def _still(flag: FpFlag, pair: ElementPair, rows: Sequence[Mapping[Input, float]]) -> list[bool]:
-    """Return which of these inputs need the flag, too."""
+    """Return, for each row, whether the row needs the flag."""
     if not rows:
         return []
     return [bool(v) for v in needs(pair, environments_of(rows), flag)]

@@ -1,8 +1,8 @@
 """Evaluation of scalar code in binary floating-point formats, for many inputs at once, and the scale of rounding errors.
 
-Every operation is computed in float64 and rounded to the format, to nearest with ties to even. For sums, products, quotients
-and roots of at most 24 bits the result is correctly rounded. For exponentials and similar functions it is within half a unit in
-the last place, except for rare ties. ONNX Runtime's kernels are a few units less accurate, and add long sums in another order.
+Every operation is computed in float64 and rounded to the format, to nearest with ties to even. Sums, products, quotients and
+roots in formats of at most 24 bits are correctly rounded. Exponentials and similar functions are within half a unit in the last
+place, except for rare ties. ONNX Runtime's kernels are a few units less accurate, and add long sums in another order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Format:
     """A binary format.
 
     Attributes:
-        precision: Bits of the significand, including the leading one.
+        precision: The number of bits of the significand, including the leading bit.
         least: The smallest exponent of normal numbers.
         most: The largest exponent of normal numbers.
     """
@@ -74,16 +74,21 @@ class Format:
 FLOAT32 = Format("float32", 24, -126, 127)
 MARGIN = 6
 SPARE = Format("float32 with spare exponents", 24, FLOAT32.least - MARGIN, FLOAT32.most + MARGIN)
-"""float32 that overflows slightly later, so that sides that differ only at the edge of the range count as equal."""
+"""float32 with a slightly larger range of exponents, so that sides that differ only at the edge of the range count as equal."""
 WIDE = Format("float32 with the exponents of float64", 24, -1022, 1023)
-"""float32 without overflow, in which sides differ only by rounding."""
+"""float32 without overflow. In this format, sides differ only by rounding."""
 SMALL = Format("3 exponent and 4 significand bits", 4, -2, 3)
-"""The format in which rules are tried with all inputs: 3 bits of exponent, 4 of significand with the leading one."""
+"""The format in which rules are tried with all inputs: 3 bits of exponent, and 4 bits of significand with the leading bit."""
 
 
 @dataclass(frozen=True)
 class Contraction:
-    """Whether products that a kernel adds are rounded first, and whether quotients are computed by reciprocals."""
+    """A way to evaluate code.
+
+    Attributes:
+        rounded_products: Whether products in fused multiply-adds are rounded before the addition.
+        by_reciprocals: Whether quotients are computed as products with reciprocals.
+    """
 
     rounded_products: bool = False
     by_reciprocals: bool = False
@@ -100,7 +105,7 @@ def evaluate(
     form: Format,
     how: Contraction = PLAIN,
 ) -> dict[int, Array]:
-    """Return the value of each instruction for each row of the inputs; instructions must come after their operands."""
+    """Return the value of each instruction for each row of the inputs. `numbers` lists operands before their users."""
     known: dict[int, Array] = {}
     with np.errstate(all="ignore"):
         for number in numbers:
@@ -164,16 +169,18 @@ OPERATIONS: Mapping[str, tuple[Callable[..., Array], bool]] = {
     "power": (np.power, False),
     "tanh": (np.tanh, False),
 }
-"""The function that each operation computes, and whether its result needs no rounding."""
+"""The function that each operation computes, and whether the result is exact without rounding."""
 
 
 def scales(program: Program, numbers: Sequence[int], values: Mapping[int, Array], form: Format, steps: int) -> dict[int, Array]:
-    """Return, for each instruction, the magnitude that its rounding errors are measured against.
+    """Return the scale of each instruction: the magnitude that the instruction's rounding errors are proportional to.
 
-    A sum's scale is the sum of its operands' scales, a product's scale their product. Operands that a maximum or a condition
-    does not select do not contribute. A function's scale is the change that a relative change of its operand's scale causes. To
-    first order, a side is thus within a few units of its scale of its value over the reals, for any grouping of sums and
-    products. A choice that `steps` rounding errors could change has the scale of both alternatives.
+    The scale of a sum is the sum of its operands' scales, and the scale of a product is the product of its operands' scales.
+    Operands that a maximum or a condition does not select do not contribute. The scale of a function is the operand's scale
+    times the magnitude of the function's derivative. To first order, the computed value of a side therefore differs from its
+    value over the reals by a few units in the last place of the scale, for any grouping of sums and products. If `steps`
+    rounding errors could change the outcome of a choice, the choice has the larger scale of both alternatives, or an infinite
+    scale.
     """
     found: dict[int, Array] = {}
     slack = steps * form.epsilon

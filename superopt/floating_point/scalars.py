@@ -1,9 +1,9 @@
 """Terms as straight-line scalar code: the IEEE operations, in order, that compute one element of a term.
 
 The code follows the definitions in specs/, at concrete sizes. If ONNX Runtime's kernel for an operator rounds differently from
-the definition (Softmax subtracts the maximum, Softplus keeps the digits of a small result, MatMul uses fused multiply-adds),
-the code follows the kernel. Equal instructions are one instruction, so two elements with the same number are computed in the
-same way, and no arithmetic can distinguish them.
+the definition, the code follows the kernel: Softmax subtracts the maximum, Softplus keeps the digits of a small result, and
+MatMul uses fused multiply-adds. Equal instructions are stored once and have one number. Two elements with the same number are
+therefore computed in the same way and are equal bit for bit.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from superopt.policy import FLOATING_POINT
 from superopt.speclib.composite import unfolded
 
 Instruction: TypeAlias = "tuple[Any, ...]"
-"""An operation and the numbers of its operands; ("const", number) and ("input", variable, position) have no operands."""
+"""An operation and the numbers of its operands. ("const", number) and ("input", variable, position) have no operands."""
 
 COMMUTATIVE = frozenset({"add", "mul", "max", "min"})
 FUSED = frozenset({"conv", "conv_transpose", "gram_matmul", "matmul", "winograd", "winograd_kernel"})
 """Operators whose kernels add products by fused multiply-adds."""
 CONDITIONS = {"where": (0,), "logical_and": (0, 1), "logical_not": (0,), "logical_or": (0, 1)}
-"""The operands of each operator that are booleans in a model."""
+"""The positions of the operands that are booleans in a model, by operator."""
 POSITIONS = {"gather": 1, "lookup": 1, "one_hot": 0}
 """The operand of each operator that holds positions of an axis."""
 
 
 class ProgramTooLongError(Exception):
-    """An element takes more instructions than are worth evaluating."""
+    """Raised when an element takes more instructions than the limit."""
 
 
 class Program:
@@ -103,7 +103,7 @@ class Scalar:
 
 
 class Summands(Scalar):
-    """A sum that is not emitted yet, so that an enclosing sum can take over its summands, as one kernel adds them all."""
+    """A sum that is not emitted yet. An enclosing sum can take over its summands, because one kernel adds all of them."""
 
     __slots__ = ("summands",)
 
@@ -125,7 +125,7 @@ def element_at(tensor: index.Tensor, position: tuple[int, ...]) -> Scalar:
 
 
 class ScalarCode:
-    """The interpretation of index notation that emits instructions: an index is a number, a value a `Scalar`."""
+    """The interpretation of index notation that emits instructions. An index is a number, and a value is a `Scalar`."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -165,7 +165,10 @@ class ScalarCode:
         return Summands(self, summands)
 
     def added(self, summands: Sequence[Scalar]) -> int:
-        """Add the summands from the first on, products by fused multiply-adds if the operator's kernel does so."""
+        """Emit the additions of the summands, from first to last, and return the number of the sum.
+
+        If the operator's kernel uses fused multiply-adds, products are added by fused multiply-adds.
+        """
         found = summands[0].number
         for part in summands[1:]:
             op, *operands = self.program.instructions[part.number]
@@ -179,7 +182,7 @@ class ScalarCode:
         return self.extreme("max", [body(k) for k in range(int(extent))])  # type: ignore[arg-type]
 
     def extreme(self, op: str, values: Sequence[Scalar]) -> Scalar:
-        """Return the largest or the smallest of the values; constants of minus infinity are ignored."""
+        """Return the largest or the smallest of the values. Constants of minus infinity are ignored."""
         real = [v for v in values if self.value(v) != -float("inf")] or list(values[:1])
         return functools.reduce(functools.partial(self.result, op), real)
 
@@ -210,7 +213,7 @@ class ScalarCode:
     # ------------------------------------------------------------ terms
 
     def read(self, name: str, shape: tuple[int, ...], known: Mapping[tuple[int, ...], float] | None = None) -> index.Tensor:
-        """Return the tensor of a variable's elements, which are constants where they are known."""
+        """Return the tensor of a variable's elements. If `known` has the elements, they are constants."""
 
         def at(*position: int) -> Scalar:
             if not all(0 <= i < n for i, n in zip(position, shape, strict=True)):
@@ -222,9 +225,9 @@ class ScalarCode:
         return index.Tensor(shape, at)
 
     def tensors(self, roots: Sequence[Term], leaves: Mapping[Term, index.Tensor], *, turned: bool) -> list[index.Tensor]:
-        """Return the tensor of each term, given its variables; `turned` reverses the operands of wide sums and products.
+        """Return the tensor of each term, given the tensors of variables in `leaves`.
 
-        Terms keep these operands sorted, so their order is arbitrary, and the terms they stand for may be sorted differently.
+        With `turned`, the operands of sums and products of three or more operands are taken in reverse order (see `RuleCase`).
         """
         known = dict(leaves)
         with index.interpreted(self):
@@ -256,7 +259,7 @@ class ScalarCode:
         return index.Tensor(found.shape, self._once(found.at, fused=term.op in FUSED))
 
     def _chain(self, term: Term, operands: Sequence[tuple[Term, index.Tensor]]) -> index.Tensor:
-        """Return a sum, product, maximum or minimum of any number of operands; a reciprocal factor becomes a division."""
+        """Return a sum, product, maximum or minimum of any number of operands. A reciprocal factor becomes a division."""
         op = {"add": "add", "mul": "mul", "maximum": "max", "minimum": "min"}[term.op]
         below = [t for part, t in operands if op == "mul" and part.op == "reciprocal"][: len(operands) - 1]
         above = [t for _, t in operands if t not in below]
@@ -270,12 +273,12 @@ class ScalarCode:
         return index.Tensor(operands[0][1].shape, at)
 
     def divided(self, above: Scalar, below: Scalar) -> Scalar:
-        """Return the quotient if `below` is the reciprocal of the divisor, or else the product."""
+        """Return above / d if `below` is the reciprocal of d, otherwise the product of `above` and `below`."""
         op, *divisor = self.program.instructions[below.number]
         return Scalar(self, self.program.emit("div", above.number, divisor[0])) if op == "reciprocal" else above * below
 
     def _once(self, at: Callable[..., Any], *, fused: bool | None) -> Callable[..., Scalar]:
-        """Cache the function by position; sums inside it are fused and merged for this operator alone."""
+        """Cache the function by position. Sums are fused and merged within this operator only, not across operators."""
         known: dict[tuple[int, ...], Scalar] = {}
 
         def value(*position: int) -> Scalar:
@@ -304,7 +307,7 @@ def _elementwise(op: str) -> Kernel:
 
 
 def _scale(code: ScalarCode, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
-    """Multiply by one number; a factor of -1 becomes a negation, and a scaled reciprocal a quotient."""
+    """Multiply by one number. A factor of -1 becomes a negation, and a scaled reciprocal becomes a quotient."""
     (x,), factor = operands, code.constant(term["factor"])
 
     def at(*position: int) -> Scalar:
@@ -332,7 +335,10 @@ def _sloped(code: ScalarCode, x: Scalar, slope: Scalar) -> Scalar:
 
 
 def _sigmoid(code: ScalarCode, _: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
-    """Compute 1/2 + tanh(x / 2) / 2: ONNX Runtime's Sigmoid is exact to half a unit of 1, and 0 below -18."""
+    """Compute 1/2 + tanh(x / 2) / 2.
+
+    ONNX Runtime's Sigmoid has an error of at most half a unit in the last place of 1, and is 0 below -18.
+    """
     (x,), half = operands, code.constant(Fraction(1, 2))
     return index.Tensor(x.shape, lambda *i: code.result("tanh", x[i] * half) * half + half)
 
@@ -349,7 +355,7 @@ def _softplus(code: ScalarCode, _: Term, operands: Sequence[index.Tensor]) -> in
 
 
 def _softmax(code: ScalarCode, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
-    """Compute exp(x - m) over its sum, where m is the largest element, or the logarithm of the quotient."""
+    """Compute exp(x - m) divided by its sum, or the logarithm of this quotient. Here m is the largest element."""
     (x,), axis = operands, term.integer("axis")
 
     def at(*position: int) -> Scalar:
@@ -435,4 +441,4 @@ KERNELS: Mapping[str, Kernel] = {
     "sub": _elementwise("sub"),
     "tanh": _elementwise("tanh"),
 }
-"""Kernels that round differently from the definition, or whose definition is indirect."""
+"""Code for operators whose kernels round differently from the definition, or whose definition is indirect."""

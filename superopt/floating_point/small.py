@@ -1,10 +1,10 @@
-"""Rules in a format so small that all inputs can be tried: 3 bits of exponent and 4 of significand.
+"""Rules in a format so small that all inputs can be tried: 3 bits of exponent and 4 bits of significand.
 
-A rule that needs only the flags `nsz`, `nnan` and `ninf` must agree bit for bit wherever these flags promise equality, in every
-format. For up to three inputs, every combination is evaluated. For more inputs, Z3's theory of floating-point numbers is used.
-Exponentials and similar functions are uninterpreted in Z3, so that a confirmation holds for any function. Agreement in the
-small format does not prove agreement in float32. It shows that no combination of zeros, subnormal and normal numbers,
-infinities and NaN was overlooked.
+The sides of a rule that needs only the flags `nsz`, `nnan` and `ninf` must agree bit for bit, in every format, wherever these
+flags promise equality. For up to three inputs, every combination is evaluated. For more inputs, Z3's theory of floating-point
+numbers is used. Exponentials and similar functions are uninterpreted in Z3, so that a confirmation holds for any functions.
+Agreement in the small format does not prove agreement in float32. Agreement shows that no combination of zeros, subnormal and
+normal numbers, infinities and NaN was overlooked.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ ROUND = z3.RNE()
 
 
 class Basis(StrEnum):
-    """The evidence that an element needs no other flags, strongest first."""
+    """The kinds of evidence that an element needs no other flags, from the strongest to the weakest."""
 
     IDENTICAL = "identical"
-    """Both sides are the same code."""
+    """Both sides have the same code."""
     EXHAUSTIVE = "exhaustive"
     """All inputs in the small format were evaluated."""
     SMT = "smt"
-    """Z3 found that no input in the small format is a counterexample."""
+    """Z3 proved that no input in the small format is a counterexample."""
     SAMPLED = "sampled"
     """Only special values in float32 were evaluated."""
     DIFFERENT = "different"
@@ -87,7 +87,7 @@ def _wrong(pair: ElementPair, environments: Environments, flags: Collection[FpFl
 
 
 def _asked(pair: ElementPair, flags: Collection[FpFlag]) -> Basis:
-    """Return the basis that Z3 establishes for all inputs."""
+    """Return the basis that follows from Z3's answer: smt, different, or sampled if Z3 does not decide."""
     known: dict[int, Any] = {}
     inputs: dict[Input, Any] = {}
     for number in pair.numbers:
@@ -167,4 +167,4 @@ KNOWN: Mapping[str, Any] = {
     "positive": lambda a: _indicator(z3.fpGT(a, z3.FPVal(0, SORT))),
     "zero": lambda a: _indicator(z3.fpEQ(a, z3.FPVal(0, SORT))),
 }
-"""The operations that Z3 interprets, as `floats.OPERATIONS` evaluates them."""
+"""The operations that Z3 interprets, each with the meaning that it has in `floats.OPERATIONS`."""

@@ -1,4 +1,4 @@
-"""Stored witnesses of fp flags: <family>.witnesses.jsonl beside the rules has a line for each flag."""
+"""Stored witnesses of fp flags. <family>.witnesses.jsonl, in the folder of the rules, has a line for each flag of each rule."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ def path_of(family: str, folder: Path | None = None) -> Path:
 
 
 def write_witnesses(family: str, witnesses: Iterable[StoredWitness], folder: Path | None = None) -> None:
-    """Replace the family's witnesses by these.
+    """Write the family's file of witnesses, which then holds exactly these witnesses.
 
     Raises:
-        StoreError: the file cannot be written.
+        StoreError: The file cannot be written.
     """
     lines = (sealed({"rule": one.rule, "flag": str(one.flag), **one.row}) for one in witnesses)
     replace_file(path_of(family, folder), "".join(lines))
 
 
 def read_witnesses(family: str, folder: Path | None = None) -> list[StoredWitness]:
-    """Return the family's witnesses, none if there is no such file.
+    """Return the family's witnesses. If there is no such file, return an empty list.
 
     Raises:
-        StoreError: a line cannot be read.
+        StoreError: A line cannot be read.
     """
     path = path_of(family, folder)
     try:
@@ -64,7 +64,7 @@ def read_witnesses(family: str, folder: Path | None = None) -> list[StoredWitnes
 
 
 def holds(rule: Rule, stored: StoredWitness) -> bool:
-    """Return whether the rule needs the flag at the stored inputs; False also if the inputs do not fit the rule."""
+    """Return whether the rule needs the flag at the stored inputs. Return False as well if the inputs do not fit the rule."""
     try:
         pair, environments = _again(rule, stored.row)
         return bool(needs(pair, environments, stored.flag)[0])
@@ -102,7 +102,7 @@ def to_store(rule: Rule, witness: Witness) -> StoredWitness:
 
 
 def _text(value: float) -> str:
-    """Return the shortest text that float32 parses as this number."""
+    """Return the shortest text that is parsed as this number in float32."""
     return str(np.float32(value)).removesuffix(".0")
 
 
