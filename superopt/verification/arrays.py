@@ -1,6 +1,7 @@
-"""Evaluation of terms on float64 arrays: numpy functions for operators whose definitions are slow, definitions for all others.
+"""Evaluation of terms on float64 arrays.
 
-The tests compare each numpy function with the definition of its operator.
+Operators with slow definitions are computed by numpy functions, and all other operators by their definitions. The tests compare
+each numpy function with the definition of its operator.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Array = npt.NDArray[Any]
 
 
 class UndecidedError(ShapeError):
-    """A term takes too long to evaluate, or has an unknown size."""
+    """Raised when a term takes too long to evaluate, or has an unknown size."""
 
 
 def evaluated(
@@ -61,10 +62,12 @@ def evaluated(
 def sizes_of(
     variables: Sequence[Term], arrays: Mapping[str, Array], sizes: Mapping[Atom, int]
 ) -> Callable[[Atom], Extent | None]:
-    """Return a lookup of the sizes of the variables' dynamic dimensions: those in `sizes`, and others read off the arrays.
+    """Return a function from dynamic dimensions to their sizes.
+
+    The sizes are those in `sizes`, and others that the shapes of the variables' arrays give.
 
     Raises:
-        ShapeError: An array has another rank or extent, or one name stands for two sizes.
+        ShapeError: An array has another rank or extent than its variable, or one name would have two sizes.
         UndecidedError: An extent is an expression in an unknown size.
     """
     found = dict(sizes)
@@ -123,7 +126,7 @@ def applied(op: str, arrays: Sequence[Array], attributes: Mapping[str, Attribute
 def _windows(
     x: Array, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int], fill: float
 ) -> list[list[Array]]:
-    """Return, for each tap of the window, the elements under this tap at all window positions."""
+    """Return, for each element of the window, the elements of x that it covers at all positions of the window."""
     padded = np.pad(x, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])), constant_values=fill)
     reach = [dilations[a] * (kernel[a] - 1) + 1 for a in (0, 1)]
     counts = [(padded.shape[2 + a] - reach[a]) // strides[a] + 1 for a in (0, 1)]

@@ -1,4 +1,4 @@
-"""Parsing of certificates for `verify`, which treats the text as untrusted."""
+"""Parsing of certificates for `verify`. The text of a certificate is not trusted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Scope: TypeAlias = "tuple[tuple[str, str], ...]"
 
 @dataclass(frozen=True)
 class CertifiedStep:
-    """Terms and the terms that a rule replaces them with."""
+    """A step of a certificate: a rule, terms of the state (`roots`), and the terms that replace them."""
 
     rule: str
     roots: State
@@ -45,7 +45,7 @@ class RewrittenNodes:
     Attributes:
         scope: The path to the graph: pairs of a node's first output and the attribute that holds the next graph.
         nodes: The first output of each node.
-        inputs: The name of the value that each variable of the segment's terms stands for.
+        inputs: For each variable of the segment's terms, the name of the value in the model.
         outputs: The names of the values that the terms compute.
     """
 
@@ -57,7 +57,7 @@ class RewrittenNodes:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Segments with equal terms: their places, the terms before the steps, the steps, and the terms after the steps."""
+    """Segments with equal terms: their places in the model, the terms before and after the steps, and the steps."""
 
     places: tuple[RewrittenNodes, ...]
     before: State
@@ -67,7 +67,7 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Pass:
-    """Independent rewrites, and the weights that the rewrites made, as terms over the weights before the pass."""
+    """One pass of the search: independent rewrites, and the new weights, as terms over the weights before the pass."""
 
     rewrites: tuple[Rewrite, ...]
     weights: Mapping[str, Term]
@@ -83,11 +83,11 @@ class Certificate:
         rewritten: Whether the models differ.
         rules: The digest of every stored rule that a step names.
         sizes: Sizes of the dynamic dimensions at which the models were run.
-        passes: The passes, in order, each of which rewrote segments.
-        stored: Values that were known beforehand and are stored as weights.
+        passes: The passes, in order. Each pass rewrote segments.
+        stored: Values of the original that do not depend on inputs and that are stored as weights.
         opset: The opset that the model was converted to before the passes, or None.
         mode: The floating-point mode.
-        flags: The freedoms that the steps take in this mode.
+        flags: The floating-point freedoms that the steps take in this mode.
         ordinary: The assumptions on values under which the mode admitted rewrites.
         assumptions: The assumptions on dynamic dimensions.
     """

@@ -13,7 +13,7 @@ from superopt.protobuf.map_types import with_maps, without_maps
 
 
 def content_digest(model: ir.Model) -> str:
-    """Return the SHA-256 of the model's content, including its tensors. External and inline tensors give the same digest."""
+    """Return the SHA-256 of the model's content, including its tensors. External and inline tensors give equal digests."""
     return hashlib.sha256(_hollow(model)).hexdigest()
 
 
@@ -42,7 +42,10 @@ def _hollow(model: ir.Model) -> bytes:
 
 
 def _forget_names(nodes: Iterable[NodeProto]) -> None:
-    """Remove the names of tensors in attributes, also in nested graphs. The names are unused, and reading a model adds them."""
+    """Remove the names of tensors in attributes, also in nested graphs.
+
+    The names have no effect. Reading a model adds names, so they must not influence the digest.
+    """
     for node in nodes:
         for attribute in node.attribute:
             for tensor in (attribute.t, *attribute.tensors) if attribute.HasField("t") else attribute.tensors:

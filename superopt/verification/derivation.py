@@ -1,11 +1,12 @@
 """Checks of a certificate against both models.
 
-The checks are: nodes outside the segments are unchanged, weights equal their terms, and the nodes of segments compute their
-terms.
+There are three checks: nodes outside the segments are unchanged, new weights equal their terms, and the nodes of each segment
+compute the terms that the certificate states for the segment.
 
-Nothing is lifted or lowered. Nodes are compared as stored in the files. New weights are computed from the original's weights,
-and compared within the rounding of that computation. A segment's terms before the steps are evaluated on values from a run of
-the original. Its terms after the steps are evaluated on values from a run of the optimized model.
+No node is lifted and no term is lowered. Nodes are compared as they are stored in the files. New weights are computed from the
+original's weights, and compared within the rounding error of this computation. A segment's terms before the steps are evaluated
+on values from a run of the original. A segment's terms after the steps are evaluated on values from a run of the optimized
+model.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SUMMED_IN_SINGLE = frozenset({"conv", "conv_transpose", "max_pool", "avg_pool", 
 
 @dataclass(frozen=True)
 class Weights:
-    """How many weights of the optimized model are unchanged, were computed from terms, and have no term."""
+    """The numbers of the optimized model's weights that are unchanged, that equal a term, and that have no term."""
 
     kept: int
     computed: int
@@ -73,8 +74,10 @@ class Tensors:
 def check_weights(original: ModelSource, optimized: ModelSource, certificate: Certificate) -> Weights:
     """Check that every weight of the optimized model is a weight of the original, or equals its term in the certificate.
 
+    A new weight without a term is accepted if it is small, or holds integers or booleans.
+
     Raises:
-        CertificateError: A weight is neither.
+        CertificateError: A weight is neither a weight of the original nor equal to a term.
     """
     before, after = Tensors(original), Tensors(optimized)
     known = _constants(original.proto.graph)
@@ -146,7 +149,7 @@ class _Made:
             raise CertificateError(f"weight {name!r} of the optimized model is not what its term says")
 
     def knows(self, name: str) -> bool:
-        """Return whether the value is a weight of the original or a weight that the certificate makes."""
+        """Return whether the value is a weight of the original or a weight that the certificate defines."""
         return name in self.tensors.protos or name in self.constants or name in self.latest
 
     def kind(self, name: str) -> str:
@@ -159,11 +162,14 @@ class _Made:
         return "" if tensor is None else helper.tensor_dtype_to_np_dtype(tensor.data_type).kind
 
     def value(self, name: str) -> Array:
-        """Return a weight of the original, or a weight that the certificate makes, in float64."""
+        """Return a weight of the original, or a weight that the certificate defines, in float64."""
         return self._value(self.latest.get(name, -1), name)[0]
 
     def _value(self, number: int, name: str) -> tuple[Array, Array, bool]:
-        """Return a weight after a pass in float64, the sum of the magnitudes, and whether float32 was used."""
+        """Return a weight as it is after pass `number`, in float64, with two facts about its rounding.
+
+        These are the sum of the magnitudes that were added up, and whether ONNX Runtime sums in float32.
+        """
         while number >= 0 and name not in self.passes[number].weights:
             number -= 1
         if (number, name) not in self.done:
@@ -194,9 +200,9 @@ class _Made:
 
 
 def _of_magnitudes(term: Term) -> Term:
-    """Return the term with sums in place of differences and magnitudes in place of scale factors.
+    """Return the term with differences replaced by sums, and scale factors by their magnitudes.
 
-    Evaluated on magnitudes, the result bounds the sum of the magnitudes that the original term adds up.
+    The value of this term on the magnitudes of the variables bounds the sum of the magnitudes that the given term adds up.
     """
     done: dict[Term, Term] = {}
     for part in subterms(term):
@@ -214,7 +220,7 @@ def _of_magnitudes(term: Term) -> Term:
 
 
 def _ulp(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return a unit in the last place of each number in the type `dtype`."""
+    """Return, for each number, one unit in the last place in the type `dtype`."""
     try:
         info = np.finfo(dtype)
         eps, tiny = float(info.eps), float(info.smallest_subnormal)
@@ -229,9 +235,9 @@ def _ulp(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def check_nodes(original: ModelSource, optimized: ModelSource, certificate: Certificate) -> None:
-    """Check that the optimized model's nodes outside the segments are the original's.
+    """Check that nodes outside the segments are the same in both models.
 
-    A changed node may only compute outputs of segments and new values.
+    A node of the optimized model that is not in the original may only compute outputs of segments and new values.
 
     Raises:
         CertificateError: A node outside the segments differs.
@@ -242,7 +248,7 @@ def check_nodes(original: ModelSource, optimized: ModelSource, certificate: Cert
     if certificate.opset is not None and (opsets[0] == opsets[1] or opsets[1] != certificate.opset):
         raise CertificateError("the certificate says that the opset was converted, and the models do not show it")
     if original.proto.functions or certificate.opset is not None:
-        return  # functions were inlined or the opset was converted: the check is running both models
+        return  # functions were inlined or the opset was converted, so nodes differ: runs of both models are the only check
     places = [place for one in certificate.passes for rewrite in one.rewrites for place in rewrite.places]
     allowed: dict[Scope, set[str]] = {}
     for place in places:
@@ -260,7 +266,7 @@ def check_nodes(original: ModelSource, optimized: ModelSource, certificate: Cert
 def _require_same(
     before: GraphProto, after: GraphProto, scope: Scope, allowed: Mapping[Scope, set[str]], aliases: Mapping[str, str]
 ) -> None:
-    """Raise CertificateError if a node of the graph, or of a nested body, differs and belongs to no segment there."""
+    """Raise CertificateError if a node of the graph or of a nested body differs and computes no output of a segment."""
     known = {tuple(node.output): node for node in before.node}
     names = {name for outputs in known for name in outputs} | {value.name for value in before.input}
     for node in after.node:
@@ -282,7 +288,7 @@ def _require_same(
 
 
 def _require_same_ends(before: GraphProto, after: GraphProto) -> None:
-    """Raise CertificateError if a body has other inputs, outputs or weights, or a weight that hides a value."""
+    """Raise CertificateError if a body has other inputs, outputs or weights, or a weight with the name of an outer value."""
     first, second = ([[v.name for v in values] for values in (body.input, body.output)] for body in (before, after))
     weights = {tensor.name: _raw(tensor).SerializeToString() for tensor in before.initializer}
     read = {name for node in nodes(before) for name in node.input}
@@ -292,7 +298,7 @@ def _require_same_ends(before: GraphProto, after: GraphProto) -> None:
 
 
 def _types(source: ModelSource) -> list[bytes]:
-    """Serialize the types of inputs and outputs, without meaningless names of dimensions."""
+    """Serialize the types of inputs and outputs, without names of dimensions that are placeholders."""
     stored = {tensor.name for tensor in source.proto.graph.initializer}
     given = [value for value in source.proto.graph.input if value.name not in stored]
     return [_named_alone(value.type).SerializeToString(deterministic=True) for value in (*given, *source.proto.graph.output)]
@@ -311,7 +317,7 @@ def _named_alone(kind: TypeProto) -> TypeProto:
 
 
 def _aliases(certificate: Certificate) -> Iterator[tuple[str, str]]:
-    """Yield the outputs that a segment only passes on, each with the value that it equals."""
+    """Yield pairs of an output of a segment and a value, for outputs that are the value itself after the steps."""
     for one in certificate.passes:
         for rewrite in one.rewrites:
             for place in rewrite.places:
@@ -321,7 +327,7 @@ def _aliases(certificate: Certificate) -> Iterator[tuple[str, str]]:
 
 
 def _plain(node: NodeProto, aliases: Mapping[str, str], *, bodiless: bool = False) -> bytes:
-    """Serialize the node without names and doc strings, with aliased inputs resolved. With `bodiless`, its bodies are empty."""
+    """Serialize the node without names and doc strings, with aliased inputs replaced. With `bodiless`, its bodies are empty."""
     copy = NodeProto()
     copy.CopyFrom(node)
     for field in ("name", "doc_string", "metadata_props"):
@@ -377,9 +383,12 @@ def _followed(name: str, aliases: Mapping[str, str]) -> str:
 
 @dataclass
 class Linked:
-    """Counts of segments: terms compared with the original's values, with the optimized model's values, and not compared.
+    """Numbers of comparisons of a segment's terms with values of a run.
 
-    A segment is left out if its terms are too large or its values are missing.
+    Attributes:
+        before: Comparisons of terms before the steps with values of the original.
+        after: Comparisons of terms after the steps with values of the optimized model.
+        left_out: Comparisons that were not made, because the terms are too large or values are missing.
     """
 
     before: int = 0
@@ -388,7 +397,7 @@ class Linked:
 
 
 def exposed(source: ModelSource, names: Sequence[str]) -> ModelProto:
-    """Return a copy of the ModelProto, without the external weights' data, that also outputs the named values."""
+    """Return a copy of the ModelProto with the named values as additional outputs. External data is not loaded."""
     copy = ModelProto()
     copy.CopyFrom(source.proto)
     there = {value.name for value in copy.graph.output}
@@ -470,9 +479,11 @@ def check_segments(
 
 
 def _require_kinds(original: ModelSource, rewrites: Sequence[Rewrite], made: _Made) -> None:
-    """Raise CertificateError if a variable is marked constant but its value is no weight, or the other way round.
+    """Check the variables of the terms against the values that they stand for.
 
-    Also raise it if a variable's kind (condition, position) contradicts the weight's type.
+    Raises:
+        CertificateError: A variable is marked constant but stands for an input, or stands for a weight but is not marked
+            constant. Or a variable is a condition or a position, and the weight has another type.
     """
     given = {value.name for value in original.proto.graph.input}
     for rewrite in rewrites:
@@ -487,13 +498,13 @@ def _require_kinds(original: ModelSource, rewrites: Sequence[Rewrite], made: _Ma
 
 
 def _weights_read(rewrite: Rewrite, place: RewrittenNodes) -> list[str]:
-    """Return the names of the values that the constant variables of a segment's terms stand for."""
+    """Return the names of the values in the model for the constant variables of a segment's terms."""
     constant = (x.name for x in named_variables([*rewrite.before, *rewrite.after]) if x.constant)
     return [place.inputs[name] for name in constant if name in place.inputs]
 
 
 def _sizes(original: ModelSource, feeds: Feeds) -> dict[Atom, int]:
-    """Return the sizes of the model's dynamic input dimensions in a run, keyed by the atoms that certificates use."""
+    """Return the sizes of the model's dynamic input dimensions in a run, by the atoms that stand for them in certificates."""
     axes = ((axis, n) for port in original.inputs for axis, n in zip(port.axes, np.shape(feeds[port.name]), strict=True))
     return {Dim(f"%{axis}", 0): n for axis, n in axes if isinstance(axis, str)}
 
@@ -501,8 +512,8 @@ def _sizes(original: ModelSource, feeds: Feeds) -> dict[Atom, int]:
 def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], sizes: Mapping[Atom, int], which: str) -> bool:
     """Compare a segment's terms with its values, and return False if a value is missing or a term cannot be evaluated.
 
-    Terms are evaluated in float64. If the results disagree, they are evaluated in float32, because a compensated sum rounds on
-    purpose.
+    Terms are evaluated in float64. If the results disagree, the terms are evaluated in float32 too, because a compensated sum
+    rounds on purpose.
 
     Raises:
         CertificateError: The terms do not fit the segment, or the values disagree.
@@ -539,7 +550,7 @@ def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], 
 
 
 def _added_up(term: Term, known: Mapping[Term, Array]) -> Array:
-    """Return the sum of the magnitudes of the term's summands, which bounds the rounding of the sum in any order."""
+    """Return the sum of the magnitudes of the term's summands. It bounds the rounding error of the sum in any order."""
     if term.op in ("add", "sub"):
         return np.asarray(sum(_added_up(arg, known) for arg in term.args))
     if term.op == "scale":
@@ -548,7 +559,10 @@ def _added_up(term: Term, known: Mapping[Term, Array]) -> Array:
 
 
 def _agree(value: Array, array: Array, magnitude: Array) -> bool:
-    """Return whether a value of a run matches its term: equal shape, close values, and finite only where the term is finite."""
+    """Return whether a value of a run matches its term.
+
+    Shapes must be equal, finite elements must be close, and elements must not be finite where the term is not finite.
+    """
     if value.shape != array.shape:
         return False
     rounding = 2 * (float(np.finfo(value.dtype).eps) if value.dtype.kind == "f" else 0.0)

@@ -1,8 +1,8 @@
-"""Sizes and values at which `verify` runs two models.
+"""Sizes and values on which `verify` runs two models.
 
-Sizes are small and large, have mixed residues, lie on both sides of the constants in the model, and are unequal unless the
-model itself says that they are equal. Values are those that real models are fed: masks, infinities, NaN, mixed magnitudes in
-one tensor, zeros, constant rows, denormals.
+Sizes are small and large, have different residues, and lie on both sides of the constants in the model. Different dynamic
+dimensions also get different sizes. Values are those that real models receive: masks, infinities, NaN, mixed magnitudes in one
+tensor, zeros, constant rows and denormals.
 """
 
 from __future__ import annotations
@@ -126,9 +126,9 @@ def ordinary(source: ModelSource, at: Mapping[str, int], bound: int, seed: int) 
 def adversarial(
     source: ModelSource, at: Mapping[str, int], bound: int, seed: int, *, masks: bool = False
 ) -> Iterator[tuple[str, Feeds]]:
-    """Yield named inputs with values at which arithmetic may fail, in all inputs, in one input, and in all but one.
+    """Yield named inputs with values at which arithmetic may fail: in all inputs, in one input, and in all inputs but one.
 
-    With `masks`, extraordinary values are fed only to inputs that may be masks.
+    With `masks`, only inputs that may be masks get extraordinary values.
     """
     every = [port for port in source.inputs if np.dtype(port.dtype).kind == "f"]
     booleans = [port for port in source.inputs if np.dtype(port.dtype).kind == "b"]
@@ -175,7 +175,7 @@ def _array(port: DeclaredInput, at: Mapping[str, int], draw: Draw, bound: int, t
 
 
 def nudged(feeds: Feeds, seed: int) -> Feeds:
-    """Return the inputs with each floating-point number changed in its last places."""
+    """Return the inputs with each floating-point number changed in its last few bits."""
     rng = np.random.default_rng(seed)
 
     def near(array: Array) -> Array:

@@ -1,7 +1,7 @@
 """A matcher that decides whether a step is an instance of a stored rule.
 
-The matcher is written for readability, not speed: it tries every assignment of operands and has no index. A condition on
-dynamic dimensions must hold at many drawn sizes, whereas the search proves the condition for all sizes.
+The matcher is written for readability, not speed. It tries every assignment of operands and has no index. A condition on
+dynamic dimensions must hold at many random sizes. The search, in contrast, proves such a condition for all sizes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class StepBinding:
     Attributes:
         tensors: The term of each tensor variable.
         numbers: The value of each attribute variable.
-        open: Pairs of attributes, the rule's and the term's, whose equality is still to be shown.
+        open: Pairs of an attribute of the rule and an attribute of the term that must still be shown to be equal.
     """
 
     tensors: Mapping[str, Term]
@@ -51,7 +51,7 @@ class StepBinding:
     open: tuple[tuple[Extent, Extent], ...] = ()
 
     def value(self, atom: Atom) -> Extent | None:
-        """Return the value of an atom of the rule, or None if unknown."""
+        """Return the value of an atom of the rule, or None if the value is unknown."""
         if isinstance(atom, Dim):
             tensor = self.tensors.get(atom.tensor)
             return None if tensor is None else tensor.shape[atom.axis]
@@ -61,9 +61,8 @@ class StepBinding:
 def is_instance(rule: Rule, roots: Sequence[Term], replacements: Sequence[Term], state: Sequence[Term]) -> bool:
     """Return whether the rule replaces each root with its replacement.
 
-    All roots are replaced together, also inside each other.
-
-    Further outputs of the rule may match any term of the state.
+    All roots are replaced at once. A replacement may contain the replacements of other roots. Outputs of the rule other than
+    the first may match any term of the state.
     """
     wanted = dict(zip(roots, replacements, strict=True))
     shown: dict[Term, Term] = {}
@@ -83,7 +82,7 @@ def is_instance(rule: Rule, roots: Sequence[Term], replacements: Sequence[Term],
 
 
 def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
-    """Return whether the rule's result is the replacement, as is or with the step's other roots replaced inside it."""
+    """Return whether the rule's result is the replacement, either directly or after the step's roots inside it are replaced."""
     if new is replacement:
         return True
     try:
@@ -93,7 +92,7 @@ def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
 
 
 def _together(shown: Mapping[Term, Term], wanted: Mapping[Term, Term]) -> bool:
-    """Return whether the replacements are the rule's results with one another substituted, without a cycle."""
+    """Return whether the replacements are the rule's results with roots inside them replaced by results, without a cycle."""
     done: dict[Term, Term] = {}
     under_way: set[Term] = set()
 
@@ -123,7 +122,10 @@ def _together(shown: Mapping[Term, Term], wanted: Mapping[Term, Term]) -> bool:
 
 
 def _results(equation: Equation, root: Term, state: Sequence[Term]) -> Iterator[list[tuple[Term, Term]]]:
-    """Yield, for each match of the left side's first output at the root, the replaced term and the new term of each output."""
+    """Yield the pairs of a replaced term and its new term, one for each output, of each match at the root.
+
+    The left side's first output matches the root.
+    """
     tries = itertools.count()
     for binding, rest in _outputs(equation.left[0], root, StepBinding({}, {})):
         for full, roots, rests in _further(equation, 1, binding, (root,), (rest,), state):
@@ -153,7 +155,7 @@ def _further(
     rests: tuple[tuple[Term, ...], ...],
     state: Sequence[Term],
 ) -> Iterator[tuple[StepBinding, tuple[Term, ...], tuple[tuple[Term, ...], ...]]]:
-    """Yield the matches of the rule's outputs from index `place` on, at any terms of the state."""
+    """Yield the matches of the rule's outputs from number `place` on with any terms of the state."""
     if place == len(equation.left):
         yield binding, roots, rests
         return
@@ -205,7 +207,7 @@ def _in_turn(patterns: Sequence[Term], terms: Sequence[Term], binding: StepBindi
 
 
 def _some(patterns: list[Term], terms: list[Term], binding: StepBinding) -> Iterator[tuple[StepBinding, tuple[Term, ...]]]:
-    """Yield every assignment of distinct operands to the patterns, with the operands that are left."""
+    """Yield every assignment of distinct operands to the patterns, each with the remaining operands."""
     if not patterns:
         yield binding, tuple(terms)
         return
@@ -262,7 +264,7 @@ def _symbol(extent: Size) -> str | None:
 
 
 def _solved(binding: StepBinding) -> StepBinding | None:
-    """Solve the open equations between attributes, each linear in one unknown, or return None if one fails."""
+    """Solve the open equations between attributes. Return None if an equation is false or not linear in one unknown."""
     numbers, pairs = dict(binding.numbers), list(binding.open)
     known = StepBinding(binding.tensors, numbers)
     while pairs:
@@ -318,7 +320,7 @@ def _with_rest(term: Term, rest: tuple[Term, ...], like: str = "") -> Term:
 
 
 def _holds(condition: Cond) -> bool:
-    """Return whether a condition is true. A condition on dynamic dimensions must be true at all drawn sizes."""
+    """Return whether a condition is true. A condition on dynamic dimensions must be true at many random sizes."""
     if isinstance(condition, bool):
         return condition
     rng = np.random.default_rng(0)
@@ -336,7 +338,7 @@ def _holds(condition: Cond) -> bool:
 
 
 def _typed(results: Sequence[Term], roots: Sequence[Term]) -> bool:
-    """Return whether the new terms are well typed wherever the old terms are, at drawn sizes."""
+    """Return whether, at random sizes, the new terms are well typed wherever the old terms are."""
     old = {*subterms(*roots)}
     given = {c for t in old for c in t.requires}
     return all(c in given or _holds(c) for t in subterms(*results) if t not in old for c in t.requires)

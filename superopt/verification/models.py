@@ -1,7 +1,7 @@
-"""A model as `verify` reads it: its interface, and the integers that occur in it.
+"""A model as `verify` reads it: the model's interface, and the integers that occur in the model.
 
-The module reads files with the `onnx` package alone and runs no shape inference: sizes that an input's type does not give are
-drawn.
+The module reads files with the `onnx` package alone and runs no shape inference. Sizes that the type of an input does not give
+are chosen by `superopt.verification.inputs`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from superopt.protobuf.map_types import without_maps
 from superopt.verification.contents import content_digest
 
 UNNAMED = re.compile(r"\??|-1|None|unk__.*|.*\[\d+\]")
-"""Names that exporters give to unknown dimensions. Each unknown dimension is distinct."""
+"""Placeholder names that exporters give to unknown dimensions. Each dimension with such a name is a dimension of its own."""
 STANDARD = ("", "ai.onnx")
 """The names of the domain of ONNX's own operators."""
 # fmt: off
@@ -36,7 +36,7 @@ PASSED_ON = frozenset(
         "Slice", "Split", "Squeeze", "Sub", "Sum", "Tile", "Transpose", "Unsqueeze", "Where",
     }
 )
-"""Operators whose results have the magnitude of an operand, or an infinity where the operand has one."""
+"""Operators whose results have the magnitude of an operand, or an infinity where an operand has an infinity."""
 TAKEN_IN = frozenset(
     {
         "ArgMax", "ArgMin", "Attention", "Clip", "Equal", "GlobalMaxPool", "Greater", "GreaterOrEqual", "Hardmax", "IsInf",
@@ -44,13 +44,13 @@ TAKEN_IN = frozenset(
         "ReduceMax", "ReduceMin", "Relu", "Softmax", "TopK", "Where",
     }
 )
-"""Operators that absorb infinities, or through which models accept values of any magnitude (docs/floating-point.md)."""
+"""Operators that absorb infinities or values of any magnitude (docs/floating-point.md)."""
 # fmt: on
 
 
 @dataclass(frozen=True)
 class DeclaredInput:
-    """An input: its name, its type, and each axis as a number or the name of a dynamic dimension."""
+    """An input: the name, the element type, and for each axis a number or the name of a dynamic dimension."""
 
     name: str
     dtype: npt.DTypeLike
@@ -83,7 +83,7 @@ class ModelSource:
 
     @cached_property
     def inputs(self) -> tuple[DeclaredInput, ...]:
-        """The inputs that a caller gives: those without an initializer."""
+        """The inputs that a caller must provide: those without an initializer."""
         stored = {t.name for t in self.proto.graph.initializer} | {t.values.name for t in self.proto.graph.sparse_initializer}
         return tuple(_port(value) for value in self.proto.graph.input if value.name not in stored)
 
@@ -114,7 +114,10 @@ class ModelSource:
 
     @cached_property
     def masks(self) -> frozenset[str]:
-        """The inputs whose elements may reach an operator that absorbs infinities, through operators that pass values on."""
+        """The inputs that may be masks.
+
+        These inputs reach an operator that absorbs infinities, directly or through operators that pass infinities on.
+        """
         found: set[str] = set()
         for node in reversed([*nodes(self.proto.graph)]):
             passed = node.op_type in PASSED_ON and any(name in found for name in node.output)
@@ -164,7 +167,7 @@ class ModelSource:
 
 
 def expression_names(name: str) -> frozenset[str]:
-    """Return the names in a dimension's name that is an expression such as "past + length", or nothing for a plain name."""
+    """Return the names in the name of a dimension if that is an expression such as "past + length", otherwise an empty set."""
     try:
         tree = ast.parse(name, mode="eval").body
     except (SyntaxError, ValueError):
@@ -187,7 +190,7 @@ def extent_of(axis: int | str, sizes: Mapping[str, int]) -> int:
 
 
 def reads(node: NodeProto) -> Iterator[str]:
-    """Yield the values that a node or its bodies read."""
+    """Yield the names of the values that a node or its bodies read."""
     yield from node.input
     for attribute in node.attribute:
         for body in bodies(attribute):
@@ -205,7 +208,7 @@ def nodes(graph: GraphProto) -> Iterator[NodeProto]:
 
 
 def bodies(attribute: AttributeProto) -> list[GraphProto]:
-    """Return the graphs that an attribute holds."""
+    """Return the graphs in an attribute."""
     if attribute.type == AttributeProto.GRAPH:
         return [attribute.g]
     return [*attribute.graphs] if attribute.type == AttributeProto.GRAPHS else []

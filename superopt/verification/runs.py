@@ -1,8 +1,9 @@
 """Runs of two models on the same inputs, compared element by element.
 
-An element that is finite in the original must be finite in the result, and as close as the original's own rounding allows. That
-tolerance has two parts: the measured change of the original's element when its inputs change in their last places, and the
-rounding of sums of the magnitudes beside the element.
+An element that is finite in the original's output must be finite in the result, and close to the original's element. The
+tolerance depends on the original's own rounding errors. One part is the measured change of the element when the inputs of the
+original change in their last places. The other part is the rounding error of sums of numbers that are as large as the elements
+in the same row.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Runner:
         source: The model file.
         provider: The execution provider.
         threads: The number of threads within an operator.
-        proto: A ModelProto to run instead of the file's, which may refer to the same external data.
+        proto: A ModelProto to run instead of the model file. It may refer to the external data of the model file.
         names: The outputs to compute, or empty for the outputs of `source`.
     """
 
@@ -72,7 +73,7 @@ class Runner:
 
 @dataclass(frozen=True)
 class ComparedRuns:
-    """The numbers of sizes, inputs and elements at which a result matched the original, and the names of the inputs."""
+    """The numbers of sizes, inputs and elements for which the outputs matched the original's, and the names of the inputs."""
 
     sizes: int
     inputs: int
@@ -92,24 +93,24 @@ def compare(
     seed: int = 0,
     inside: Callable[[Feeds], None] = lambda _: None,
 ) -> ComparedRuns:
-    """Run both models on drawn inputs and compare their outputs.
+    """Run both models on random inputs and compare their outputs.
 
     Args:
         original: The original model.
         optimized: The optimized model.
         given: Sizes of dynamic dimensions to try first.
-        special: Whether to feed special values as well, such as masks and infinities.
-        masks: Whether to feed special values only to inputs that may be masks, because the result assumes ordinary values
-            elsewhere.
+        special: Whether inputs get special values too, such as masks and infinities.
+        masks: Whether only inputs that may be masks get special values, because the optimized model assumes ordinary values in
+            other inputs.
         provider: The execution provider.
         threads: The number of threads within an operator.
-        seed: The seed of the drawn inputs.
-        inside: A function that is called with the first inputs at a few of the sizes.
+        seed: The seed of the random inputs.
+        inside: A function that is called with the first inputs of a few of the sizes.
 
     Raises:
         CheckFailedError: The interfaces or an output differ. For an output, the message names the sizes, the input and the
             element.
-        InvalidModelError: ONNX Runtime cannot load the original, or the original runs at none of the sizes.
+        InvalidModelError: ONNX Runtime cannot load the original, or the original does not run at any of the sizes.
     """
     _require_interface(original, optimized)
     before = Runner(original, provider, threads)
@@ -133,7 +134,7 @@ def compare(
 def _at_sizes(
     pair: _Pair, given: Sequence[Mapping[str, int]], inside: Callable[[Feeds], None]
 ) -> list[tuple[dict[str, int], int]]:
-    """Return the sizes at which both models ran on ordinary inputs, each with the upper bound of integers used there."""
+    """Return the sizes at which both models ran on ordinary inputs, each with the upper bound of the integers in inputs."""
     done: list[tuple[dict[str, int], int]] = []
     integral = any(np.dtype(port.dtype).kind in "iu" for port in pair.before.source.inputs)
     started, bound = time.monotonic(), 0 if integral else 1
@@ -172,7 +173,7 @@ class _Pair:
     names: list[str] = field(default_factory=list)
 
     def compare(self, name: str, feeds: Feeds) -> bool:
-        """Compare both models on the inputs, and return False if the original does not run on them.
+        """Compare both models on the inputs. Return False if the original does not run on the inputs.
 
         Raises:
             CheckFailedError: The original runs, but the optimized model does not, or its outputs differ.
@@ -197,7 +198,10 @@ class _Pair:
 
 
 def difference(wanted: Any, found: Any, near: Iterable[Any] = ()) -> str:
-    """Describe how an output differs from the original's by more than rounding, or return an empty string if it does not."""
+    """Return a description of the difference between two outputs, or an empty string if they differ by rounding at most.
+
+    `near` has outputs of the original for slightly changed inputs.
+    """
     if not isinstance(wanted, np.ndarray) or not isinstance(found, np.ndarray):
         return "" if _alike(wanted, found, list(near)) else "other values"
     if wanted.shape != found.shape or wanted.dtype != found.dtype:
@@ -235,9 +239,9 @@ def _allowed(a: Array, finite: Array, others: Sequence[Any], dtype: np.dtype[Any
 
 
 def _counted(wanted: Array, found: Array, others: Sequence[Any]) -> str:
-    """Describe a difference between integers or booleans, as `difference` does.
+    """Return a description of the difference between two outputs of integers or booleans. See `difference`.
 
-    An element may differ where slightly changed inputs change the original's element.
+    An element may differ if slightly changed inputs of the original change this element.
     """
     off = wanted != found
     for other in others:

@@ -1,4 +1,4 @@
-"""Checks of a certificate's steps, each by matching a stored rule or by evaluating both sides on drawn inputs."""
+"""Checks of a certificate's steps: each step matches a stored rule, or both of its sides are equal on random inputs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARTLY = "~>"
 
 
 class Means(Enum):
-    """How a step was shown to be right."""
+    """The means by which a step was shown to be right."""
 
     PROVED = "proved"
     TESTED = "tested"
@@ -33,7 +33,7 @@ class Means(Enum):
 
 @dataclass(frozen=True)
 class Shown:
-    """A checked step: its rule, how it was shown to be right, and its number of roots."""
+    """A checked step: the rule, the means by which the step was shown to be right, and the number of roots."""
 
     rule: str
     means: Means
@@ -47,7 +47,7 @@ class Steps:
     Attributes:
         rules: The stored rules.
         digests: The digests of the rules that a certificate names.
-        seed: The seed of the drawn inputs.
+        seed: The seed of the random inputs.
     """
 
     rules: Mapping[str, Rule]
@@ -56,7 +56,9 @@ class Steps:
     _known: dict[tuple[str, State, State], Means] = field(default_factory=dict)
 
     def follow(self, rewrite: Rewrite) -> list[Shown]:
-        """Check the steps of a rewrite, which must lead from its terms before to its terms after, and say how each was shown.
+        """Check the steps of a rewrite, and return the means by which each was shown to be right.
+
+        The steps must lead from the rewrite's terms before the steps to its terms after the steps.
 
         Raises:
             CertificateError: A step replaces a missing term, names no stored rule, or is not shown to be right.
@@ -78,7 +80,7 @@ class Steps:
         return shown
 
     def require_flags(self, shown: Sequence[Shown], certificate: Certificate) -> None:
-        """Check that the certificate states the flags of all proved steps and no flag that its mode refuses.
+        """Check that the certificate states the flags of all proved steps, and no flag that its mode forbids.
 
         Raises:
             CertificateError: A flag is not stated, or the precise mode does not admit a flag.
@@ -111,7 +113,10 @@ class Steps:
         return self._known[key]
 
     def _test(self, step: CertifiedStep) -> None:
-        """Evaluate both sides at drawn sizes and values: first with their common terms cut out, then in full."""
+        """Evaluate both sides at random sizes and values.
+
+        At first, common terms of both sides are replaced by variables. If the sides then differ, they are evaluated in full.
+        """
         try:
             self._evaluate(step, *cut(step.roots, step.replacements))
         except CertificateError:
@@ -152,7 +157,7 @@ def near(one: Array, other: Array) -> bool:
 
 
 def drawn(variables: Sequence[Term], rng: np.random.Generator, turn: int) -> tuple[dict[str, Array], dict[Atom, int]]:
-    """Draw an array for each variable (conditions, positions, or numbers near 1) and small sizes of the dynamic dimensions."""
+    """Draw small sizes of the dynamic dimensions, and an array for each variable: conditions, positions, or numbers near 1."""
     sizes: dict[Atom, int] = {}
 
     def at(atom: Atom) -> Extent | None:
@@ -172,7 +177,7 @@ def drawn(variables: Sequence[Term], rng: np.random.Generator, turn: int) -> tup
 
 
 def cut(roots: State, replacements: State) -> tuple[list[Term], list[Term]]:
-    """Return both sides of a step with a variable for each large common term, so that less is evaluated."""
+    """Return both sides of a step with common terms replaced by variables, so that fewer operators are evaluated."""
     if len(roots) > 1:
         return [*roots], [*replacements]
     inside = {*subterms(*roots)} - {*roots}
