@@ -1,6 +1,7 @@
 """The factor and the bias along one axis of ONNX's normalizations, lifted as a product and a sum.
 
-Lowering puts factor and bias back into the normalization (see `model.hosts`). An `expand` repeats them along other axes.
+Lowering puts factor and bias back into the normalization (see `model.hosts`). In terms, an `expand` repeats factor and bias
+along the other axes.
 """
 
 from __future__ import annotations
@@ -16,36 +17,45 @@ def positive(number: Real) -> Cond:
 
 
 def rows(node: Node, first: int = 1) -> tuple[Term | None, Term | None]:
-    """Return the factor and the bias of a normalization, inputs `first` and `first + 1`; None for one that changes nothing."""
+    """Return the factor and the bias of a normalization, which are its inputs `first` and `first + 1`.
+
+    A factor of 1 and a bias of 0 are returned as None.
+    """
     factor = None if node.uniform(first) == 1 else node.operand(first)
     return factor, _unless_zero(node, first + 1)
 
 
 def _unless_zero(node: Node, position: int) -> Term | None:
-    """Return the input, or None if it is omitted or changes nothing in a sum."""
+    """Return the input, or None if it is omitted or zero everywhere."""
     return None if node.absent(position) or node.uniform(position) == 0 else node.operand(position)
 
 
 def residual(node: Node, bias: int) -> Term:
-    """Return the sum of inputs 0 and 1, broadcast, and of the input `bias`, a vector along the last axis, if it is given."""
+    """Return the sum of the inputs 0 and 1, with broadcasting, and of the input `bias` if the node has one.
+
+    The input `bias` is a vector along the last axis.
+    """
     x = node.operand(0)
     return affine(apply("add", x, node.expanded(node.operand(1), x.sizes)), None, _unless_zero(node, bias), -1)
 
 
 def affine(x: Term, factor: Term | None, bias: Term | None, axis: int) -> Term:
-    """Return x * factor + bias, with both vectors along this axis, counted from the end."""
+    """Return x * factor + bias. The factor and the bias are vectors along the axis, which is counted from the end."""
     if factor is not None:
         x = apply("mul", x, apply("expand", factor, shape=x.shape, axes=(axis,)))
     return x if bias is None else apply("add", x, apply("expand", bias, shape=x.shape, axes=(axis,)))
 
 
 def axis_of(host: Term, name: str, axis: int) -> int | None:
-    """Return `axis` if the host is the operator `name`, or `name` times a constant factor along the axis; otherwise None."""
+    """Return `axis` if the host is the operator `name`, or `name` times a constant factor along the axis. Else return None."""
     return axis if host.op == name or split(host, name, axis) is not None else None
 
 
 def split(host: Term, name: str, axis: int) -> tuple[Term, Term] | None:
-    """Return an application of `name` and the constant vector that multiplies it along the axis, if the host is a product."""
+    """Return an application of `name` and the constant vector that multiplies it along the axis.
+
+    Return None if the host is not such a product.
+    """
     if host.op != "mul" or len(host.args) != 2:
         return None
     x, factor = sorted(host.args, key=lambda a: a.op != name)
@@ -54,7 +64,7 @@ def split(host: Term, name: str, axis: int) -> tuple[Term, Term] | None:
 
 
 def applied(x: Term | str, factor: Term | None, bias: Term | None, axis: int, emit: Emit) -> str:
-    """Write x * factor + bias, one node for each of the two that is given, and return the name of the value."""
+    """Write x * factor + bias as ONNX nodes and return the name of the value. At least one of factor and bias must be given."""
     value = x
     for op_type, row in (("Mul", factor), ("Add", bias)):
         if row is not None:

@@ -1,4 +1,4 @@
-"""Composite operators: each is defined by a term of smaller operators, its one axiom, which serves all interpretations."""
+"""Composite operators. Each is defined by a term of smaller operators. This definition is the operator's only axiom."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from superopt.notation.parsing import parse
 
 
 def composed(text: str, operands: Mapping[str, Tensor], **attributes: Attribute) -> Tensor:
-    """Return the term that `text` denotes under the active interpretation: the body of a composite's definition.
+    """Return the meaning, under the active interpretation, of the term that `text` denotes.
 
-    Text after " for " belongs to the axiom and is not read.
+    `text` is the definition of a composite. The part after " for " belongs to the axiom and is not read.
     """
     shapes = tuple((name, operand.shape) for name, operand in operands.items())
     body, leaves = _body(text.partition(" for ")[0], shapes, tuple(attributes.items()))
@@ -22,9 +22,9 @@ def composed(text: str, operands: Mapping[str, Tensor], **attributes: Attribute)
 
 
 def written_out(body: Callable[..., Term], shape: Shape, **operands: Tensor) -> Tensor:
-    """Return the tensor of this shape that `body` makes of variables for the operands, under the active interpretation.
+    """Return the tensor of this shape that the term `body(*variables)` means under the active interpretation.
 
-    The term is made when a value is requested, so sizes must be numbers then.
+    The variables stand for the operands. The term is built when a value is requested. All sizes must be numbers at that time.
     """
 
     def at(*position: Index) -> Value:
@@ -44,7 +44,7 @@ def _meant(body: Term, leaves: Mapping[Term, Tensor]) -> Tensor:
 
 
 def _remembered(x: Tensor) -> Tensor:
-    """Return the tensor with its values cached, unless an array holds them: in a recurrence many terms share a value."""
+    """Return the tensor with cached values, unless an array holds its values. In a recurrence, many terms share a value."""
     return x if x.data is not None else Tensor(x.shape, functools.cache(x.at))
 
 
@@ -58,9 +58,10 @@ def _body(
 
 
 def unfolded(term: Term) -> Term | None:
-    """Return the term with its root written out by a composite's or a recurrence's definition; None for any other root.
+    """Return the term with its root operator expanded by the definition of a composite or a recurrence.
 
-    A composite's definition is its text or, if it depends on sizes, the function `body` of its spec.
+    Return None for any other root operator. The definition of a composite is a text or, if it depends on sizes, the function
+    `body` of its spec.
     """
     spec = operator(term.op) if term.args else None
     if spec is None or spec.definition is None:
@@ -78,7 +79,7 @@ def unfolded(term: Term) -> Term | None:
 
 
 def without(name: str, roots: tuple[Term, ...]) -> list[Term]:
-    """Return the terms with every application of the composite `name` written out by its definition."""
+    """Return the terms with every application of the composite `name` expanded by its definition."""
     done: dict[Term, Term] = {}
     for term in subterms(*roots):
         args = tuple(done[a] for a in term.args)

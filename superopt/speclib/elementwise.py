@@ -1,6 +1,6 @@
 """AXIOMS text shared by operators whose result at a position depends only on the operands' elements at that position.
 
-`parameters` are the names of an operator's attributes; the other letters are used by the axioms themselves.
+`parameters` are the names of an operator's attributes. They must differ from the names in the axioms.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 
 def pointwise(name: str, *parameters: str, fixes_zero: bool = False) -> str:
-    """Return axioms by which a function of each element commutes with moves, and with padding if it maps 0 to 0."""
+    """Return axioms: a function of each element commutes with moves, such as reshapes, and with padding if it maps 0 to 0."""
     f = _function(name, parameters)
 
     along = "x[1, 2, 3, 4], k[-1, -2, -3, -4]"
@@ -42,10 +42,10 @@ def pointwise(name: str, *parameters: str, fixes_zero: bool = False) -> str:
 
 
 def pairwise(written: str, *, fixes_zero: bool = True) -> str:
-    """Return axioms by which a function of two elements at a position commutes with moves.
+    """Return axioms: a function of two elements at a position commutes with moves, such as reshapes.
 
-    It also commutes with padding if it maps 0 and 0 to 0. `written` is the function's name, or its notation with two operands:
-    "{} + {}".
+    If the function maps 0 and 0 to 0, it commutes with padding too. `written` is the function's name, or a format of its
+    notation with two operands, such as "{} + {}".
     """
     f = written.format if "{}" in written else f"{written}({{}}, {{}})".format
 
@@ -76,7 +76,7 @@ def pairwise(written: str, *, fixes_zero: bool = True) -> str:
 
 
 def increasing(name: str, *parameters: str) -> str:
-    """Return axioms by which an increasing function of each element commutes with the larger and the smaller of two."""
+    """Return axioms: an increasing function of each element commutes with the maximum and the minimum of two operands."""
     f = _function(name, parameters)
     return f"""
     maximum:       {f("maximum(x, y)")} == maximum({f("x")}, {f("y")})  for x[1, 2, 3, 4], y[1, 2, 3, 4]
@@ -85,7 +85,7 @@ def increasing(name: str, *parameters: str) -> str:
 
 
 def pooled(name: str, *parameters: str) -> str:
-    """Return axioms by which an increasing function of each element commutes with the largest of many."""
+    """Return axioms: an increasing function of each element commutes with max_pool and reduce_max."""
     f = _function(name, parameters)
     window = "kernel=k, strides=s, pads=p, dilations=d"
     return f"""
@@ -96,5 +96,5 @@ def pooled(name: str, *parameters: str) -> str:
 
 
 def _function(name: str, parameters: Sequence[str]) -> Callable[[str], str]:
-    """Return a function that writes the operator applied to an operand given as text."""
+    """Return a function from the text of an operand to the text of the operator applied to the operand."""
     return lambda x: f"{name}({', '.join([x, *(f'{p}={p}' for p in parameters)])})"

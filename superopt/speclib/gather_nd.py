@@ -1,4 +1,4 @@
-"""Lookups of rows at positions of any shape, as one Gather; the algebra flattens the positions and reshapes the result."""
+"""Lookups of rows at positions of any shape, as one Gather. In terms, positions are flattened and the result is reshaped."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from superopt.algebra.terms import Term
 
 
 def unflattened(term: Term, alone: Callable[[Term], bool]) -> Term | None:
-    """Return a lookup at flattened positions, reshaped to the positions' shape, as one lookup.
+    """Convert a lookup at flattened positions, with a reshaped result, to one lookup at the positions themselves.
 
-    Returns None for any other term, and for a single position, which the algebra turns into a vector. `alone` returns whether
-    nothing else needs the flat rows.
+    Return None for any other term, and for a single position, which is a vector in terms. `alone(t)` must return whether no
+    other term uses t. The lookup at flattened positions must have no other users.
     """
     found = term.args[0] if term.op == "reshape" else term
     if found.op != "lookup" or found.args[0].rank != 2 or found.args[1].op != "reshape" or not alone(found):

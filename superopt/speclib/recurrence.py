@@ -1,4 +1,4 @@
-"""Recurrences: a step in notation, applied once for every element of a sequence, which defines operators such as LSTM."""
+"""Recurrences: operators such as LSTM that are defined by a step, applied once for each element of a sequence."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from superopt.notation.parsing import parse
 
 @dataclass(frozen=True, eq=False)
 class Recurrence:
-    """The states after a step as a function of the states before it, an element `x` of the sequence, and weights.
+    """A step: the new states as a function of the old states, an element `x` of the sequence, and weights.
 
-    The operators take the sequence, the weights, the biases and the states before the first step, in this order.
+    The operands of the operators are the sequence, the weights, the biases and the states before the first step, in this order.
 
     Attributes:
-        step: Notation text with one output for each of the `states`.
-        weights: For each operand that is a matrix, the step's names of its equal parts, side by side along its last axis.
-        biases: For each operand that is a vector, the step's names of its parts. A bias is added to every row, so the step gets
-            its parts expanded to the shape of a state.
+        step: The step in the rule notation, with one output for each of the `states`.
+        weights: For each operand that is a matrix, the names of its equal parts in the step. The parts are side by side along
+            the matrix's last axis.
+        biases: For each operand that is a vector, the names of its parts in the step. A bias is added to every row. The step
+            therefore gets each part expanded to the shape of a state.
         every: The operator whose result has the first state after every step.
         last: The operators whose results are the other states after the last step.
-        equals: Other texts of the step that occur in models; they are equal by rules.
+        equals: Other texts of the step that occur in models. Rules show that they are equal to the step.
     """
 
     step: str
@@ -43,12 +44,12 @@ class Recurrence:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The step's names of the parts of weights and biases."""
+        """The names of the parts of weights and biases in the step."""
         return tuple(name for names in self.parts.values() for name in names)
 
     @property
     def name(self) -> str:
-        """The name of a rewrite by this definition in reports."""
+        """The name that reports use for a rewrite by this definition."""
         return f"{self.every}.definition"
 
     @property
@@ -58,14 +59,17 @@ class Recurrence:
         return f"{self.every}({operands}): ({', '.join(self.states)}) => {' '.join(self.step.split())}"
 
     def after(self, operands: Mapping[str, Term], text: str = "") -> tuple[Term, ...]:
-        """Return the states after one step, given `x`, the states before it and the parts of the weights, by name.
+        """Return the states after one step, given by name `x`, the states before the step and the parts of the weights.
 
-        Another `text` of the step may be given.
+        `text` is another text of the step, which is used if it is not empty.
         """
         return parse(" ".join((text or self.step).split()), operands)
 
     def unrolled(self, x: Term, *operands: Term) -> list[tuple[Term, ...]]:
-        """Return the states after every step over x[t, n, i], given weights, biases and the first states [n, k]."""
+        """Return the states after every step over the sequence x[t, n, i].
+
+        `operands` are the weights, the biases and the states [n, k] before the first step.
+        """
         weights, states = operands[: len(self.parts)], operands[len(self.parts) :]
         shape = states[0].sizes
         known: dict[str, Term] = {}
@@ -100,7 +104,10 @@ DIRECTIONS = {"forward": 1, "reverse": -1}
 
 
 def is_plain(node: Node, activations: Sequence[str]) -> bool:
-    """Return whether a node is a recurrence over whole sequences in one direction, with these activations and known weights."""
+    """Return whether the specs support the node.
+
+    The node must run over whole sequences in one direction, with these activations, constant weights and no further options.
+    """
     options = any(node.attribute(name, 0) for name in ("clip", "input_forget", "layout"))
     given = [a.lower() for a in node.attribute("activations", ())] or [*activations]
     shape = node.operand(0).rank == 3 and all(node.operand(p).constant and node.operand(p).sizes[0] == 1 for p in (1, 2))
@@ -109,7 +116,7 @@ def is_plain(node: Node, activations: Sequence[str]) -> bool:
 
 
 def operands_of(node: Node) -> tuple[Term, Term, Term]:
-    """Return the sequence in the order in which the node reads it, and the weights [i, g k] and [k, g k] of its g gates."""
+    """Return the sequence in the order in which the node reads it, and the weights [i, g k] and [k, g k] of the g gates."""
     x, w, r = (node.operand(position) for position in range(3))
     x = x if _is_forward(node) else apply("reverse", x, axis=0)
     w, r = (apply("transpose", apply("reshape", a, shape=a.shape[1:]), perm=(1, 0)) for a in (w, r))
@@ -117,7 +124,7 @@ def operands_of(node: Node) -> tuple[Term, Term, Term]:
 
 
 def biases_of(node: Node) -> tuple[Term, Term]:
-    """Return the biases [g k] that the node adds to the input's part and to the state's part."""
+    """Return the biases [g k] that the node adds to the products with the input and to the products with the state."""
     size = node.operand(2).sizes[1]
     if node.absent(3):
         return apply("zeros", shape=(size,)), apply("zeros", shape=(size,))
@@ -126,13 +133,16 @@ def biases_of(node: Node) -> tuple[Term, Term]:
 
 
 def first_state(node: Node, position: int) -> Term:
-    """Return the state [n, k] before the first step, from this input of the node; zeros if the input is omitted."""
+    """Return the state [n, k] before the first step, which is this input of the node, or zeros if the input is omitted."""
     shape = (node.operand(0).sizes[1], node.operand(2).sizes[2])
     return apply("zeros", shape=shape) if node.absent(position) else apply("reshape", node.operand(position), shape=shape)
 
 
 def outputs_of(node: Node, every: Term, *last: Term) -> tuple[Term, ...]:
-    """Return the terms of the node's outputs, given the first state after every step and the other states after the last."""
+    """Return the terms of the node's outputs.
+
+    `every` is the first state after every step. `last` has the other states after the last step.
+    """
     t, n, k = every.sizes
     final = apply("slice", every, axis=0, start=t - 1, stop=t) if t > 1 else every
     ordered = every if _is_forward(node) else apply("reverse", every, axis=0)
@@ -145,7 +155,10 @@ def _is_forward(node: Node) -> bool:
 
 
 def written(op_type: str, term: Term, biases: Sequence[Term], emit: Emit, **attributes: int) -> tuple[str, ...]:
-    """Write the ONNX node of a recurrence with biases of input and state, and return its outputs, Y [t, 1, n, k] first."""
+    """Write a recurrence as an ONNX node, and return the node's outputs, of which Y [t, 1, n, k] is the first.
+
+    `biases` are those of the input and those of the state.
+    """
     x, w, r, _, *states = term.args
     turned = [apply("transpose", weight, perm=(1, 0)) for weight in (w, r)]
     parts = [*turned, apply("concat", *biases, axis=0)]
@@ -158,7 +171,10 @@ def written(op_type: str, term: Term, biases: Sequence[Term], emit: Emit, **attr
 def shape_of(
     gates: int, biases: int, x: Tensor, w: Tensor, r: Tensor, b: Tensor, *states: Tensor
 ) -> tuple[Extent, Extent, Extent]:
-    """Return [t, n, k], and require that the operands of a recurrence with this many gates and biases fit together."""
+    """Require that the shapes of a recurrence's operands fit together, and return [t, n, k].
+
+    `gates` and `biases` are the numbers of gates and of biases.
+    """
     ranks = [t.rank for t in (x, w, r, b, *states)]
     require(ranks == [3, 2, 2, 1] + [2] * len(states), "a recurrence: x[3], w[2], r[2], b[1] and states[2]")
     n, k = states[0].shape

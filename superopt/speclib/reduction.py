@@ -19,7 +19,7 @@ def reduced(
     element: Callable[[Value], Value] = lambda value: value,
     result: Callable[[Value], Value] = lambda value: value,
 ) -> Tensor:
-    """Return `result` of the reduction of `element` of every element of x over these axes, which disappear."""
+    """Apply `element` to every element of x, reduce over the axes, and apply `result`. The result lacks these axes."""
     require(len(axes) > 0 and all(a < b for a, b in pairwise(axes)), "a reduction's axes are in order, and at least one")
     kept = [a for a in range(-x.rank, 0) if a not in axes]
 
@@ -32,9 +32,9 @@ def reduced(
 
 
 def lifted(node: Node, name: str) -> Term:
-    """Return the operator `name` over the node's axes, or over all axes if it gives none. `keepdims=1` is a reshape.
+    """Return the operator `name` over the node's axes, or over all axes if the node gives none.
 
-    A node without axes and with `noop_with_empty_axes` is its operand.
+    `keepdims=1` becomes a reshape. A node without axes and with `noop_with_empty_axes` becomes its operand.
     """
     x = node.operand(0)
     axes = node.attribute("axes", ())
@@ -44,9 +44,9 @@ def lifted(node: Node, name: str) -> Term:
 
 
 def over_axes(x: Term, name: str, axes: tuple[int, ...], *, keep: bool) -> Term:
-    """Return the operator `name` over these axes of x, counted from either end; over all axes if there are none.
+    """Return the operator `name` over these axes of x, counted from either end, or over all axes if `axes` is empty.
 
-    With `keep`, the axes have extent 1 in the result.
+    With `keep`, the axes have extent 1 in the result. Otherwise the result lacks the axes.
     """
     chosen = sorted({a % x.rank for a in axes}) if axes else list(range(x.rank))
     found = apply(name, x, axes=tuple(chosen)) if chosen else x

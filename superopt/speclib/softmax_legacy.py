@@ -1,4 +1,4 @@
-"""Softmax and LogSoftmax at every opset: before opset 13 they run over an axis and all following axes, flattened."""
+"""Softmax and LogSoftmax at every opset. Before opset 13, they run over an axis together with all following axes."""
 
 from __future__ import annotations
 
