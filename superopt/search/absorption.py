@@ -1,8 +1,10 @@
-"""The variables of a rule whose NaN or infinite elements one side absorbs and the other side lets through.
+"""How the sides of a rule differ in letting NaN and infinite elements of a variable reach the result.
 
 Both sides are evaluated by their definitions, in IEEE arithmetic, at random small sizes and values, with elements of one
-variable replaced by NaN or an infinity. `where(c, x * y, 0)` stays finite where `c` does not hold, whatever `y` is;
-`where(c, x, 0) * y` does not.
+variable replaced by NaN or an infinity.
+
+For example, `where(c, x * y, 0)` is 0 wherever `c` is false, even if `y` is NaN there. The equal form `where(c, x, 0) * y` is
+then NaN.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ SPECIAL = (0.0, 0.0, 1.0, -1.0, 2.0, -2.0)
 
 @functools.cache
 def absorption(rule: Rule) -> Absorption:
-    """Evaluate both sides of the rule on poisoned values; the same rule always gives the same result.
+    """Evaluate both sides of the rule on poisoned values, and return the differences in finiteness.
+
+    The result is deterministic: the random values depend on the rule alone.
 
     If no instance can be drawn, every variable counts as exposed.
     """
@@ -53,7 +57,10 @@ def absorption(rule: Rule) -> Absorption:
 
 
 def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Absorption:
-    """Return the absorption at one instance; each position of the values' last axis has one set of poisoned positions."""
+    """Return the differences in finiteness at one instance of the rule.
+
+    All cases are evaluated at once, along an additional last axis of the values. A case is one set of poisoned positions.
+    """
     names = sorted(instance.shapes)
     cases = [("", 0.0)] * SEARCH.absorption_draw_count + [
         (name, poison) for name in names for poison in POISONS for _ in range(SEARCH.absorption_draw_count)
@@ -81,7 +88,7 @@ def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Abs
 
 
 def _drawn(name: str, shape: tuple[int, ...], cases: list[tuple[str, float]], rng: np.random.Generator) -> Array:
-    """Return values of one variable; its elements are poisoned in the cases that name it."""
+    """Return random values of one variable for all cases, with poisoned elements in the cases that poison this variable."""
     size = (*shape, len(cases))
     values = np.where(rng.random(size) < 0.3, rng.choice(SPECIAL, size), rng.standard_normal(size))
     positive = rng.random(len(cases)) < 0.5

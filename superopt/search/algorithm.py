@@ -1,10 +1,13 @@
 """Choose faster algorithms for the operators of an island.
 
-Another algorithm for one operator does not change the terms around it. So each place is decided by itself, and combinations
-are not searched. Operators are first measured on variables. Equal operators on operands of equal shapes are measured once.
-The operators with the largest estimated gain come first, each with the algorithm that the estimate prefers. All algorithms
-that measure faster are then taken together, as far as weights may grow. If the whole island does not gain, the kinds are tried
-in the island one after the other, and the places of a kind that does not pay are tried one by one.
+Another algorithm for one operator does not change the terms around it. So each operator in the island (a place) is decided by
+itself, and combinations are not searched. Operators are first measured on variables. Equal operators on operands of equal
+shapes are measured once. The operators with the largest estimated gain come first, each with the algorithm of lowest estimated
+time.
+
+All algorithms that measure faster are then applied together, within the limit on the size of the weights. If the whole island
+does not become faster, the algorithms are tried in the island one after the other, each at all of its places. If one of them
+does not pay, it is tried at single places.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ class AlgorithmSite:
         term: the term.
         rule: the name of the rule.
         other: the term that the rule gives in its place.
-        alone: the term and the other term, both over variables in place of their common operands.
+        alone: the states that are timed: the term and the other term, with variables in place of their common operands.
         gain: the seconds that the other term saves, estimated or measured.
     """
 
@@ -42,12 +45,12 @@ class AlgorithmSite:
 
     @property
     def kind(self) -> Hashable:
-        """The key of the places that have the same kernels."""
+        """The key of the places that run the same kernels."""
         return self.rule, self.alone
 
     @property
     def weights(self) -> float:
-        """The number of elements by which weights grow."""
+        """The number of elements that the other algorithm adds to the weights."""
         return weight_elements((self.other,)) - weight_elements((self.term,))
 
 
@@ -56,7 +59,8 @@ def with_algorithms(
 ) -> SearchResult:
     """Return the search result with faster algorithms in place of its operators.
 
-    The algorithms are those of the rule set that measure faster in their places. Weights grow by no more than the limits allow.
+    The algorithms come from the rule set's algorithm rules. Only those that measure faster are used. The limits bound the
+    growth of the weights.
     """
     alike: dict[Hashable, list[AlgorithmSite]] = {}
     for place in places(found.outputs, rules, estimate):
@@ -79,7 +83,7 @@ def with_algorithms(
 
 
 class _Taking:
-    """The algorithms taken so far for a search result; weights have at most `most` elements."""
+    """Applies algorithms to a search result, while the weights have at most `most` elements."""
 
     def __init__(self, found: SearchResult, measure: Cost, most: float) -> None:
         self.start, self.measure, self.most = found, measure, most
@@ -89,7 +93,7 @@ class _Taking:
         self.tried = 0
 
     def together(self, kinds: Sequence[Sequence[AlgorithmSite]]) -> None:
-        """Take as many places of these kinds as weights have room for, if the whole state gains.
+        """Apply the algorithms at as many of these places as the limit on weights allows, if the whole state becomes faster.
 
         The places with the largest gain per added weight element come first.
         """
@@ -102,7 +106,10 @@ class _Taking:
         self._take(chosen)
 
     def one_by_one(self, kinds: Sequence[Sequence[AlgorithmSite]], deadline: float) -> None:
-        """Take each kind if the whole state gains, then single places of the kinds that do not pay or have no room."""
+        """Apply each kind of algorithm at all of its places if the whole state becomes faster.
+
+        A kind that does not pay, or that exceeds the limit on weights, is tried at its places one by one.
+        """
         waiting = [*kinds]
         while waiting and not expired(deadline):
             kind = waiting.pop(0)
@@ -130,7 +137,7 @@ class _Taking:
         return True
 
     def found(self) -> SearchResult:
-        """Return the search result with the algorithms taken, if the gain exceeds the noise."""
+        """Return the search result with the applied algorithms, if the gain exceeds the noise."""
         expanded = self.start.expanded + self.tried
         if self.cost >= self.start.after * (1 - SEARCH.min_gain_share):
             return replace(self.start, expanded=expanded)
@@ -139,7 +146,7 @@ class _Taking:
 
 
 def places(state: State, rules: RuleSet, estimate: Cost) -> Iterator[AlgorithmSite]:
-    """Yield the terms for which the estimate prefers another algorithm, each with the algorithm of least estimate."""
+    """Yield each term that another algorithm computes faster by estimate, with the algorithm of the lowest estimate."""
     for term in computed(state):
         ways = [_place(term, name, match.replacements[0], estimate) for name, match in rules.algorithms.matches(term)]
         best = max(ways, key=lambda place: place.gain, default=None)
@@ -148,7 +155,7 @@ def places(state: State, rules: RuleSet, estimate: Cost) -> Iterator[AlgorithmSi
 
 
 def _place(term: Term, rule: str, other: Term, estimate: Cost) -> AlgorithmSite:
-    """Return the place of `term` with its estimated gain."""
+    """Return the other algorithm for `term`, with the gain by estimate."""
     both = dict.fromkeys(_outermost(term.args, frozenset(subterms(other))))
     names = ((taken, f"{'w' if taken.constant else 'x'}{i}") for i, taken in enumerate(both))
     operands = {taken: variable(name, taken.shape, constant=taken.constant) for taken, name in names}
@@ -157,7 +164,10 @@ def _place(term: Term, rule: str, other: Term, estimate: Cost) -> AlgorithmSite:
 
 
 def _outermost(terms: Sequence[Term], among: frozenset[Term]) -> Iterator[Term]:
-    """Yield the terms that are in `among`; for each other term, yield the outermost of its operands that are."""
+    """Yield the terms that are in `among`.
+
+    Each other term is replaced by the outermost terms below it that are in `among`.
+    """
     waiting, seen = [*reversed(terms)], set[Term]()
     while waiting:
         term = waiting.pop()

@@ -14,7 +14,7 @@ from superopt.search.ruleset import RuleSet
 
 State = tuple[Term, ...]
 MOVES = frozenset({"slice", "concat", "transpose", "reshape", "expand"})
-"""Operators that only move elements."""
+"""Operators that only move elements, without arithmetic."""
 PARTLY = "~>"
 """The prefix of the name of a step that replaces an operator by a corrected mutant. No rule proves the two sides equal."""
 
@@ -46,7 +46,7 @@ class Step:
 
 
 def parted(weight: Term, axis: int, first: Extent) -> Term:
-    """Return the weight as the concatenation of its `first` positions along the axis and of the others."""
+    """Split the weight along the axis after its `first` positions, and return the concatenation of the two parts."""
     bounds = (0, first), (first, weight.shape[axis])
     return apply("concat", *(apply("slice", weight, axis=axis, start=start, stop=stop) for start, stop in bounds), axis=axis)
 
@@ -69,9 +69,10 @@ def foremost(state: State, rules: RuleSet) -> tuple[str, dict[Term, Term]] | Non
 
 
 def siblings(live: Sequence[Term]) -> list[list[Term]]:
-    """Return the terms in groups by their distance from the inputs, counted in operators that compute.
+    """Group the terms by their distance from the inputs, counted in operators that do arithmetic.
 
-    Among the operators that compute, no term of a group feeds another term of the group, not even through other terms.
+    In a group, no term that does arithmetic depends on another such term, not even through other terms.
+
     """
     levels: dict[Term, int] = {}
     found: dict[int, list[Term]] = {}
@@ -82,10 +83,10 @@ def siblings(live: Sequence[Term]) -> list[list[Term]]:
 
 
 def successors(state: State, rules: RuleSet, focus: frozenset[Term] | None = None) -> Iterator[tuple[State, Step]]:
-    """Yield every state that is one rule application away, with its step, in a deterministic order.
+    """Yield every state that one rule application gives, with the step, in a deterministic order.
 
-    With `focus`, only matches whose first root is in `focus` are applied. Rules with several outputs are applied to siblings.
-    Weight-only terms are not rewritten: they cost nothing.
+    With `focus`, only matches whose first root is in `focus` are applied. Rules with several outputs are applied to siblings:
+    terms at the same distance from the inputs. Weight-only terms are not rewritten: they cost nothing.
     """
     live = computed(state)
     beside = {term: same for same in siblings(live) for term in same}
@@ -118,9 +119,10 @@ def rewritten(state: State, match: Match, live: Sequence[Term]) -> State | None:
 
 
 def neighbourhood(state: State, before: State) -> frozenset[Term]:
-    """Return the terms where further steps can use the terms that are new in `state` since `before`.
+    """Return the terms where a further step can use the new terms of `state`.
 
-    These are new terms, their users and the users of their users.
+    New terms are those that `before` lacks. The result contains the new terms, their users, and the users of their users.
+
     """
     old = set(subterms(*before))
     live = computed(state)
@@ -132,9 +134,11 @@ def neighbourhood(state: State, before: State) -> frozenset[Term]:
 
 
 def rebuilt(state: State, wanted: Mapping[Term, Term]) -> Mapping[Term, Term] | None:
-    """Map each term of the state to its form after the replacements `wanted`, which may be inside each other.
+    """Map each term of the state to its form after the replacements `wanted`.
 
-    Returns None if the replacements need each other in a cycle or if a shape does not fit.
+    A replacement may contain other terms that are replaced. They are replaced there too.
+
+    Returns None if the replacements contain each other in a cycle, or if a shape does not fit.
     """
     done: dict[Term, Term] = {}
     waiting: set[Term] = set()

@@ -2,10 +2,12 @@
 
 A state is the segment's tuple of output terms. A state taken from the queue is measured. Its successors wait in the queue under
 a prediction: the state's measured cost plus the difference of the two roofline estimates. States within a factor `alpha` of the
-best state are kept, so a step that makes things worse can be undone or built upon. After such a step, only matches near the
-new terms are followed. If single steps have not improved the best state for a while, chains of several steps are followed by
-estimate alone (see `lookahead`), and their ends join the queue. Successors of the latest improvement come before states that
-wait from earlier improvements: independent rewrites commute, and trying them in every order would reach the same states again.
+best state stay in the queue, so that the search can continue from a state that is slower than the best. After a step that
+raises the estimate, only matches near the new terms are followed.
+
+If single steps have not improved the best state for a while, chains of several steps are followed by estimate alone (see
+`lookahead`), and their ends join the queue. Successors of the latest improvement come before older states in the queue.
+Independent rewrites commute, so trying them in every order would only reach the same states again.
 """
 
 from __future__ import annotations
@@ -33,14 +35,14 @@ class SearchLimits:
 
     Attributes:
         alpha: the factor of the best cost within which states are kept.
-        expansions: the most states that are measured.
-        patience: the expansions without improvement after which the search stops.
-        impatience: the expansions without improvement after which chains from the best state are followed.
+        expansions: the most states that are taken from the queue and measured.
+        patience: the number of expansions without improvement after which the search stops.
+        impatience: the number of expansions without improvement after which chains of steps from the best state are followed.
         waiting: the most states in the queue.
-        horizon: the limits of the chains.
-        deadline: the active time at which the search stops.
-        growth: the most elements that weights may gain over the start by other algorithms.
-        room: the most elements that weights may gain over the start in any way.
+        horizon: the limits of the chains of steps.
+        deadline: the active time (see `budget.active_time`) at which the search stops.
+        growth: the most elements that choosing other algorithms may add to the weights of the start.
+        room: the most elements that the search may add to the weights of the start in any way.
     """
 
     alpha: float = SEARCH.max_state_cost_factor
@@ -56,7 +58,7 @@ class SearchLimits:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The cheapest state found, the steps that lead to it, and both costs in seconds."""
+    """The cheapest state found, the steps from the start to this state, and the costs of both states in seconds."""
 
     outputs: State
     steps: tuple[Step, ...]
@@ -132,7 +134,7 @@ class _Search:
                 self._queue(_Visit(state, (*visit.steps, step), focus), max(cost + change, 0.01 * cost))
 
     def _look_ahead(self) -> None:
-        """Queue the ends of chains from the best state."""
+        """Queue the last states of chains of steps from the best state."""
         start = self.looked = self.best.state
         here = self.estimate(start)
         ceiling = self.limits.alpha * here

@@ -1,4 +1,4 @@
-"""A canonical form for states that are equal up to the names of their variables, so that repeated blocks are searched once."""
+"""A canonical form for states that differ only in the names of their variables, so that repeated blocks are searched once."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Canonical:
     names: Mapping[str, Term]
 
     def restored(self, outputs: Sequence[Term]) -> State:
-        """Return outputs over the numbered variables as outputs over the original variables."""
+        """Replace the numbered variables in `outputs` by the original variables."""
         return _renamed(outputs, {t: self.names[t.name] for t in subterms(*outputs) if t.is_variable})
 
 
 def canonical(outputs: State) -> Canonical:
-    """Return the state with its variables numbered by their uses instead of their names.
+    """Return the state with its variables numbered by how they are used.
 
-    States that differ only in names have the same canonical outputs, with one exception: operands of sums and products that no
-    structure distinguishes may be numbered in either order.
+    States that differ only in names have the same canonical outputs, with one exception. Operands of one sum or product that
+    the terms do not otherwise distinguish may be numbered in either order.
     """
     colours = _colours(outputs)
     order: dict[Term, None] = {}

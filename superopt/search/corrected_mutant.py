@@ -1,4 +1,4 @@
-"""Programs, the corrected mutants that replace them, and how these are stored between runs."""
+"""Programs, the corrected mutants that replace programs, and the JSON form of corrected mutants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Json: TypeAlias = "Any"
 
 
 class Memory(Protocol):
-    """A store of JSON values under keys."""
+    """A store that maps keys to JSON values."""
 
     def get(self, key: Sequence[Json]) -> Json | None: ...
 
@@ -28,9 +28,9 @@ class Memory(Protocol):
 
 @dataclass(frozen=True)
 class CorrectedMutant:
-    """A term that equals a program, with its origin, and the seconds that it takes by itself.
+    """A term that equals a program, its origin, and the time in seconds of the term alone.
 
-    The term is the `mutant`, corrected, with operators computed by algorithms as the `steps` say (possibly none).
+    The term is the corrected `mutant` after the `steps`. The `steps` replace operators by other algorithms, and may be empty.
     """
 
     term: Term
@@ -41,7 +41,7 @@ class CorrectedMutant:
 
 
 def recorded(repairs: Sequence[CorrectedMutant]) -> Json:
-    """Return the repairs as JSON, from which `restored` makes the repairs again."""
+    """Return the corrected mutants as JSON, which `restored` reads."""
     nodes, place = nodes_of([term for r in repairs for term in (r.term, r.mutant)])
     return {
         "nodes": nodes,
@@ -50,7 +50,7 @@ def recorded(repairs: Sequence[CorrectedMutant]) -> Json:
 
 
 def restored(record: Json) -> list[CorrectedMutant]:
-    """Return the repairs from which `recorded` made the record."""
+    """Return the corrected mutants from JSON that `recorded` wrote."""
     terms = terms_of(record["nodes"])
     return [
         CorrectedMutant(terms[term], name, seconds, terms[mutant], steps_restored(steps))
@@ -61,8 +61,8 @@ def restored(record: Json) -> list[CorrectedMutant]:
 def program_of(term: Term) -> Term | None:
     """Return the term's operator applied to variables, or None if it is not a program.
 
-    It is not a program if it is not a polynomial in its operands, adds up too little to be worthwhile, has dynamic extents, or
-    is a number, which has no layout.
+    A term is a program if it is a polynomial in its operands, adds up enough elements to be worthwhile, has fixed extents, and
+    is not a scalar.
     """
     if not term.rank or not all(isinstance(n, int) for t in (term, *term.args) for n in t.shape):
         return None
@@ -75,7 +75,7 @@ def program_of(term: Term) -> Term | None:
 
 
 def exchanged(state: State, program: Term, repair: CorrectedMutant, gate: Gate | None = None) -> tuple[State, list[Step]]:
-    """Return the state with the repair at the program's places that the gate admits, and the steps that lead there.
+    """Replace the program by the corrected mutant wherever the gate permits it, and return the state and the steps.
 
     The steps of each place are consecutive.
     """

@@ -1,8 +1,7 @@
 """Fusions: replace terms by operators that are defined as these terms.
 
-One fusion is applied at all of its places at once. The reshapes and transposes around the places are then removed where they
-cancel, and the next fusion is looked for in the result. Each result is a candidate, and a measurement decides whether it is
-faster.
+One fusion is applied at all of its matches at once. Reshapes and transposes around the matches that cancel are then removed,
+and the next fusion is sought in the result. Each result is a candidate, and a measurement decides whether it is faster.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from superopt.search.ruleset import RuleSet
 from superopt.search.sequence import shaped
 
 ORDERS = frozenset({"reshape", "transpose"})
-"""Operators that reorder the elements of their operand, or leave them in order, and that can be undone."""
+"""Operators that can be undone and whose result has the operand's elements, in the same or another order."""
 PRIMES = (5, 7, 11, 13, 17, 19)
 """The values that dynamic dimensions take when the orders of elements are compared."""
 
 
 def with_fusions(found: SearchResult, fusions: RuleSet, *, faster: Callable[[State, State], float]) -> SearchResult:
-    """Return the search result with the fusions that make it fastest, or unchanged if none makes it faster.
+    """Apply the fusions that make the search result fastest, or return the search result unchanged.
 
     Args:
         found: the search result.
         fusions: the rules that are fusions.
-        faster: a function that times two states and returns the speed of the second relative to the first. The states are also
-            timed as wholes: if many kernels become one, the sum of the times of single kernels is not reliable.
+        faster: a function that times two states and returns the speed of the second relative to the first. Whole states are
+            timed, because the sum of the times of single kernels is unreliable if many kernels become one.
     """
     best, most = found, 1 + SEARCH.min_gain_share
     for state, steps in fused(found.outputs, fusions):
@@ -45,7 +44,7 @@ def with_fusions(found: SearchResult, fusions: RuleSet, *, faster: Callable[[Sta
 
 
 def fused(start: State, fusions: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:
-    """Yield the states after one fusion at all of its places, after the next fusion, and so on, each with its steps."""
+    """Yield the state after one fusion at all of its matches, then after a second fusion, and so on, with the steps."""
     state, steps = start, list[Step]()
     while found := foremost(state, fusions):
         (name, wanted), done = found, None
@@ -60,7 +59,7 @@ def fused(start: State, fusions: RuleSet) -> Iterator[tuple[State, tuple[Step, .
 
 
 def _undone(state: State) -> dict[Term, Term]:
-    """Map each term whose elements have the order of a deeper term to that deeper term, in the shape of the former."""
+    """Map each term that only rearranges the shape of a deeper term to that deeper term, reshaped to the first term's shape."""
     found: dict[Term, Term] = {}
     for term in computed(state):
         source = _in_order(term) if term.op in ORDERS else None

@@ -1,9 +1,9 @@
 """The gate: which matches of a rule a search may use.
 
-The gate looks at the floating-point mode, the rule's flags and the facts of the matched terms. Over the real numbers, a rule
-holds for every tensor that has values. A term that is bound to a variable may lack a value, as 1 / 0 does. In every mode, a
-match is refused if the left side absorbs such an element and the right side passes it on to the result. The modes add the
-conditions of the rule's flags (`fp_flags`).
+The decision depends on the floating-point mode, the rule's flags and the facts of the matched terms. Over the real numbers, a
+rule holds for tensors whose elements all have a value. An element of a matched term may have no value, as 1 / 0. In every mode,
+the gate refuses a match whose left side absorbs such an element while the right side lets the element reach the result. Each
+mode adds the conditions of the rule's flags (`fp_flags`).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ SPECIAL = frozenset({FpFlag.NNAN, FpFlag.NINF})
 
 @dataclass(frozen=True)
 class Absorption:
-    """The differences in finiteness between the sides of a rule.
+    """How the two sides of a rule differ in finiteness.
 
     Attributes:
-        exposed: the variables whose non-finite elements reach, on the right side only, an element that is finite in the left
-            side's result.
-        different: the variables whose non-finite elements reach the result of one side only.
-        partial: whether, on finite values, an element of the right side can be non-finite where the left side's is finite.
-        repairs: whether, on finite values, an element of the left side can be non-finite where the right side's is finite.
+        exposed: the variables whose non-finite elements make an element of the right side non-finite that is finite on the left
+            side.
+        different: the variables whose non-finite elements make an element of one side, but not of the other side, non-finite.
+        partial: whether finite values can make an element of the right side non-finite that is finite on the left side.
+        repairs: whether finite values can make an element of the left side non-finite that is finite on the right side.
     """
 
     exposed: frozenset[str]
@@ -47,14 +47,14 @@ class Absorption:
 
 
 class Gate:
-    """The matches that a floating-point mode admits, in terms over variables with given facts.
+    """A filter that decides which matches a floating-point mode permits.
 
     Args:
         mode: the floating-point mode.
-        facts: the facts of the variables, by name.
+        facts: the facts of the states' variables, by name.
         absorption: a function that returns the differences in finiteness between the sides of a rule.
-        strict: if False, values that are finite on ordinary inputs are taken as finite. The caller then has to run the result
-            on other inputs too.
+        strict: if False, values that are finite on ordinary inputs count as finite. The caller then has to run the result on
+            other inputs too.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Gate:
 
     @functools.cached_property
     def key(self) -> str:
-        """A text that distinguishes this gate from other gates."""
+        """A text that identifies the gate among other gates."""
         return f"{self.mode} {self.strict} {sorted(self._variables.items())}"
 
     def permits(self, rule: Rule, match: Match) -> bool:
@@ -96,7 +96,10 @@ class Gate:
         return self._facts[term]
 
     def permits_polynomial(self, operands: Iterable[Term]) -> bool:
-        """Return whether the mode admits another program for a polynomial in these operands, which may need every flag."""
+        """Return whether the mode permits another program for the same polynomial in these operands.
+
+        The other program may need any of the flags.
+        """
         if self.mode is FpMode.PRECISE:
             return False
         known = [self.facts(operand) for operand in operands]
@@ -105,7 +108,7 @@ class Gate:
         return all(one.ordinary and (one.sure or not self.strict) for one in known)
 
     def rounds_otherwise(self, state: State) -> bool:
-        """Return whether a new order of summation in the state may lose a rounding that the original makes on purpose.
+        """Return whether a reordered sum in the state may lose a rounding step that the original makes on purpose.
 
         This concerns sums of three or more terms such as `(x + c) - c` with a large constant, or `((s + y) - s) - y`.
         """
@@ -124,10 +127,10 @@ class Gate:
         return self._is_special_safe(rule, match, bound) and self._is_bounded(rule, match, bound)
 
     def _is_special_safe(self, rule: Rule, match: Match, bound: Mapping[str, Facts]) -> bool:
-        """Return whether NaN and infinities cannot occur, or do no harm, where the rule needs their absence.
+        """Return whether NaN and infinities do no harm, or cannot occur, where the rule assumes that they are absent.
 
-        In a strict gate, an operand that only the right side passes on must be finite for all inputs: an input may have an
-        infinity that does not reach most elements of the original's results.
+        In a strict gate, an operand must be finite for all inputs if only the right side lets its non-finite elements reach the
+        result. Otherwise an infinity in an input may reach more elements of the results than in the original.
         """
         if not rule.flags & SPECIAL:
             return True
@@ -142,7 +145,7 @@ class Gate:
         return not doubtful & self._absorption(rule).different and not self._absorption(rule).partial
 
     def _is_bounded(self, rule: Rule, match: Match, bound: Mapping[str, Facts]) -> bool:
-        """Return whether magnitudes are bounded where the rule needs bounds, and no term that was added to round is dropped."""
+        """Return whether magnitudes are bounded where the rule needs bounds, and no addition that serves to round is lost."""
         if FpFlag.RANGE in rule.flags and not all(known.finite for known in (*bound.values(), *self._new(match).values())):
             return False
         inside = _inside(match)
@@ -160,7 +163,7 @@ class Gate:
         return not any(_rounds(term) for term in subterms(*match.roots) if term in met and term.op in SUMS)
 
     def _new(self, match: Match) -> Mapping[Term, Facts]:
-        """Return the terms that the match adds, with the facts that the facts of their operands imply."""
+        """Return the terms that the match adds, with the facts that follow from the facts of their operands."""
         stop = _outside(match)
         old = set(subterms(*match.roots, stop=stop))
         found: dict[Term, Facts] = {}
@@ -205,7 +208,7 @@ def _rounds(term: Term) -> bool:
 
 
 def _inside(match: Match) -> list[Term]:
-    """Return the terms of both sides above the match's variables, without operands that the match leaves alone."""
+    """Return the terms of both sides above the variables' terms and above the operands that the match leaves alone."""
     return subterms(*match.roots, *match.replacements, stop=_outside(match))
 
 

@@ -1,8 +1,9 @@
-"""The check that a step is an instance of a rule: each root is replaced by a term that a rule proves equal.
+"""The check that a step applies a rule: a rule proves each root equal to its replacement.
 
-The check does not use the search's derivation of the step. It matches the rules at the roots again and compares their
-replacements with those of the step. A sweep replaces many roots at once, with replacements inside each other. So the check
-combines the rules' replacements again (`rebuilt`, which refuses replacements that need each other in a cycle).
+The check does not trust how the search found the step. The check matches the rules at the roots again and compares the rules'
+replacements with the step's replacements. A sweep replaces many roots at once, and one replacement may contain other roots. So
+the check also combines the rules' replacements again. For this, the check uses `rebuilt`, which refuses replacements that
+contain each other in a cycle.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from superopt.search.ruleset import RuleSet
 
 
 def is_instance(step: Step, state: State, rules: RuleSet) -> bool:
-    """Return whether, for every root of the step, one of the rules proves it equal to its replacement.
+    """Return whether, for every root of the step, one of the rules proves the root equal to its replacement.
 
     If a rule has several outputs, the other outputs may be any terms of the state.
     """
@@ -43,7 +44,7 @@ def after(state: State, step: Step) -> State | None:
 
 
 def _equal(among: Sequence[Term], rules: RuleSet) -> Iterator[tuple[Term, Term]]:
-    """Yield the pairs of equal terms that matches of the rules at these terms give."""
+    """Yield pairs of terms that a match of a rule at these terms proves equal."""
 
     def candidates(op: str) -> Sequence[Term]:
         return [t for t in among if t.op == op]
@@ -54,7 +55,7 @@ def _equal(among: Sequence[Term], rules: RuleSet) -> Iterator[tuple[Term, Term]]
 
 
 def _nested(new: Term, wanted: Mapping[Term, Term]) -> Term | None:
-    """Return the rule's replacement with all roots inside it replaced as in the step, or None if it is not well typed."""
+    """Return the rule's replacement with the step's other replacements made inside it, or None if it is not well typed."""
     try:
         return rebuild(new, wanted)
     except ShapeError:
@@ -62,6 +63,6 @@ def _nested(new: Term, wanted: Mapping[Term, Term]) -> Term | None:
 
 
 def _together(roots: State, said: Mapping[Term, Term]) -> State | None:
-    """Return the roots with all replacements `said` made, also inside each other, or None if they cannot be made."""
+    """Make all given replacements in the roots and inside each other, and return the new roots, or None if impossible."""
     done = rebuilt(roots, said)
     return None if done is None else tuple(done[root] for root in roots)

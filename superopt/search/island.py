@@ -1,7 +1,7 @@
-"""The search for the cheapest form of a whole island.
+"""The search for the cheapest form of a whole island, a convex region of the model whose nodes are all known operators.
 
-The search sweeps the island as given and with its unrolled recurrences replaced by operators, and tries other algorithms for
-its operators.
+The search sweeps the island twice: as given, and with operators such as LSTM in place of unrolled recurrences. The search also
+tries other algorithms for the island's operators. A sweep applies one rule at all of its matches at once.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def search_island(
 ) -> SearchResult:
     """Return the cheapest state found, or `start` if no state is cheaper.
 
-    Algorithms are chosen both for the result of the sweeps and for the start: on a large island, the time may suffice for the
-    latter only.
+    Algorithms are chosen for the start and for the result of the sweeps. On a large island, the time may suffice only for the
+    start.
     """
     within = limits or SearchLimits()
     cost = measure(start)
@@ -38,7 +38,10 @@ def search_island(
 
 
 def _swept(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits | None) -> SearchResult:
-    """Return the cheapest state that sweeps find. Recurrences are rerolled first, because they leave little to sweep."""
+    """Return the cheapest state that sweeps find.
+
+    Unrolled recurrences are first replaced by operators, because little is then left to sweep.
+    """
     state, steps = rerolled(start, rules)
     if not steps:
         return sweep(start, rules, estimate=estimate, measure=measure, limits=limits)

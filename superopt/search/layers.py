@@ -1,9 +1,10 @@
-"""Join the parallel layers of equal branches, from the inputs to the outputs.
+"""Join the operators of equal parallel branches, layer by layer from the inputs to the outputs.
 
-Equal branches are, for example, experts, towers or embedding tables. Rules with several outputs join the branches where they
-begin, again and again until one operator is left. The operators that read the parts are joined next, and so on until the
-branches end. Each join leaves slices and concatenations behind, which cancel only when the next join is made. So joining pays
-only at the end of a chain, and the estimate is used only to choose between rules that join the same layer.
+Equal branches are, for example, experts, towers or embedding tables. Rules with several outputs join two operators into one.
+They first join the operators at which the branches begin, until one operator is left. They then join the operators that read
+the parts of its result, and so on until the branches end. Each join leaves slices and concatenations behind, which cancel only
+when the next join is made. So joining pays only at the end of a chain, and the estimate is used only to choose between rules
+that join the same layer.
 """
 
 from __future__ import annotations
@@ -25,10 +26,9 @@ Place: TypeAlias = "tuple[int, str, tuple[float, ...]]"
 
 
 def layered(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
-    """Yield the state after each layer is joined, from the inputs on, and the last state when time runs out.
+    """Yield the state after each layer is joined, starting at the inputs, and the last state when time runs out.
 
-    A layer is left as it is if no rule joins it, or if the join exceeds the sweeper's ceiling before cancelling terms are
-    removed.
+    A layer is left as it is if no rule joins the layer, or if the estimate before cancellation exceeds the sweeper's ceiling.
     """
     here, told, level = start, start, 0
     while not expired(sweeper.deadline) and (layers := siblings(computed(here.state)))[level:]:
@@ -58,7 +58,9 @@ def _alike(layer: Sequence[Term]) -> list[list[Term]]:
 
 
 def _joined(here: Swept, sweeper: Sweeper, level: int, layer: Sequence[Term]) -> Swept | None:
-    """Return the state with the terms of one operator and shape joined, or None if no rule reduces their number.
+    """Join the terms of the layer that have the same operator and shape.
+
+    Returns None if no rule reduces their number.
 
     The rules are those with the best estimate for the layer.
     """
@@ -71,7 +73,7 @@ def _joined(here: Swept, sweeper: Sweeper, level: int, layer: Sequence[Term]) ->
 
 
 def _ends(here: Swept, sweeper: Sweeper, layer: Sequence[Term]) -> dict[str, Swept]:
-    """Return the state after each rule that joins terms of the layer in pairs."""
+    """Yield, for each rule that joins two terms of the layer, the state after the rule is applied."""
     live = computed(here.state)
     joined = sweeper.joins([sorted(layer, key=_order(live))], live)
     ends = {rule: sweeper.swept(here, rule, matches) for rule, matches in joined.items()}
@@ -79,9 +81,9 @@ def _ends(here: Swept, sweeper: Sweeper, layer: Sequence[Term]) -> dict[str, Swe
 
 
 def _repeated(here: Swept, rule: str, sweeper: Sweeper, level: int, same: Sequence[Term]) -> Swept:
-    """Return the state after the terms made from the layer `same` are joined until no two are left to join.
+    """Return the state after the terms made from the layer `same` are joined until at most one term is left.
 
-    `rule` is used as long as it matches, then the rule that leaves the cheapest state.
+    `rule` is used as long as `rule` matches. After that, the rule that gives the cheapest state is used.
     """
     while not expired(sweeper.deadline):
         layers = siblings(computed(here.state))[level : level + 1]
@@ -94,7 +96,7 @@ def _repeated(here: Swept, rule: str, sweeper: Sweeper, level: int, same: Sequen
 
 
 def _is_made_of(term: Term, same: Sequence[Term]) -> bool:
-    """Return whether joining some terms of `same` can give `term`, along one of their axes or a new axis.
+    """Return whether `term` may be the result of joining terms of `same` along one of their axes or a new axis.
 
     All terms of `same` have one operator and shape.
     """
@@ -108,11 +110,11 @@ def _is_made_of(term: Term, same: Sequence[Term]) -> bool:
 
 
 def _order(live: Sequence[Term]) -> Callable[[Term], tuple[bool, Place]]:
-    """Return a sort key under which parts meet in their order.
+    """Return a sort key that keeps the parts of one term in their order.
 
-    The key of a term is its place in the concatenation that the term ends in, or the place of the part that stands beside a
-    term made from it. Without such a place, the key is the part that the term itself is applied to. Places in terms with more
-    parts come first.
+    If a term ends up in a concatenation, the sort key is its place in that concatenation. If a term is combined with something
+    made from a part, the key is the place of that part. Otherwise the key is the part that the term itself is applied to.
+    Places in terms with more parts come first.
     """
     pieces = Counter(term.args[0] for term in live if term.op == "slice")
     joints: dict[Term, int] = {}
@@ -135,9 +137,10 @@ def _order(live: Sequence[Term]) -> Callable[[Term], tuple[bool, Place]]:
 
 
 def _part(term: Term, pieces: Mapping[Term, int]) -> Place | None:
-    """Return the part that an operator is applied to, or None if it is applied to several parts of one term or to none.
+    """Return the part of another term that an operator is applied to.
 
-    If there are parts of several terms, the part of the term with the most parts is returned.
+    If the operator is applied to parts of several terms, the part of the term with the most parts is returned. The result is
+    None if the operator is applied to no part, or to several parts of one term.
     """
     found: list[Place] = []
     for part in map(beneath, term.args):
@@ -148,5 +151,5 @@ def _part(term: Term, pieces: Mapping[Term, int]) -> Place | None:
 
 
 def _cost(swept: Swept) -> tuple[int, float]:
-    """Return the number of operators that compute, and the estimated time of all operators."""
+    """Return the number of operators that do arithmetic, and the estimated time of all operators."""
     return sum(term.op not in MOVES for term in computed(swept.state)), swept.estimate

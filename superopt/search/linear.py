@@ -1,9 +1,9 @@
-"""A normal form for linear maps: sums outside, and moves of elements inside, next to the weights.
+"""A normal form for linear maps: sums are outermost, and operators that move elements are innermost, next to the weights.
 
-Models write the gates of a cell in different ways: as parts of one sum of products, or as sums of four products. Rules of
-linear operators bring both to the second form. Each application lowers a measure under which moving a sum costs more than a
-sum of moved terms (a polynomial interpretation; Lankford, On proving term rewriting systems are Noetherian, 1979). So the
-rewriting terminates.
+Models compute the gates of a recurrent cell in different ways: as four parts of one sum of products, or as four sums of
+products. Rules for linear operators rewrite the first form to the second. Each application lowers a measure of the term, so the
+rewriting terminates. The measure of a moved sum exceeds the measure of a sum of moved terms (a polynomial interpretation;
+Lankford, On proving term rewriting systems are Noetherian, 1979).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ It exceeds the measure of the products of parts of a weight, and of their sum, t
 
 
 class LinearForms:
-    """Terms in their linear form, with a cache of known forms."""
+    """Linear forms of terms, with a cache."""
 
     def __init__(self, rules: RuleSet) -> None:
         self._rules = rules.within(LINEAR)
@@ -34,7 +34,7 @@ class LinearForms:
         self._measures: dict[Term, int] = {}
 
     def form(self, term: Term) -> Term:
-        """Return an equal term in which no rule of linear operators lowers the measure anywhere."""
+        """Return an equal term in linear form: no rule for linear operators lowers the measure of any subterm."""
         stack = [term]
         while stack:
             top = stack[-1]
@@ -48,7 +48,7 @@ class LinearForms:
         return self._forms[term]
 
     def _formed(self, term: Term) -> Term:
-        """Return the form of a term whose operands' forms are known."""
+        """Return the linear form of a term whose operands' linear forms are cached."""
         args = [self._forms[a] for a in term.args]
         if term.is_variable:
             return term
@@ -66,12 +66,12 @@ class LinearForms:
         return best if self._rank(best) < self._rank(term) else None
 
     def _rank(self, term: Term) -> tuple[int, bool]:
-        """Return the measure, and a tie-breaker that puts nested slices in the order of their axes first."""
+        """Return the measure, and a tie-breaker that is False if nested slices are in the order of their axes."""
         inner = term.args[0] if term.op == "slice" else term
         return self._measure(term), inner.op == term.op == "slice" and term.integer("axis") > inner.integer("axis")
 
     def _measure(self, term: Term) -> int:
-        """Return the measure that the rules lower. It is 1 for a term whose operator is not linear."""
+        """Return the measure that the rules lower. The measure of a term whose operator is not linear is 1."""
         if term.is_variable or term.op not in LINEAR:
             return 1
         stack = [term]
@@ -91,10 +91,9 @@ class LinearForms:
 
 
 def _parted(term: Term) -> Term:
-    """Split the weight of a product whose other operand is a concatenation along the inner axis.
+    """Split the weight of a product into two parts, if the other operand is a concatenation along the inner axis.
 
-    The weight is written as a concatenation of two parts that match the parts of the operand. Other terms are returned
-    unchanged.
+    The weight becomes a concatenation whose parts fit the parts of the other operand. Other terms are returned unchanged.
     """
     if term.op != "matmul" or not term.args[1].constant:
         return term

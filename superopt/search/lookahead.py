@@ -1,7 +1,8 @@
-"""Lookahead over cost hills: chains of a few steps whose estimate falls only at the end.
+"""Lookahead past steps that raise the cost: chains of a few steps whose estimate falls only at the end.
 
-Folding a low-rank adapter into its matrix takes three steps, and the first step multiplies the work. Such chains are followed
-by estimate alone, each step near the previous step. Only the ends of the chains are offered to the search.
+For example, folding a low-rank adapter into its matrix takes three steps, and the first step multiplies the work. The steps of
+a chain are chosen by estimate alone, and each step is near the previous step. Only the last states of the chains are given to
+the search.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Horizon:
     Attributes:
         depth: the most steps in a chain.
         beam: the most chains that are followed from one depth to the next.
-        alike: the most of these chains that end with the same rule.
+        alike: the most chains among these that end with the same rule.
     """
 
     depth: int = SEARCH.max_chain_steps
@@ -32,7 +33,10 @@ class Horizon:
 
 @dataclass(frozen=True)
 class StepChain:
-    """Steps that lead to a state, the estimate of the state, and the terms where the next step may start (None: anywhere)."""
+    """A chain of steps: the state that the steps lead to, and its estimate.
+
+    `focus` contains the terms at which the next step may start, or is None if the next step may start anywhere.
+    """
 
     state: State
     steps: tuple[Step, ...]
@@ -43,7 +47,10 @@ class StepChain:
 def chains(
     start: State, rules: RuleSet, *, estimate: Callable[[State], float], ceiling: float, horizon: Horizon
 ) -> Iterator[StepChain]:
-    """Yield chains of two or more steps from `start` that end below its estimate and stay at or below `ceiling`."""
+    """Yield chains of two or more steps whose last estimate is below the estimate of `start`.
+
+    The estimate after each step is at most `ceiling`.
+    """
     here = estimate(start)
     seen: set[State] = {start}
     frontier = [StepChain(start, (), here, None)]

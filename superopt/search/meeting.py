@@ -1,4 +1,7 @@
-"""Parts of terms and where they meet: the order in which matches are made, and which parts cancel or mix."""
+"""How a match treats parts of terms: in which order parts are joined, and which joined parts cancel.
+
+A part is a slice of a term. Parts meet if a concatenation joins them again.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ from superopt.rules.match import Match
 
 
 def in_order(term: Term) -> tuple[str, str, float, tuple[str, ...]]:
-    """Return a sort key: the term's operator, its place among other terms, then its weights.
+    """Return a sort key: the term's operator, the part that the term is made from, and the term's weights.
 
-    With this order, siblings made from parts of one term stand in the order of the parts. The weights of equal layers are
-    joined in one order and stay shared.
+    This key sorts terms that are made from parts of one term in the order of the parts. The weights of equal layers are then
+    joined in the same order, so that the layers can share the joined weights.
     """
     return term.op, *_part(term), tuple(a.key for a in term.args if a.constant)
 
@@ -24,8 +27,8 @@ def covered_first(match: Match) -> tuple[list[tuple[str, float]], int, int]:
     """Return a sort key that distinguishes the matches at a commutative operator.
 
     Returns:
-        The places of the parts that the match covers, the number of concatenations that the match makes of parts in another
-        order, and the number of mixed concatenations.
+        The places of the parts that the match covers, the number of new concatenations that reverse the order of parts, and the
+        number of mixed concatenations (see `mixed`).
     """
     if not match.rests[0]:
         return [], 0, mixed(match)
@@ -34,9 +37,10 @@ def covered_first(match: Match) -> tuple[list[tuple[str, float]], int, int]:
 
 
 def _part(term: Term) -> tuple[str, float]:
-    """Return the key of the term that this term is a part of, or is applied to a part of, and the start of the part.
+    """Return the part that the term is, or that its operator is applied to.
 
-    If the term is applied to several parts, the first part counts.
+    The part is given by the key of the term that contains the part, and by the start of the part. If the operator is applied to
+    several parts, the first part is returned.
     """
     for part in map(beneath, (term, *term.args)):
         if part.op == "slice":
@@ -60,7 +64,10 @@ def _source(term: Term) -> Term:
 
 
 def added(match: Match, live: Container[Term]) -> int:
-    """Return how many terms that are computed at run time the match adds to the live terms."""
+    """Return how many new terms the match adds to the live terms.
+
+    Only terms that are computed at run time are counted.
+    """
     stack, met = list(match.replacements), set[Term]()
     while stack:
         term = stack.pop()
@@ -73,8 +80,9 @@ def added(match: Match, live: Container[Term]) -> int:
 def change(match: Match, live: Container[Term]) -> tuple[int, int]:
     """Return the change in the number of operators, and the number of mixed concatenations afterwards.
 
-    Where neighbouring parts of a term meet again, three operators will become one, so two are subtracted. The number of mixed
-    concatenations is 0 if the number of operators does not fall.
+    Wherever neighbouring parts of a term are joined again, two slices and a concatenation can later become one operator. So two
+    operators are subtracted for each such concatenation. The number of mixed concatenations is 0 if the number of operators
+    does not fall.
     """
     more = added(match, live) - _matched(match) - 2 * sum(map(meeting, made(match)))
     return more, mixed(match) if more < 0 else 0
@@ -83,7 +91,7 @@ def change(match: Match, live: Container[Term]) -> tuple[int, int]:
 def meeting(term: Term) -> bool:
     """Return whether the term concatenates neighbouring parts of one term.
 
-    The parts have to meet along the axis where they were cut, or have to be reshaped since.
+    The concatenation must be along the axis along which the term was sliced, or a part must be reshaped in between.
     """
     if term.op != "concat":
         return False
@@ -95,7 +103,10 @@ def meeting(term: Term) -> bool:
 
 
 def made(match: Match) -> Iterator[Term]:
-    """Yield the replacement terms above the terms that the pattern's variables stand for and that the match leaves alone."""
+    """Yield the terms of the replacements that the match makes.
+
+    Terms that the pattern's variables stand for, operands that the match leaves alone, and the terms below both are left out.
+    """
     met, stack = {*match.binding.tensors.values(), *itertools.chain(*match.rests)}, [*match.replacements]
     while stack:
         term = stack.pop()
@@ -106,21 +117,25 @@ def made(match: Match) -> Iterator[Term]:
 
 
 def mixed(match: Match) -> int:
-    """Return how many concatenations of the replacements are mixed, so that they do not cancel.
+    """Return how many concatenations in the replacements are mixed, so that they do not cancel with slices.
 
-    A mixed concatenation joins results of different operators, or joins parts of a term along another axis than they were cut.
+    A mixed concatenation joins results of different operators, or joins parts of a term along another axis than that of the
+    slices.
     """
     joined = [t for t in made(match) if t.op == "concat" and not t.constant]
     return sum(len({_origin(a) for a in t.args}) > 1 or _origin(t.args[0])[2] not in (0, t["axis"]) for t in joined)
 
 
 def mixture(matches: Sequence[Match]) -> tuple[float, int]:
-    """Return the mean number of mixed concatenations per match, then the negative number of matches."""
+    """Return the mean number of mixed concatenations per match, and the negative number of matches."""
     return sum(map(mixed, matches)) / len(matches), -len(matches)
 
 
 def _origin(term: Term) -> tuple[str, str, Attribute]:
-    """Return the operator that makes the term (empty for a weight), the key of the term it is a part of, and the axis."""
+    """Return where a term comes from.
+
+    The result is the operator (empty for a weight), the key of the term of which the term is a part, and the axis of the part.
+    """
     part = _source(term)
     if term.constant:
         return "", "", 0
@@ -130,7 +145,7 @@ def _origin(term: Term) -> tuple[str, str, Attribute]:
 def _matched(match: Match) -> int:
     """Return how many operators the match covers, up to `SEARCH.max_meeting_operators`.
 
-    The operands of a sum that the match leaves alone are not told apart from those that it covers.
+    The operands of a sum that the match leaves alone are counted too.
     """
     below = set(match.binding.tensors.values())
     stack, met = list(match.roots), set(match.roots)

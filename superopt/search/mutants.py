@@ -1,11 +1,17 @@
-"""The search for mutants: replace operators by cheaper programs that are right nearly everywhere, and correct them.
+"""The search for mutants: replace operators by cheaper programs that are right at most positions, and correct the others.
 
-A program is an operator application that is a polynomial in its operands. A program is examined once per device, however often
-it occurs. The stored partial rules are matched first; mutants are enumerated if no rule helps. A mutant's cost does not depend
-on the values of its weights, so mutants are timed with variables as weights: first only the nodes that calculate, with a quick
-measurement, then all nodes. Weights are solved for if the mutant is cheaper than the best so far. A mutant that is not proved
-is judged, corrected, and measured again with the correction. The remaining mutants are tried in the program's place. The costs
-of program and mutants include algorithms for their operators: a mutant may pay off only because an algorithm applies to it.
+A program is an operator application that is a polynomial in its operands. A mutant is a term with the program's inputs and
+output shape that equals the program at some output positions. A program is examined once per device, however often it occurs.
+The stored partial rules (rules whose sides agree at some output positions) are matched first. If no rule helps, mutants are
+enumerated.
+
+The cost of a mutant does not depend on the values of its weights, so mutants are timed with variables as weights. First only
+the nodes that do arithmetic are timed, with a quick measurement. Then all nodes are timed. If the mutant is cheaper than the
+best mutant so far, its weights are solved for.
+
+If the mutant is not proved equal to the program, the wrong positions are determined and corrected, and the mutant is measured
+again with the correction. The corrected mutants are then tried in the program's place. The costs of programs and mutants
+include other algorithms for their operators, because a mutant may pay off only with such an algorithm.
 """
 
 from __future__ import annotations
@@ -41,8 +47,8 @@ from superopt.search.schedule import weight_elements
 class MutantTally:
     """Counts of what a search for mutants did, and processor seconds by stage.
 
-    Judgements of mutants compared `positions` of the `total` positions of programs. `remembered` counts programs with complete
-    results in memory, `recalled` counts drafts that stored rules made of the other programs.
+    The search compared mutants with programs at `positions` of the `total` output positions. `remembered` counts programs with
+    complete results in memory. `recalled` counts the drafts that stored rules made of the other programs.
     """
 
     programs: int = 0
@@ -59,7 +65,7 @@ class MutantTally:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Add the processor time spent inside the context to the stage."""
+        """Add the processor time spent inside the context to the stage `name`."""
         start = time.process_time()
         try:
             yield
@@ -68,11 +74,11 @@ class MutantTally:
 
 
 Faster: TypeAlias = "Callable[[State, State], float]"
-"""A function that returns how many times as fast as the first state the second state is."""
+"""A function that returns the time of the first state divided by the time of the second state."""
 
 
 class MutantDraft(Protocol):
-    """A draft of a mutant; `term` is used for its cost."""
+    """A mutant whose weights are not yet known; `term` has variables as weights, which suffices to find its cost."""
 
     @property
     def term(self) -> Program: ...
@@ -97,23 +103,27 @@ def search_mutants(
     tally: MutantTally | None = None,
     partial: Sequence[Partial] = (),
 ) -> SearchResult:
-    """Return the state with each program replaced by the cheapest corrected mutant, where cheaper; `start` if none is cheaper.
+    """Return the state with each program replaced by its cheapest corrected mutant, if that is cheaper.
 
-    All programs are looked up first. Mutants are enumerated only for programs without a repair from `memory` or from a
-    `partial` rule. Programs with matching rules are examined by their time, longest first. Programs to enumerate are examined
-    by the ratio of their time to the estimate from arithmetic and traffic, largest first, because no other form gains much if
-    a kernel is near the estimate. Each of them may take a share of the time left until two thirds of the total: half by that
-    ratio, half equally.
+    Returns `start` if no corrected mutant is cheaper.
+
+    All programs are looked up in `memory` first. Mutants are enumerated only for programs for which neither `memory` nor a
+    `partial` rule gives a corrected mutant. Programs with matching rules are examined in the order of their time, longest
+    first.
+
+    Programs to enumerate mutants for are examined by the ratio of their time to the estimate from arithmetic and traffic,
+    largest first. If a kernel is near the estimate, no other form gains much. Enumeration ends after two thirds of the total
+    time. Each program may use a share of the time until then: half of this time is divided by the ratios, half equally.
 
     Args:
         start: The state to improve.
-        rules: Rules for later passes, of which only the algorithms are used here.
+        rules: Rules for later passes. Only their algorithms are used here.
         estimate: The estimated seconds of a state.
         measure: The measured seconds of a state.
-        limits: The deadline, and how much the weights may grow.
+        limits: The deadline, and how many elements the weights may gain.
         glance: A quicker and rougher `measure`.
-        faster: Times two states in turns: a program, and a mutant that is not much faster.
-        memory: The memory of this device for complete results of programs, read and written.
+        faster: Times two states in turns. It is called for a program and a mutant that is only a little faster.
+        memory: The store of complete results of programs on this device, read and written.
         tally: The counts to add to.
         partial: The stored partial rules.
     """
@@ -158,7 +168,7 @@ def search_mutants(
 
 
 def _is_believed(program: Term, repair: CorrectedMutant, measure: Cost, faster: Faster | None) -> bool:
-    """Return whether the repair is much faster than the program, or is faster when both are timed in turns."""
+    """Return whether the corrected mutant is much faster than the program, or is faster when both are timed in turns."""
     own, other = (program,), (repair.term,)
     return (
         faster is None
@@ -168,7 +178,7 @@ def _is_believed(program: Term, repair: CorrectedMutant, measure: Cost, faster: 
 
 
 def _programs(state: State, estimate: Cost, measure: Cost) -> dict[Term, float]:
-    """Return the distinct programs that take a relevant share of the state's time, with their ratios of time to estimate."""
+    """Return the distinct programs that take a relevant share of the state's time, each with its ratio of time to estimate."""
     places = Counter(program for term in computed(state) if (program := program_of(term)) is not None)
     least = MUTANT.min_program_time_share * estimate(state)
     ratios = {p: measure((p,)) / estimate((p,)) for p, count in places.items() if estimate((p,)) * count >= least}
@@ -176,9 +186,9 @@ def _programs(state: State, estimate: Cost, measure: Cost) -> dict[Term, float]:
 
 
 class _Bench:
-    """The examination of programs: mutants are sketched, measured, solved for, judged, corrected, and measured again.
+    """The examination of programs: mutants are sketched, measured, solved for, compared, corrected, and measured again.
 
-    `cut_short` says whether a deadline ended an examination.
+    `cut_short` is True once a deadline has ended an examination.
     """
 
     def __init__(
@@ -196,7 +206,7 @@ class _Bench:
         self.cut_short = False
 
     def remembered(self, program: Term) -> list[CorrectedMutant] | None:
-        """Return all repairs of the program, as `enumerated` does, if the memory has them."""
+        """Return the program's corrected mutants from the memory, as `enumerated` does, or None if there is no record."""
         self.tally.programs += 1
         key = self._key(program)
         record = self.memory.get(key) if self.memory is not None and key is not None else None
@@ -204,9 +214,9 @@ class _Bench:
         return None if record is None else restored(record)
 
     def recalled(self, program: Term, deadline: float) -> dict[Recalled, float]:
-        """Return what the partial rules make of the program, lowest estimates first, with the estimates.
+        """Return the drafts that the partial rules make of the program, with their estimates, lowest estimates first.
 
-        Results that are too expensive or contain the program are left out. Empty once the deadline is reached.
+        Drafts that are too expensive or contain the program are left out. The result is empty if the deadline is reached.
         """
         with self.tally.stage("recall"), suppress(_OutOfTimeError):
             made = recalled(program, self.partial)
@@ -218,7 +228,10 @@ class _Bench:
         return {}
 
     def by_rules(self, program: Term, drafts: Mapping[Recalled, float], deadline: float) -> list[CorrectedMutant]:
-        """Return the repairs from these drafts, as `enumerated` does; after a repair, skip drafts with higher estimates."""
+        """Return the corrected mutants from these drafts, in the form of `enumerated`.
+
+        After a corrected mutant is found, drafts with higher estimates are skipped.
+        """
         found: list[CorrectedMutant] = []
 
         def cheapest() -> Iterator[MutantDraft]:
@@ -236,7 +249,7 @@ class _Bench:
     def enumerated(self, program: Term, deadline: float) -> list[CorrectedMutant]:
         """Return corrected mutants that are cheaper than the program by themselves, cheapest first.
 
-        Each was cheaper than those found before it.
+        A corrected mutant is added only if it is cheaper than all those added before.
         """
         found: list[CorrectedMutant] = []
         try:
@@ -249,7 +262,7 @@ class _Bench:
         return found
 
     def _looked(self, program: Term, drafts: Iterable[MutantDraft], deadline: float, found: list[CorrectedMutant]) -> bool:
-        """Add the repairs of the drafts to `found`, sorted by cost; return whether there was time for all drafts."""
+        """Add the corrected mutants of the drafts to `found`, sorted by cost; return whether there was time for all drafts."""
         try:
             bound = self._seconds(program, deadline).after * (1 - MUTANT.min_mutant_gain_share)
             for repair in self._repairs(program, drafts, bound, deadline):
@@ -267,7 +280,7 @@ class _Bench:
             self.memory.put(key, recorded(found))
 
     def _key(self, program: Term) -> list[Json] | None:
-        """Return the memory key of a program, which includes the available rules; None if an extent is dynamic."""
+        """Return the memory key of a program and the available rules, or None if an extent is dynamic."""
         try:
             rules = [[*self.rules.algorithms.names], [p.certificate.key for p in self.partial]]
             return ["mutants", nodes_of((program,))[0], *rules]
@@ -277,7 +290,7 @@ class _Bench:
     def _repairs(
         self, program: Term, drafts: Iterable[MutantDraft], bound: float, deadline: float
     ) -> Iterator[CorrectedMutant]:
-        """Yield the repairs that take less time than the bound and than earlier repairs."""
+        """Yield corrected mutants, each of which takes less time than the bound and than the previous ones."""
         done: set[Program] = set()
         for draft in drafts:
             if expired(deadline):
@@ -298,7 +311,7 @@ class _Bench:
                     yield CorrectedMutant(form.outputs[0], name, form.after, term, form.steps)
 
     def _price(self, term: Program, deadline: float) -> float:
-        """Return the estimate, with algorithms where the estimate prefers them.
+        """Return the estimated seconds of the term, with other algorithms for operators where the estimate is lower with them.
 
         Raises:
             _OutOfTimeError: The deadline is reached.
@@ -309,7 +322,9 @@ class _Bench:
         return self.estimate(state) - sum(place.gain for place in places(state, self.rules, self.estimate))
 
     def _sketches(self, program: Term, deadline: float) -> list[Sketch]:
-        """Return the distinct sketches with the lowest estimates, with algorithms where the estimate prefers them.
+        """Return the distinct sketches (mutants without values of weights) with the lowest estimates.
+
+        The estimates include other algorithms for operators.
 
         Returns an empty list for a program that cannot be sketched.
 
@@ -327,7 +342,10 @@ class _Bench:
             return list(islice((s for s in found if s.cost <= most), MUTANT.max_mutants_per_operator))
 
     def _promises(self, program: Term, sketch: Program, deadline: float) -> bool:
-        """Return whether the sketch is faster than the program in quick measurements: its programs first, then all of it."""
+        """Return whether the sketch is faster than the program in quick measurements.
+
+        The programs that the sketch contains are measured first. The whole sketch is measured only if they are faster together.
+        """
 
         def glanced(state: State) -> float:
             return self._with_algorithms(state, self.glance, deadline).after
@@ -347,7 +365,7 @@ class _Bench:
             return self._with_algorithms(_state(term), self.measure, deadline)
 
     def _with_algorithms(self, state: State, measure: Cost, deadline: float) -> SearchResult:
-        """Return the state with its operators computed by the algorithms that measure faster in their places."""
+        """Return the state with other algorithms for operators where they measure faster."""
         cost = measure(state)
         plain = SearchResult(state, (), cost, cost, 0, "")
         return with_algorithms(
@@ -364,7 +382,7 @@ class _Bench:
         return mutant
 
     def _corrected(self, program: Term, mutant: Term) -> list[tuple[Term, str]]:
-        """Return the corrections with the lowest estimates, and their kinds."""
+        """Return the corrected forms of the mutant with the lowest estimates, each with the kind of its correction."""
         try:
             with self.tally.stage("judge"):
                 judgement = judge(program, mutant)

@@ -1,8 +1,8 @@
 """Cut a long island into windows, which are searched one by one.
 
 Nodes are given in topological order. A window is a run of consecutive nodes, so windows depend on each other in one direction
-only. Cuts are made where few values cross, at a single value if the graph allows it. The layers of a deep model are cut alike,
-so a search result for one layer holds for all of them.
+only. Cuts are made where few values cross, and where possible at a single value. All layers of a deep model are cut at the same
+places, so a search result for one layer holds for every layer.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ def windows(
     most: int = SEARCH.max_window_nodes,
     between: bool = False,
 ) -> list[tuple[N, ...]]:
-    """Return consecutive windows of `least` to `most` nodes that cover all nodes.
+    """Cut the nodes into consecutive windows of `least` to `most` nodes each, and return the windows.
 
-    The last window of all nodes or of a layer may be shorter.
+    The last window of the sequence, or of a layer, may be shorter.
 
     Args:
         nodes: the nodes in topological order.
-        reads: for each node, the nodes of the sequence whose results it uses, and values from elsewhere.
+        reads: for each node, the sources that the node reads: other nodes of the sequence, and values from outside.
         kinds: for each node, the kind of its computation. If a sequence of kinds repeats, each repetition is a layer, and all
-            layers are cut alike.
+            layers are cut at the same places.
         least: the least number of nodes of a window.
         most: the most nodes of a window.
-        between: move the cuts so that windows reach from the middle of one window to the middle of the next, as far as `most`
-            allows. Former cuts then lie inside windows.
+        between: whether to move the cuts so that each window reaches from the middle of one former window to the middle of the
+            next, as far as `most` allows. The former cuts then lie inside windows.
     """
     crossing = _crossings(nodes, reads)
     number: dict[Hashable, int] = {}
@@ -54,7 +54,7 @@ def windows(
 
 @dataclass(frozen=True)
 class _Cutting:
-    """How a sequence is cut: the number of values that cross after each node, the nodes' kinds, and the sizes of windows."""
+    """The data for cutting a sequence: how many values cross after each node, the nodes' kinds, and the sizes of windows."""
 
     crossing: Sequence[int]
     kinds: npt.NDArray[np.int64]
@@ -64,7 +64,7 @@ class _Cutting:
     def ends(self, start: int, end: int) -> list[int]:
         """Return the ends of windows from `start` to `end`.
 
-        Layers are cut alike and where the fewest values cross. The nodes around the layers are cut separately.
+        All layers are cut at the same offsets, where the fewest values cross. The nodes around the layers are cut separately.
         """
         layers = self._layers(start, end)
         if layers is None:
@@ -80,9 +80,10 @@ class _Cutting:
         return [*self.ends(start, phase), *inside, *self.ends(inside[-1], end)]
 
     def _layers(self, start: int, end: int) -> tuple[int, int, int] | None:
-        """Return the start, the end and the period of layers that repeat at least twice, or None if there are none.
+        """Return the start, the end and the period of a run of repeated layers, or None if no sequence of kinds repeats.
 
-        The layers that cover the most nodes are chosen, and among those the shortest.
+        The run that covers the most nodes is chosen. If several runs cover the same number of nodes, the shortest period is
+        chosen.
         """
         here, found, most = self.kinds[start:end], None, 0
         for period in range(self.least, min(SEARCH.max_layer_nodes, len(here) // 2) + 1):
@@ -96,9 +97,9 @@ class _Cutting:
         return found
 
     def _cuts(self, start: int, end: int) -> list[int]:
-        """Return the ends of windows from `start` to `end`, one after the other.
+        """Return the ends of windows from `start` to `end`, chosen from left to right.
 
-        Few remaining nodes at the end join the last window if it has room.
+        If fewer than `least` nodes remain, they join the last window if it has room.
         """
         ends: list[int] = []
         while start < end:
@@ -109,7 +110,7 @@ class _Cutting:
 
 
 def _between(crossing: Sequence[int], ends: Sequence[int], most: int) -> list[int]:
-    """Return the ends of windows that reach from the middle of one window to the middle of the next.
+    """Return the ends of windows that each reach from the middle of one former window to the middle of the next.
 
     A former cut is kept where the new window would be too long.
     """
@@ -127,9 +128,10 @@ def _between(crossing: Sequence[int], ends: Sequence[int], most: int) -> list[in
 
 
 def _crossings(nodes: Sequence[N], reads: Mapping[N, Sequence[Hashable]]) -> list[int]:
-    """Return, for each position, how many values are used after it that are results of, or used by, the nodes up to it.
+    """Return, for each position, the number of values that cross the position.
 
-    A value from elsewhere counts like a result, so that repeating blocks are cut alike, including the first block.
+    A result of a node crosses from the node to its last use. A value from outside crosses from its first use to its last use.
+    Values from outside count, so that the first of several repeated blocks is cut like the others.
     """
     born: dict[Hashable, int] = {node: position for position, node in enumerate(nodes)}
     last_use: dict[Hashable, int] = {}
@@ -146,7 +148,11 @@ def _crossings(nodes: Sequence[N], reads: Mapping[N, Sequence[Hashable]]) -> lis
 
 
 def _cut(crossing: Sequence[int], start: int, least: int, most: int, end: int) -> int:
-    """Return the end of the window that begins at `start`: the first single-value cut past `least`, else the narrowest cut."""
+    """Return the end of the window that begins at `start`.
+
+    This is the first cut with at least `least` nodes that one value or none crosses. If there is none, it is the cut that the
+    fewest values cross.
+    """
     if end - start <= least:
         return end
     choices = range(start + least, min(start + most, end) + 1)

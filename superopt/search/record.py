@@ -1,4 +1,7 @@
-"""Search results as JSON, and back. Searching the same state again gives the same result, so results can be stored."""
+"""Conversion of search results to JSON and back.
+
+Searching the same state again gives the same result, so results can be stored.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ from superopt.search.backtracking import SearchResult
 
 Json: TypeAlias = "Any"
 ATOMS: dict[str, Callable[..., Atom]] = {"Dim": Dim, "Sym": Sym, "Entry": Entry, "Indicator": Indicator}
-"""The constructors of the atoms of extents that are not simplified, by the name of the kind."""
+"""The constructors of symbolic atoms of extents, by the name of the kind."""
 
 
 def nodes_of(terms: Sequence[Term]) -> tuple[list[Json], Callable[[Term], int]]:
-    """Return the nodes of all terms, operands first, and a function that gives the position of a term.
+    """Return the nodes of all terms, operands before users, and a function that returns the position of a term.
 
     A node is an operator, the positions of its operands and its attributes.
     """
@@ -56,13 +59,13 @@ def steps_restored(record: Json) -> tuple[Step, ...]:
 
 
 def _steps(steps: Sequence[Step], outputs: State) -> tuple[list[Json], Callable[[Term], int], list[Json]]:
-    """Return the nodes of the steps and outputs, a function that gives a term's position, and the steps by these positions."""
+    """Return the nodes of the steps and outputs, a function that returns a term's position, and the steps by positions."""
     nodes, place = nodes_of([*outputs, *(term for step in steps for term in (*step.roots, *step.replacements))])
     return nodes, place, [[step.rule, [*map(place, step.roots)], [*map(place, step.replacements)]] for step in steps]
 
 
 def terms_of(nodes: Sequence[Json]) -> list[Term]:
-    """Return the terms that `nodes_of` recorded, each at its position."""
+    """Return the terms from nodes that `nodes_of` returned, in the same order."""
     terms: list[Term] = []
     for op, operands, attributes in nodes:
         values = {name: _value(value) for name, value in attributes.items()}
@@ -104,11 +107,11 @@ def _json(value: object) -> Json:
         case AllOf(parts) | AnyOf(parts):
             return {"all" if isinstance(value, AllOf) else "any": [*map(_json, parts)]}
         case _:
-            raise ValueError(f"no number, text or extent: {value}")
+            raise ValueError(f"not a number, a text or an extent: {value}")
 
 
 def _atom(atom: Atom) -> Json:
-    """Return an atom of a dynamic extent as its kind and its parts."""
+    """Return an atom of a dynamic extent as a JSON list of its kind and its parts."""
     return [type(atom).__name__, *(_json(getattr(atom, f.name)) for f in fields(atom))]
 
 
@@ -131,7 +134,7 @@ def _value(value: Json) -> Any:
 
 
 def _made(atom: Json) -> Extent:
-    """Return the atom as an extent, simplified as it would have been."""
+    """Return the extent that the atom stands for, simplified as when it was first made."""
     match atom:
         case ["Floor", numerator, denominator]:
             return floor_divide(_value(numerator), _value(denominator))
@@ -140,4 +143,4 @@ def _made(atom: Json) -> Extent:
         case [kind, *parts]:
             return size(ATOMS[kind](*map(_value, parts)))
         case _:
-            raise ValueError(f"no atom of an extent: {atom}")
+            raise ValueError(f"not an atom of an extent: {atom}")

@@ -1,10 +1,10 @@
-"""Replace unrolled recurrences by operators: the definition of an operator such as LSTM, applied backwards.
+"""Replace unrolled recurrences by operators such as LSTM: their definitions, applied backwards.
 
-A definition gives the states after one step of a recurrence. A match of the definition, in linear form, in a state is a step
-of a recurrence. A run is a sequence of steps with the same weights, where each step begins with the states that the previous
-step ends with. By definition, the operator over the elements of the run gives the states of the run, so these states are
-replaced by parts of the operator's result. The search uses nothing but the definition, so it recognizes every operator that is
-defined by a recurrence.
+A definition gives the states after one step of a recurrence. If the linear form of the definition matches terms of the model,
+these terms are a step of a recurrence. A run is a sequence of steps with the same weights, where each step begins with the
+states that the previous step ends with. The operator, applied to the elements of the run, gives the states of the run by
+definition. So these states are replaced by parts of the operator's result. The search needs nothing but the definition, so it
+recognizes every operator that is defined by a recurrence.
 """
 
 from __future__ import annotations
@@ -29,9 +29,12 @@ from superopt.search.sequence import Sequences, shaped
 from superopt.speclib.recurrence import Recurrence, recurrences
 
 FIXED = frozenset({"mul", "sigmoid", "tanh"})
-"""Operators whose number the linear form does not change. So a model has at least as many of each as its run has steps."""
+"""Operators whose occurrences the linear form neither adds nor removes.
+
+A model needs at least one occurrence in the model for each occurrence in the steps of the run.
+"""
 RANKS = (2, 3)
-"""The ranks of a recurrence's state in a model. The axes before the last axis are one axis of rows."""
+"""The ranks of a recurrence's state in a model. All axes before the last axis count as one axis of rows."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +42,10 @@ class Stage:
     """One step of a recurrence in a model.
 
     Attributes:
-        x: the element.
+        x: the element of the sequence that the step reads.
         before: the states before the step.
         after: the states after the step.
-        weights: the weights, with None for a bias that is left out.
+        weights: the weights, with None for each bias that is left out.
     """
 
     x: Term
@@ -52,11 +55,11 @@ class Stage:
 
 
 def rerolled(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
-    """Return the state with the runs of every recurrence replaced by operators, and the steps to that state.
+    """Replace the runs of every recurrence in the state by operators, and return the new state and the steps.
 
-    Runs are replaced one after the other, and so are layers: the elements of the second layer are the sequence that the first
-    layer's operator makes. No run is looked for if an extent is dynamic. None is looked for in the precise mode either, because
-    the operator sums in another order.
+    Runs are replaced one after the other, so stacked layers are replaced too: the operator of the first layer makes the
+    sequence that the second layer reads. The state is returned unchanged if an extent is dynamic, and in the precise mode,
+    because the operator sums in another order.
     """
     forms, sequences = LinearForms(rules), Sequences(rules)
     state, steps = start, list[Step]()
@@ -79,7 +82,10 @@ def rerolled(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
 
 
 def _taken(state: State, name: str, wanted: Mapping[Term, Term]) -> tuple[State, Step] | None:
-    """Return the state with terms replaced and the step to it, or None if `wanted` is empty or needs itself in a cycle."""
+    """Return the state with the replacements `wanted`, and the step to that state.
+
+    Returns None if `wanted` is empty or if replacements contain each other in a cycle.
+    """
     done = rebuilt(state, wanted) if wanted else None
     if done is None:
         return None
@@ -88,7 +94,7 @@ def _taken(state: State, name: str, wanted: Mapping[Term, Term]) -> tuple[State,
 
 
 def _occurs_in(state: State) -> Callable[[Recurrence], bool]:
-    """Return a function that says whether a state has enough nonlinear operators for the shortest run of a recurrence."""
+    """Return a function that tells whether the state has enough nonlinear operators for two steps of a recurrence."""
     there = Counter(term.op for term in computed(state))
 
     def occurs(recurrence: Recurrence) -> bool:
@@ -122,7 +128,10 @@ class _Roller:
                 self.users.setdefault(arg, set()).add(term)
 
     def replacements(self) -> dict[Term, Term]:
-        """Return the replacements for the states of the longest run, the first of equal length; empty if there is no run."""
+        """Return the replacements for the states of the longest run, or an empty dict if there is no run.
+
+        Among runs of equal length, the first is used.
+        """
         run = max(filter(self._is_free, self._runs()), key=len, default=[])
         return self._rolled(run) if len(run) >= SEARCH.min_recurrence_steps else {}
 
@@ -143,7 +152,7 @@ class _Roller:
                 yield run
 
     def _is_free(self, run: Sequence[Stage]) -> bool:
-        """Return whether no element of the run is computed from the run's states."""
+        """Return whether no element that the run reads is computed from the run's states."""
         made = {stage.after[0] for stage in run}
         stack, met = [stage.x for stage in run], set[Term]()
         while stack:
@@ -158,7 +167,7 @@ class _Roller:
     def _only_passed_on(self, stage: Stage, following: Stage) -> bool:
         """Return whether only the two steps use the states between them, and the terms made from these states.
 
-        The first state is exempt.
+        The first of the states between them may also be used elsewhere.
         """
         inside = _between(stage)
         made = {*stage.after[1:]}
@@ -187,7 +196,7 @@ class _Roller:
 
 
 def _between(stage: Stage) -> list[Term]:
-    """Return the terms that the step computes from its element and the states before it, operands before users."""
+    """Return the terms that the step computes from its element and the previous states, operands before users."""
     done = {stage.x, *stage.before}
     found: list[Term] = []
     stack = [*stage.after]
@@ -205,7 +214,7 @@ def _between(stage: Stage) -> list[Term]:
 
 
 def stages_at(term: Term, recurrence: Recurrence) -> Iterator[Stage]:
-    """Yield the steps of the recurrence whose first state after the step is `term`, which is in linear form."""
+    """Yield the steps of the recurrence that compute `term` as their first state; `term` is in linear form."""
     for states in _patterns(recurrence):
         if states[0].op != term.op or states[0].rank != term.rank:
             continue
@@ -217,10 +226,11 @@ def stages_at(term: Term, recurrence: Recurrence) -> Iterator[Stage]:
 
 @functools.cache
 def _outline(pattern: Term) -> tuple[tuple[str, Term], ...]:
-    """Return the pattern with variables for its shared terms, followed by the shared terms by the names of their variables.
+    """Split a pattern at its shared terms, for matching one part after the other.
 
-    A shared term occurs more than once in the pattern. With a variable for a shared sum, the operands of that sum are matched
-    once, where the sum is met first, and are the same wherever the sum occurs.
+    A shared term occurs more than once in the pattern. The result starts with the pattern, in which named variables stand for
+    the shared terms. The shared terms follow, by these names. So the operands of a shared sum are matched only once and are the
+    same wherever the sum occurs.
     """
     inside = subterms(pattern)
     uses = Counter(a for term in inside for a in term.args)
@@ -244,7 +254,10 @@ def _matches(outline: Sequence[tuple[str, Term]], term: Term, known: Binding = E
 
 
 def _stage(states: Sequence[Term], term: Term, binding: Binding, recurrence: Recurrence) -> Stage | None:
-    """Return the step of a binding, or None if it does not give `term` or its weights cannot be those of an operator."""
+    """Return the step of a binding.
+
+    Returns None if the step does not compute `term`, or if an operator cannot have its weights.
+    """
     cache: dict[Term, Term] = {}
     try:
         after = tuple(instantiate(state, binding, cache) for state in states)
@@ -265,7 +278,7 @@ def _stage(states: Sequence[Term], term: Term, binding: Binding, recurrence: Rec
 
 @functools.cache
 def _patterns(recurrence: Recurrence) -> tuple[tuple[Term, ...], ...]:
-    """Return the recurrence's step over variables at every rank that states may have, with and without biases."""
+    """Return the recurrence's step over variables, for each rank that states may have, with and without biases."""
     vectors = [name for names in recurrence.biases.values() for name in names]
     found: list[tuple[Term, ...]] = []
     for rank, text in itertools.product(RANKS, (recurrence.step, *recurrence.equals)):
@@ -285,7 +298,7 @@ def _without(term: Term, operands: set[Term]) -> Term:
 
 
 def _is_row(term: Term) -> bool:
-    """Return whether all rows of a constant are equal."""
+    """Return whether a constant is known to have equal rows."""
     if math.prod(term.sizes[:-1]) == 1:
         return True
     match term.op:
@@ -300,7 +313,7 @@ def _is_row(term: Term) -> bool:
 
 
 def _row(bias: Term | None, width: int) -> Term:
-    """Return the row that all rows of a bias are equal to. The row is zero if there is no bias."""
+    """Return one row of a bias whose rows are all equal, or zeros if there is no bias."""
     if bias is None:
         return apply("zeros", shape=(width,))
     if bias.op == "expand" and bias["axes"] == (-1,):
@@ -316,7 +329,7 @@ def _beside(parts: Sequence[Term]) -> Term:
 
 
 def _restacked(state: State, sequences: Sequences) -> Iterator[tuple[str, dict[Term, Term]]]:
-    """Yield rules, each with its replacement for a concatenation of consecutive parts of one term."""
+    """Yield replacements of concatenations that join consecutive parts of one term, each with the name of the last rule."""
     live = computed(state)
     inner = {a for t in live if t.op == "concat" for a in t.args if a.op == "concat" and a["axis"] == t["axis"]}
     for term in live:
@@ -329,7 +342,7 @@ def _restacked(state: State, sequences: Sequences) -> Iterator[tuple[str, dict[T
 
 
 def _parts(term: Term, axis: int) -> list[Term]:
-    """Return the concatenated parts along the axis, first to last."""
+    """Return the parts of nested concatenations along the axis, first to last."""
     found, stack = list[Term](), [term]
     while stack:
         top = stack.pop()

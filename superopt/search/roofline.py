@@ -1,7 +1,7 @@
 """The roofline estimate of a state: its time from arithmetic, memory traffic and kernel launches alone.
 
-The estimate orders candidates before they are measured. It also limits how much more expensive than its origin a candidate may
-be.
+The estimate orders candidates before they are measured. The estimate also bounds the cost of a candidate relative to the state
+that the search started from.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Machine:
         traffic: bytes per second that kernels reach.
         launch: seconds that a kernel launch takes.
         element: bytes of an element.
-        lanes: the number of channels of a convolution's group that are computed at once.
+        lanes: the number of channels that a grouped convolution computes at once.
     """
 
     operations: float
@@ -51,9 +51,9 @@ CUDA = Machine(COST.gpu_operations_per_second, COST.gpu_bytes_per_second, COST.g
 def seconds(state: tuple[Term, ...], machine: Machine) -> float:
     """Return the estimated seconds of one run of the state.
 
-    Weight-only terms cost nothing. Operands that ONNX broadcasts cost nothing either, unless they are reshaped. Terms that one
-    kernel computes together are launched once: a bias and an activation with the product before them, all parts of an operand,
-    a concatenation of concatenations, a lookup and the reshape of its positions, and the constants of one sum or product.
+    Weight-only terms cost nothing. Operands that ONNX broadcasts cost nothing either, unless they are reshaped. Some terms are
+    computed by one kernel and count as one launch: a product with its bias and activation, all parts of one operand, a
+    concatenation of concatenations, a lookup with the reshape of its positions, and the constants of one sum or product.
     """
     live = computed(state)
     free = _taken_in(live, state)
@@ -61,7 +61,7 @@ def seconds(state: tuple[Term, ...], machine: Machine) -> float:
 
 
 def _together(live: list[Term], state: tuple[Term, ...]) -> float:
-    """Return the number of launches that are saved because other kernels compute the same terms."""
+    """Return the number of launches that are saved because one kernel computes several terms."""
     uses = Counter(itertools.chain(state, *(t.args for t in live)))
     parts = Counter((t.args[0], t["axis"]) for t in live if t.op == "slice")
     joined = {a for t in live if t.op == "concat" for a in t.args if a.op == "concat" and a["axis"] == t["axis"]}
@@ -75,10 +75,10 @@ def _together(live: list[Term], state: tuple[Term, ...]) -> float:
 
 
 def _taken_in(live: list[Term], state: tuple[Term, ...]) -> set[Term]:
-    """Return the transposes that cost nothing because only products read them.
+    """Return the transposes that cost nothing because only matrix products read them.
 
-    ONNX Runtime's products read through such transposes (MatmulTransposeFusion). Products also do so if a reshape adds axes of
-    extent 1 in front.
+    ONNX Runtime fuses such transposes into the products (MatmulTransposeFusion), also if a reshape between the two adds leading
+    axes of extent 1.
     """
     moved = {t for t in live if t.op == "transpose" and _is_read_through(t.integers("perm"))}
     if not moved:
@@ -92,8 +92,8 @@ def _taken_in(live: list[Term], state: tuple[Term, ...]) -> set[Term]:
 def _is_read_through(perm: tuple[int, ...]) -> bool:
     """Return whether the permutation moves the first axis before or behind the last axis.
 
-    Products also read through a swap of the last two axes. This function excludes the swap, so that the swap has a cost: its
-    operand is often a copy, which disappears when the transpose moves inwards.
+    Matrix products can also read through a swap of the last two axes. This function returns False for the swap, so that the
+    swap has a cost. The operand of a swap is often a copy, which disappears when the transpose moves inwards.
     """
     first, *others = range(-len(perm), 0)
     return len(perm) > 2 and perm in ((*others[:-1], first, -1), (*others, first))
@@ -128,7 +128,7 @@ def _term(term: Term, machine: Machine) -> float:
 def _fullness(term: Term, lanes: int) -> float:
     """Return the share of the lanes that the channels of a convolution's group fill.
 
-    The share is 1 for a single group and for groups of one channel.
+    The share is 1 if there is a single group, or if each group has one channel.
     """
     if term.op != "conv" or term.integer("group") == 1 or (depth := term.args[1].sizes[1]) == 1:
         return 1.0
@@ -138,19 +138,20 @@ def _fullness(term: Term, lanes: int) -> float:
 def _moved(term: Term, machine: Machine) -> float:
     """Return the seconds of a copy to another layout.
 
-    Convolutions need the copy if their groups leave lanes empty: these are not convolved in blocks of channels.
+    A convolution needs this copy if its groups leave lanes empty, because ONNX Runtime does not compute such groups in blocks
+    of channels.
     """
     return _moving(2 * math.prod(term.sizes), machine)
 
 
 def _combined(term: Term) -> list[Term]:
-    """Return the operands of a sum or product with its constants counted as one, because they are combined beforehand."""
+    """Return the operands of a sum or product, with all constants counted as one, because they are folded beforehand."""
     constant = [a for a in term.args if a.constant]
     return [a for a in term.args if not a.constant] + constant[:1]
 
 
 def _copied(term: Term, machine: Machine) -> float:
-    """Return the seconds of an operator of its own that writes a broadcast operand in full."""
+    """Return the seconds of a separate operator that writes a broadcast operand in full."""
     return _moving(math.prod(term.sizes) + math.prod(term.args[0].sizes), machine)
 
 

@@ -1,8 +1,9 @@
-"""Rules prepared for matching: outlines tell which of many rules are worth trying at a term.
+"""Rules prepared for matching: outlines quickly exclude the rules that cannot match at a term.
 
-The view of a term consists of its operator, the operators of its operands and the operators of their operands. All terms with
-one view have the same candidate rules, which are found once: the rules whose left sides, as outlines, fit into the view. A rule
-is read, at all its ranks, when it first becomes a candidate. So a model pays only for the rules of its own operators.
+The view of a term consists of its operator, the operators of its operands and the operators of their operands. An outline is
+the same for the left side of a rule. The candidates at a term are the rules whose outlines fit the term's view, and are found
+once for each view. A rule is instantiated at its ranks only when it first becomes a candidate. So a model pays only for the
+rules of its own operators.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _SLICE_OF_PAD = Outline("slice", (Outline("pad", (ANY,)),))
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A rule, the outlines of its left side, and its patterns, which are made on first use."""
+    """A rule, the outlines of its left side, and its patterns, which are instantiated on first use."""
 
     rule: Rule
     left: tuple[Outline, ...]
@@ -50,26 +51,26 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Undoing:
-    """A rule under which a slice undoes padding at the end of one axis, at one rank."""
+    """A rule by which slicing undoes padding at the end of one axis, at one rank."""
 
     rule: str
     rank: int
     axis: int
 
     def padded(self, term: Term, more: int) -> Term:
-        """Return the term with `more` zeros after its elements along the axis."""
+        """Return the term with `more` zeros appended along the axis."""
         after = tuple(more if axis == self.axis else 0 for axis in range(-self.rank, 0))
         return apply("pad", term, before=(0,) * self.rank, after=after)
 
     def sliced(self, wide: Term, term: Term) -> Term:
-        """Return the part of `wide` that is as long as `term` along the axis."""
+        """Return the first elements of `wide` along the axis, as many as `term` has."""
         return apply("slice", wide, axis=self.axis, start=0, stop=term.shape[self.axis])
 
 
 def renames(rule: Rule) -> bool:
-    """Return whether the rule only rewrites reshapes into as many or more reshapes.
+    """Return whether the rule only replaces reshapes of a variable by as many or more reshapes.
 
-    The same nodes compute both sides, so a search that took such steps would make no progress.
+    The same nodes compute both sides, so such a rule makes no progress.
     """
     left, right = (outlines(side) for side in (rule.statement.left, rule.statement.right))
     return len(left) == len(right) == 1 and 0 < _changes(left[0]) <= _changes(right[0])
@@ -93,7 +94,7 @@ class RuleSet:
     """Rules to match terms with. Rules whose first output is a bare variable are left out.
 
     Attributes:
-        gate: the filter that decides which matches the set gives. None gives every match.
+        gate: the filter that decides which matches are returned. If it is None, every match is returned.
 
     Args:
         rules: the rules.
@@ -119,12 +120,12 @@ class RuleSet:
 
     @property
     def algorithms(self) -> RuleSet:
-        """The rules that replace an operator by another algorithm, as a set of their own."""
+        """The rules that replace an operator by another algorithm, as a separate rule set."""
         return self._part("algorithms", lambda: self._apart)
 
     @property
     def vanishing(self) -> RuleSet:
-        """The rules with one output whose right side is a variable, as a set of their own."""
+        """The rules with one output whose right side is a variable, as a separate rule set."""
         sides = ((rule, rule.statement.right) for rule in self._rules)
         return self._part("vanishing", lambda: (rule for rule, right in sides if len(right) == 1 and not outlines(right)[0].op))
 
@@ -134,7 +135,7 @@ class RuleSet:
         return self._part(only, lambda: (rule for rule in self._rules if only.issuperset(rule.operators)))
 
     def _part(self, name: Hashable, rules: Callable[[], Iterable[Rule]]) -> RuleSet:
-        """Return some of the rules, with the same gate."""
+        """Return a rule set of some of the rules, with the same gate; `name` is its key in the cache."""
         if name not in self._parts:
             self._parts[name] = RuleSet(rules())
         return self._parts[name].gated(self.gate)
@@ -142,7 +143,7 @@ class RuleSet:
     def gated(self, gate: Gate | None) -> RuleSet:
         """Return the same rules with the matches that the gate permits.
 
-        There is one set for each gate. The sets share the matches.
+        There is one rule set for each gate. These rule sets share the cached matches.
         """
         key = "" if gate is None else gate.key
         if key not in self._gated:
@@ -159,7 +160,7 @@ class RuleSet:
         return tuple(rule.name for rule in self._rules)
 
     def matches(self, term: Term, candidates: Callable[[str], Sequence[Term]] = nowhere) -> Iterator[tuple[str, Match]]:
-        """Yield every match whose first output stands at `term`, with the rule's name; see `Pattern.matches`.
+        """Yield every match whose first root is `term`, with the rule's name; see `Pattern.matches`.
 
         Without `candidates`, only rules with one output are matched. Their matches depend on the term alone and are cached.
         """
@@ -181,7 +182,7 @@ class RuleSet:
                             yield prepared.rule.name, match
 
     def alone(self, term: Term, rule: str) -> Iterator[Match]:
-        """Yield the matches of one rule with one output at `term`."""
+        """Yield the matches of one rule with one output whose root is `term`."""
         known = self._alone.get(term)
         if known is not None:
             yield from (match for name, match in self._distinct(known) if name == rule)
@@ -192,7 +193,7 @@ class RuleSet:
                     yield from (match for match in pattern.matches(term, nowhere) if self._permits(prepared.rule, match))
 
     def _distinct(self, known: Iterable[tuple[Rule, Match]]) -> Iterator[tuple[str, Match]]:
-        """Yield the permitted matches with their rules' names, each with different replacements."""
+        """Yield the permitted matches with their rules' names, without matches that repeat a replacement."""
         given: set[tuple[Term, ...]] = set()
         for rule, match in known:
             if match.replacements not in given and self._permits(rule, match):
@@ -200,16 +201,16 @@ class RuleSet:
                 yield rule.name, match
 
     def several(self, term: Term) -> Iterator[tuple[Rule, Pattern]]:
-        """Yield the patterns of rules with several outputs whose first output may stand at `term`, with their rules."""
+        """Yield the rules with several outputs that may match with `term` as the first output, each with a pattern."""
         for prepared in self._of_view(self._view(term))[1]:
             for pattern in prepared.patterns(term.rank):
                 yield prepared.rule, pattern
 
     def beside(self, rule: Rule, pattern: Pattern, term: Term, free: tuple[tuple[Term, ...], ...]) -> tuple[Match, ...]:
-        """Return the first match of the rule's pattern at `term`, and the matches at the same roots that directly follow it.
+        """Return the first match of the pattern with `term` as its first root, and the next matches with the same roots.
 
-        The other outputs stand at `free` terms, which are listed for each output. The matches are cached, because most of a
-        state stays the same.
+        The other roots are taken from `free`, which lists the possible terms for each output. Matches are cached, because most
+        terms of a state also occur in the next state.
         """
         key = pattern, term, free
         known = self._beside.get(key)
@@ -224,7 +225,7 @@ class RuleSet:
         return known
 
     def undoing(self) -> Iterator[Undoing]:
-        """Yield the rules under which a slice undoes padding at the end of an axis by any amount."""
+        """Yield the rules by which slicing undoes any amount of padding at the end of an axis."""
         for prepared in self._by_operator.get("slice", ()):
             for equation in prepared.rule.equations if prepared.left == (_SLICE_OF_PAD,) else ():
                 left, right = equation.left[0], equation.right[0]
@@ -236,7 +237,10 @@ class RuleSet:
                         yield Undoing(prepared.rule.name, rank, axis)
 
     def _of_view(self, view: View) -> tuple[tuple[Prepared, ...], tuple[Prepared, ...]]:
-        """Return the rules with one output, and those with several, whose first left side fits the view, in the given order."""
+        """Return the rules whose first left side fits the view: those with one output, and those with several.
+
+        Both are in the given order of the rules.
+        """
         known = self._candidates.get(view)
         if known is None:
             fitting = [p for p in self._by_operator.get(view[0], ()) if fits(p.left[0], view)]
@@ -260,7 +264,10 @@ def view(term: Term, depth: int = SEARCH.max_outline_depth) -> View:
 
 
 def fits(outline: Outline, seen: View) -> bool:
-    """Return whether a term with this view may be an instance of the outline, or contain one in a longer sum or product."""
+    """Return whether a term with this view may match the outline.
+
+    A sum or product may also match if only some of its operands do.
+    """
     if not outline.op:
         return True
     op, operands = seen

@@ -41,17 +41,17 @@ def search_all(
     find: Find = search,
     on_timeout: Find | None = None,
 ) -> Iterator[tuple[State, SearchResult]]:
-    """Yield each segment and its search result, as soon as it is found.
+    """Yield each segment with its search result, as soon as the search of the segment ends.
 
     A segment may take a share of the time that is left when its turn comes: half by the estimated cost of its runs, half
     equally. A segment whose turn comes after the deadline is searched by `on_timeout`, if given, or
     stays as it is.
 
     Args:
-        segments: the number of runs of each segment in one run of the model.
+        segments: the segments, each with the number of its runs in one run of the model.
         rules: the rules of the search.
         estimate: the estimated cost of a state.
-        measure: a function that returns, for a segment, the measured cost of its equivalents.
+        measure: a function that returns, for a segment, the cost function that measures its equivalents.
         deadline: the active time at which the search ends.
         limits: the limits of each search.
         find: the search.
@@ -73,7 +73,7 @@ def search_all(
 
 
 def gains(start: State, steps: Sequence[Step], measure: Cost) -> list[float]:
-    """Return the seconds that each step saves by itself, in the order of the steps; negative for a step that costs."""
+    """Return the seconds that each step saves, in the order of the steps; negative for a step that makes the state slower."""
     costs = [measure(start), *map(measure, states(start, steps))]
     return [before - after for before, after in itertools.pairwise(costs)]
 
@@ -90,8 +90,8 @@ def states(start: State, steps: Sequence[Step]) -> Iterator[State]:
 def weight_elements(state: State) -> int:
     """Return the number of elements of the weights that the state's nodes read.
 
-    Weight-only terms are computed beforehand and count as weights. A constant of a dynamic extent does not count: it is made at
-    run time.
+    Terms of weights alone are computed beforehand and count as weights. Constants with a dynamic extent do not count, because
+    they are made at run time.
     """
     live = [t for t in subterms(*state) if not t.constant]
     shapes = (w.shape for w in {a for t in live for a in t.args if a.constant})

@@ -1,4 +1,4 @@
-"""Rejoin elements that a model takes one by one into one sequence, by the rules for operators that only move elements."""
+"""Join elements that a model reads one by one into one sequence, with the rules for operators that only move elements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Joined:
     rule: str
 
     def moved(self, shape: tuple[int, ...], axis: int) -> Term:
-        """Return the sequence in this shape, with the elements along this axis of the shape."""
+        """Return the sequence reshaped to `shape`, with the elements along the given axis of `shape`."""
         count = shape[axis]
         before, after = (math.prod(s[:a]) for s, a in ((self.term.sizes, self.axis), (shape, axis)))
         term = self.term
@@ -46,13 +46,13 @@ class Sequences:
         self._rules = rules.within(MOVES)
 
     def of(self, elements: Sequence[Term], shape: tuple[int, ...]) -> Term:
-        """Return the elements along the first axis of a term of this shape. The elements may have any one shape."""
+        """Return the elements joined along the first axis of a term of this shape. All elements have the same shape."""
         whole = self.whole(elements)
         rows = [shaped(e, (1, *shape[1:])) for e in elements]
         return whole.moved(shape, 0) if whole is not None else self._joined(rows, -len(shape))[0]
 
     def whole(self, elements: Sequence[Term]) -> Joined | None:
-        """Return the elements joined, or None if they are not consecutive parts of one term.
+        """Return the elements joined into one term, or None if they are not consecutive parts of one term.
 
         The parts may be in the order of the term or in reverse order.
         """
@@ -68,9 +68,9 @@ class Sequences:
         return None
 
     def _joined(self, parts: Sequence[Term], axis: int) -> tuple[Term, str]:
-        """Return the concatenation of the parts and the name of the last rule applied.
+        """Return the concatenation of the parts, and the name of the last rule that joined two parts.
 
-        Parts that follow each other in one term are joined to one part.
+        Parts that are neighbours in one term become one part.
         """
         result, rule = parts[-1], ""
         for part in reversed(parts[:-1]):
@@ -86,7 +86,7 @@ class Sequences:
 
 
 def _under_reshapes(elements: Sequence[Term]) -> Iterator[Sequence[Term]]:
-    """Yield the elements, then the operands of their reshapes while all elements are reshapes and have one shape."""
+    """Yield the elements, then their operands as long as all elements are reshapes and have the same shape."""
     while len({e.shape for e in elements}) == 1:
         yield elements
         if any(e.op != "reshape" for e in elements):
@@ -95,8 +95,8 @@ def _under_reshapes(elements: Sequence[Term]) -> Iterator[Sequence[Term]]:
 
 
 def shaped(term: Term, shape: Shape) -> Term:
-    """Return the term in this shape."""
+    """Return the term reshaped to this shape."""
     try:
         return term if term.shape == shape else apply("reshape", term, shape=shape)
     except ShapeError:
-        raise AssertionError(f"{term.shape} has not as many elements as {shape}") from None
+        raise AssertionError(f"{term.shape} and {shape} have different numbers of elements") from None

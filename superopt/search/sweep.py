@@ -1,13 +1,14 @@
-"""Sweeps: apply a rule at all of its places in a whole island at once, and again to the result.
+"""Sweeps: apply a rule at all of its matches in a whole island at once, and again to the result.
 
-Some rewrites pay only if they are made everywhere, which no window shows. For example, moving the product of one time step in
-front of the slices that separate the steps costs more at each step. For all steps together, the result is one product. A rule
-with several outputs is applied to siblings: two products that share an operand become parts of one product, then two of the
-results do, until all products are one. Terms that only move elements and cancel after a sweep are removed at once.
+Some rewrites pay only if they are made everywhere, and a window (a part of an island) does not show this. For example, a
+product may be applied to each time step, after a slice. Moving one of these products before its slice makes the model slower.
+If all of them are moved, one product is left. A rule with several outputs is applied to siblings, which are terms at the same
+distance from the inputs: two products that share an operand become parts of one product, then two of the joined products do,
+until one product is left. Terms that only move elements and cancel after a sweep are removed at once.
 
-First, each sweep with an estimated gain is measured, and kept if it gains. If none is left, several sweeps are followed one
-after another by estimate alone, and their best ends are measured. Before these sweeps, the search tries the island in wider
-form (see `widen`) and with its layers joined from the inputs on (see `layers`).
+First, each sweep with an estimated gain is measured, and kept if it gains. If no such sweep is left, chains of several sweeps
+are followed by estimate alone, and the best states at their ends are measured. Before these sweeps, the search tries the island
+in wider form (see `widen`) and with its layers joined from the inputs on (see `layers`).
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ SWEPT = "no sweep gains more"
 
 
 def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits | None = None) -> SearchResult:
-    """Return the cheapest state that sweeps reach, or `start` if no state is cheaper. Sweeps may follow other sweeps."""
+    """Return the cheapest state that sweeps, one after the other, reach from `start`; `start` if no state is cheaper."""
     within = limits or SearchLimits()
     found = SearchResult(start, (), cost := measure(start), cost, 0, SWEPT)
 
     def taken(swept: Swept) -> bool:
-        """Return whether the state measures cheaper than the best state. If so, it becomes the best state."""
+        """Measure the state; if it is cheaper than the best state, make it the best state. Return whether it is."""
         nonlocal found
         after, expanded = measure(swept.state), found.expanded + 1
         cheaper = after < found.after * (1 - SEARCH.min_gain_share)
@@ -60,15 +61,15 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
 
 
 def _share(share: float, limits: SearchLimits) -> float:
-    """Return the active time at which this share of the remaining time is over."""
+    """Return the active time at which this share of the remaining time has passed."""
     now = active_time()
     return now + share * (limits.deadline - now)
 
 
 def _layers(start: State, sweeper: Sweeper) -> Iterator[Swept]:
-    """Yield states with layers joined from the inputs on, then states that further gaining sweeps reach.
+    """Yield states with layers joined from the inputs on, then the states of further sweeps that gain.
 
-    Sweeps that gain without joins are made before the layers are joined.
+    Sweeps of rules with one output that gain are made before the layers are joined.
     """
     if not wide(start):
         return

@@ -1,4 +1,4 @@
-"""The parts of sweeps: find a rule's places side by side, apply the rule at all of them, and tidy the result.
+"""The parts of sweeps: find the matches of a rule, apply the rule at all matches at once, and tidy the result.
 
 See `sweep` for their use.
 """
@@ -23,10 +23,10 @@ from superopt.search.vanish import vanished
 
 @dataclass(frozen=True)
 class Reach:
-    """The limits of sweeps in a row.
+    """The limits of consecutive sweeps.
 
     Attributes:
-        depth: the most sweeps in a row.
+        depth: the most consecutive sweeps.
         beam: the most states that are followed from one sweep to the next.
         again: the most repetitions of one rule.
     """
@@ -38,7 +38,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Swept:
-    """A state, the sweeps that lead to it, and its estimate."""
+    """A state, the steps of the sweeps that lead to the state, and its estimate."""
 
     state: State
     steps: tuple[Step, ...]
@@ -49,7 +49,7 @@ class Swept:
 class Sweeper:
     """Sweeps within limits.
 
-    No state's estimate exceeds `ceiling`, and nothing starts after `deadline`.
+    The estimate of each state is at most `ceiling`. No sweep starts after `deadline`.
     """
 
     rules: RuleSet
@@ -60,7 +60,7 @@ class Sweeper:
     _known: dict[tuple[State, bool], Mapping[str, list[Match]]] = field(default_factory=dict, compare=False, repr=False)
 
     def cheaper(self, start: State) -> Iterator[Swept]:
-        """Yield states that sweeps reach with an estimate below that of `start`, by a descent and then by a beam search."""
+        """Yield states with a lower estimate than `start`, which sweeps reach by a descent and then by a beam search."""
         yield from self.descent(start, lambda _: True)
         here = self.estimate(start)
         seen = {start}
@@ -77,15 +77,16 @@ class Sweeper:
             frontier = list(itertools.islice(_unlike(ahead), self.reach.beam))
 
     def descent(self, start: State, taken: Callable[[Swept], bool], *, joins: bool = True) -> Iterator[Swept]:
-        """Apply the rule with the largest estimated gain until no rule gains, and yield each state that is `taken`.
+        """Apply the rule with the largest estimated gain until no rule gains, and yield each state that `taken` accepts.
 
         Rules are tried in the order of their last gain, or of their gain in one sweep (lazy greedy; Minoux, Accelerated greedy
-        algorithms for maximizing submodular set functions, 1978). A state that was not taken is tried again after others were
-        taken. A rule that gains nothing by itself is judged together with the sweeps that it makes possible.
+        algorithms for maximizing submodular set functions, 1978). A state that `taken` did not accept is tried again after
+        `taken` has accepted another state. A rule that gains nothing by itself is judged together with the sweeps that it makes
+        possible.
 
         Args:
             start: the state to begin with.
-            taken: a function that returns whether to go on from a state.
+            taken: a function that decides whether the descent continues from a state.
             joins: if False, only rules with one output are used.
         """
         swept = Swept(start, (), self.estimate(start))
@@ -111,20 +112,20 @@ class Sweeper:
     def _gains(self, start: Swept, *, joins: bool) -> dict[str, float]:
         """Return the estimated gain of one sweep of each rule.
 
-        Rules that raise the estimate a little are included, because several of their sweeps may lower it.
+        Rules that raise the estimate a little are included, because several of their sweeps may lower the estimate.
         """
         rules = self._sweeping(start.state, joins=joins)
         gains = {rule: start.estimate - first.estimate for rule in rules for first in self._first(start, rule)}
         return {rule: gain for rule, gain in gains.items() if gain > -SEARCH.max_sweep_rise_share * start.estimate}
 
     def _best(self, start: Swept, rule: str) -> Swept:
-        """Return the cheapest state that the rule's sweeps reach, or `start` if none is cheaper."""
+        """Return the cheapest state that repeated sweeps of the rule reach, or `start` if no state is cheaper."""
         return min((start, *self._repeated(start, rule)), key=lambda swept: swept.estimate)
 
     def _followed(self, start: Swept, rule: str, *, joins: bool) -> Swept:
-        """Return the state after the rule's first sweep and sweeps of rules that match only after it.
+        """Return the state after the rule's first sweep and after sweeps of rules that match only since then.
 
-        If that state is not cheaper, `start` is returned. Each of the later sweeps has to lower the estimate.
+        Each of the later sweeps has to lower the estimate. If the last state is not cheaper than `start`, `start` is returned.
         """
         before = self._places(start.state, joins=joins)
         best = here = next(self._first(start, rule), start)
@@ -141,12 +142,12 @@ class Sweeper:
         return itertools.islice(self._repeated(start, rule), 1)
 
     def _ends(self, start: Swept) -> Iterator[Swept]:
-        """Yield, for each rule, the state after its sweep, then the states after its repeated sweeps."""
+        """Yield, for each rule, the states after one sweep, after two sweeps, and so on."""
         for rule in self._places(start.state):
             yield from self._repeated(start, rule)
 
     def _repeated(self, swept: Swept, rule: str) -> Iterator[Swept]:
-        """Yield the tidied state after the rule's sweep, then after the rule's next sweep from there, and so on."""
+        """Yield the tidied states after one sweep of the rule, after two sweeps, and so on."""
         for _ in range(self.reach.again):
             if expired(self.deadline):
                 return
@@ -157,10 +158,10 @@ class Sweeper:
             yield swept
 
     def _places(self, state: State, *, joins: bool = True) -> Mapping[str, list[Match]]:
-        """Return the matches of each rule that stand side by side, operands before users.
+        """Return the matches of each rule that a sweep applies at once, operands before users.
 
-        A rule with one output needs more than one match. Rules with several outputs are included with `joins`. The matches are
-        cached, because they are needed for every rule that is tried from a state.
+        Rules with one output are included if they have more than one match. Rules with several outputs are included if `joins`
+        is True. The matches are cached, because they are needed for every rule that is tried from a state.
         """
         known = self._known.get((state, joins))
         if known is None:
@@ -174,23 +175,24 @@ class Sweeper:
         return known
 
     def _sweeping(self, state: State, *, joins: bool) -> list[str]:
-        """Return the rules that match in the state. Without `joins`, only rules with one output are returned."""
+        """Return the rules with matches for a sweep of the state. Without `joins`, only rules with one output are returned."""
         return [*self._places(state, joins=joins)]
 
     def _places_of(self, rule: str, state: State) -> list[Match]:
-        """Return the matches of one rule that stand side by side."""
+        """Return the matches of one rule that a sweep applies at once."""
         live = computed(state)
         return [match for term in live for match in self.rules.alone(term, rule)] or self._merges(live, rule).get(rule, [])
 
     def _merges(self, live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
-        """Return, for each rule with several outputs, matches that share no root: each term with its first matching sibling."""
+        """Return matches of each rule with several outputs that share no root: each term with its first matching sibling."""
         return self.joins([sorted(same, key=in_order) for same in siblings(live)], live, only)
 
     def joins(self, layers: Iterable[Sequence[Term]], live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
-        """Return, for each rule with several outputs, matches within layers, in the given order of each layer's terms.
+        """Return matches of each rule with several outputs whose roots are in one layer, in the order of each layer's terms.
 
-        Of several matches at the same roots, the match with the fewest new operators is taken, then the match with the fewest
-        mixed concatenations. Of several axes along which a rule joins, the axis with the fewest mixed concatenations is taken.
+        If several matches have the same roots, the match with the fewest new operators is chosen. Among equal numbers, the
+        match with the fewest mixed concatenations (see `meeting.mixed`) is chosen. If a rule can join along several axes, the
+        axis with the fewest mixed concatenations is chosen.
         """
         known = set(live)
         found: dict[str, dict[Pattern, list[Match]]] = {}
@@ -212,7 +214,7 @@ class Sweeper:
     def tidied(self, swept: Swept) -> Swept:
         """Return the state without terms that compute nothing, and with operators that only move elements cancelled.
 
-        One rule is applied after the other, as long as the estimate falls or more neighbouring parts meet.
+        Rules are applied one after the other, as long as the estimate falls or more neighbouring parts are joined again.
         """
         better = True
         while better and not expired(self.deadline):
@@ -230,7 +232,10 @@ class Sweeper:
         return Swept(state, (*swept.steps, *steps), self.estimate(state)) if steps else swept
 
     def _cancelling(self, state: State) -> Mapping[str, list[Match]]:
-        """Return matches that leave fewer operators, at operators that only move elements and have such operands."""
+        """Return matches that leave fewer operators.
+
+        Only terms that move elements, with an operand that also moves elements, are tried.
+        """
         live = dict.fromkeys(computed(state))
         found: dict[str, list[Match]] = {}
         for term in live:
@@ -242,10 +247,10 @@ class Sweeper:
         return found
 
     def swept(self, start: Swept, rule: str, matches: Sequence[Match]) -> Swept | None:
-        """Return the state with the matches' roots rewritten, or None if its estimate exceeds the ceiling.
+        """Return the state with the roots of the matches rewritten, or None if its estimate exceeds the ceiling.
 
-        Of matches that share a root, the first is applied. If the shared root is a commutative operator, the next match is then
-        applied to operands that are still there, and so on.
+        If several matches share a root, the first match is applied. If the shared root is a commutative operator, the next
+        match is then applied if its operands are still in the result, and so on.
         """
         here = {root: root for match in matches for root in match.roots}
         state, steps, waiting = start.state, [*start.steps], sorted(matches, key=covered_first)
@@ -273,7 +278,7 @@ class Sweeper:
 
 
 def _replacements(match: Match, here: Mapping[Term, Term]) -> Sequence[Term]:
-    """Return the replacements of the match's roots in their present form, or the roots if the match no longer applies."""
+    """Return the replacements of the match's roots in their present form, or these roots if the match no longer applies."""
     if all(here[root] is root for root in match.roots):
         return match.replacements
     try:
@@ -284,9 +289,9 @@ def _replacements(match: Match, here: Mapping[Term, Term]) -> Sequence[Term]:
 
 
 def _unlike(states: Sequence[Swept]) -> Iterator[Swept]:
-    """Yield the states by rising estimate, without states whose estimate equals that of the previous state.
+    """Yield the states by rising estimate, but of several states with about the same estimate only the first.
 
-    Such states differ only in arrangement.
+    States with about the same estimate usually differ only in arrangement.
     """
     last = 0.0
     for swept in sorted(states, key=lambda s: s.estimate):

@@ -1,4 +1,7 @@
-"""Models that a whole search leaves unchanged: their reports are stored in the time cache, so that no search is repeated."""
+"""A cache of models that a whole search left unchanged.
+
+The report of such a model is stored in the time cache, so that the search is not repeated.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +21,20 @@ from superopt.runtime.result_cache import digest_of_files
 
 @dataclass(frozen=True)
 class UnimprovedModelCache:
-    """The record of a model that may be known to stay unchanged; `about` are the other settings that the result depends on."""
+    """The cache entry of one model; `about` lists the other settings that the result of the search depends on."""
 
     cache: Path
     about: Sequence[Json]
     model: Loadable
 
     def before(self) -> Report | None:
-        """Return the earlier report, if the same code left the same model unchanged."""
+        """Return the stored report if a search with the same code and settings left the model unchanged, else None."""
         with closing(Cache(self.cache)) as known:
             record = known.get(self._key)
         return None if record is None else _report(record)
 
     def remember(self, report: Report) -> None:
-        """Store the report of a model that stays unchanged."""
+        """Store the report of a model that the search left unchanged."""
         with closing(Cache(self.cache)) as known:
             known.put(self._key, asdict(report))
 
@@ -43,7 +46,7 @@ class UnimprovedModelCache:
 
 
 def _report(record: Mapping[str, Any]) -> Report:
-    """Return the report that a record holds, which has neither a prediction nor tuning."""
+    """Return the report from a record. Such a report has neither a prediction nor tuning."""
     return Report(
         **{
             **record,
@@ -60,5 +63,5 @@ def _report(record: Mapping[str, Any]) -> Report:
 
 
 def _with_tuples(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record with JSON's lists turned back into tuples."""
+    """Return the record with tuples in place of JSON's lists."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}

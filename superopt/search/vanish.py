@@ -1,8 +1,8 @@
-"""Remove terms that compute nothing: terms that a rule proves equal to one of their variables.
+"""Remove terms that compute nothing: terms that a rule proves equal to a variable of the rule.
 
-For example, a mask may leave a sum with zeros. Such a sum costs too little to show in a measurement of an island, but it hides
-the terms around it from other rules. These rules are applied wherever they match, without a measurement: they remove an
-operator and add none.
+For example, a mask may leave a sum with zeros. Such a sum costs too little to show in a measurement of an island, but other
+rules do not match across the sum. Rules that remove such terms are applied wherever they match, without a measurement, because
+they remove an operator and add none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from superopt.search.schedule import Find
 
 
 def vanished(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
-    """Return the state in which no vanishing rule of the set matches any more, and the steps that lead to it."""
+    """Apply the set's vanishing rules until none matches, and return the state and the steps."""
     state, steps = start, list[Step]()
     while found := foremost(state, rules.vanishing):
         name, wanted = found
@@ -35,7 +35,7 @@ def search_cleaned(
 ) -> SearchResult:
     """Return the result of `find` for the state without terms that compute nothing.
 
-    If the search finds nothing better, that state is the result if it is cheaper than the original by more than the noise.
+    If the search finds no improvement, the state without these terms is the result, provided that its gain exceeds the noise.
     """
     clean, steps = vanished(start, rules)
     best = find(clean, rules, estimate=estimate, measure=measure, limits=limits)

@@ -1,11 +1,13 @@
-"""Widening: pad tensors along an axis so that kernels get extents that suit them.
+"""Widening: pad tensors along an axis to extents that suit kernels.
 
-A kernel that computes sixteen channels at a time is slow with forty-four. A stored rule says that slicing undoes padding. Read
-from right to left, the rule widens a term if other rules can move the padding up into weights, where it costs nothing at run
-time. Rules then move the remaining slice down through the terms that use it, until a term takes the slice into its weights. So
-one walk from the inputs to the outputs carries a whole island in wider form. Where no rule fits a term with wide operands, the
-slice stays in front of the term. A concatenation of slices is not itself a slice. So rules split a term over a concatenation
-into terms over its parts, each of which can take one slice.
+For example, a kernel that computes sixteen channels at a time wastes time on forty-four channels. By a stored rule, slicing
+undoes padding. Applied from right to left, the rule widens a term. Other rules then have to move the padding towards the inputs
+into weights, where the padding costs nothing at run time. Rules also move the remaining slice towards the outputs, until a term
+merges the slice into its weights.
+
+So one walk from the inputs to the outputs widens a whole island. If no rule moves a slice through the next term, the slice
+stays before that term. A concatenation of slices is not itself a slice. So rules split a term over a concatenation into terms
+over its parts, each of which can take one slice.
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ from superopt.search.ruleset import RuleSet, Undoing
 
 
 def widened(start: State, rules: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:
-    """Yield the state in wider form and the steps, for each axis along which stored rules undo padding.
+    """Yield the state in wider form and the steps, for each axis along which a stored rule undoes padding.
 
-    States that do not change are left out. The first step leads to the wider state. The other steps name the other rules that
-    were used, and change nothing.
+    Axes along which nothing is widened are left out. The first step leads to the wider state. The other steps only name the
+    other rules that were used, and do not change the state.
     """
     for undoing in rules.undoing():
         walk = _Walk(rules, undoing)
@@ -40,19 +42,19 @@ def widened(start: State, rules: RuleSet) -> Iterator[tuple[State, tuple[Step, .
 
 @dataclass
 class _Walk:
-    """The walk from inputs to outputs, with the new form of each term met so far.
+    """The walk from inputs to outputs, with the new form of each visited term.
 
     Attributes:
         rules: the rules.
-        undoing: the rule under which a slice undoes padding.
+        undoing: the rule by which slicing undoes padding.
         plain: maps a term to its form in the new state.
-        wide: maps a term to the wider term of which it is a slice.
-        done: the terms of the new state, both plain and wide.
+        wide: maps a term to the wider term that contains it as a slice.
+        done: the terms of the new state, in plain and in wide form.
         cut: the slices of wide terms.
-        zero: maps a term of the new state to its form with padding.
+        zero: maps a term of the new state to the same term with padding.
         used: the names of the other rules that were used.
-        stuck: maps a term and an amount of padding to the number of terms through which the padding cannot move up. The entry
-            stays valid, because all terms above were met before.
+        stuck: maps a term and an amount of padding to a depth: padding cannot be moved up through that many terms. The entry
+            stays valid, because all terms above the term have been visited.
         tries: the number of attempts to move the padding of the present term up.
     """
 
@@ -74,7 +76,7 @@ class _Walk:
         return tuple(self._narrow(root) for root in state)
 
     def _meet(self, term: Term) -> None:
-        """Find the new form of a term whose operands were met."""
+        """Find the new form of a term whose operands have been visited."""
         own, wider = self._form(apply(term.op, *map(self._narrow, term.args), **dict(term.attributes)))
         if wider is None:
             self.plain[term] = own
@@ -82,7 +84,10 @@ class _Walk:
             self.wide[term] = wider
 
     def _form(self, own: Term) -> tuple[Term, Term | None]:
-        """Return the new form of a term over operands of the new state, and the wider term of which it is a slice, or None."""
+        """Return the new form of a term over operands of the new state, and the wider term that contains it as a slice.
+
+        The second value is None if there is no wider term.
+        """
         below: tuple[str, Term] | None = None
         for name, match in self.rules.matches(own) if any(a in self.cut for a in own.args) else ():
             (new,) = match.replacements
@@ -108,9 +113,10 @@ class _Walk:
         return own, wider
 
     def _apart(self, term: Term) -> Term:
-        """Return the term as the concatenation of its results for the parts of an operand, or unchanged.
+        """Apply a term to the parts of an operand separately, and return the concatenation of the results.
 
-        The operand has to be a concatenation of slices, and rules have to prove the two forms equal.
+        Returns the term unchanged if no operand is a concatenation of slices, or if no rule proves the two forms equal.
+
         """
         for operand in term.args:
             if self._has_sliced_parts(operand):
@@ -121,7 +127,7 @@ class _Walk:
         return term
 
     def _has_sliced_parts(self, term: Term) -> bool:
-        """Return whether the term is a concatenation along the axis with slices among its parts."""
+        """Return whether the term is a concatenation along the padded axis, and some of its parts are slices."""
         waiting, seen = [term], set[Term]()
         while waiting:
             one = waiting.pop()
@@ -134,7 +140,7 @@ class _Walk:
         return False
 
     def _made_of_parts(self, term: Term, whole: Term) -> Iterator[tuple[str, Term]]:
-        """Yield concatenations, along any axis, of the operator's results for each part that rules prove equal to the term."""
+        """Yield concatenations of the operator's results for the parts, along any axis, that rules prove equal to the term."""
         if term.args != (whole,):
             return
         for axis in range(-term.rank, 0):
@@ -146,7 +152,7 @@ class _Walk:
             yield from ((name, new) for name, match in self.rules.matches(new) if match.replacements == (term,))
 
     def _with_parts_of_weights(self, term: Term, whole: Term) -> Iterator[tuple[str, Term]]:
-        """Yield the rules' replacements for the term with a weight split where the parts of the operand meet."""
+        """Split a weight at the place where the operand's parts join, and yield the rules' replacements for the term."""
         first = whole.args[0].shape[self.undoing.axis]
         extent = whole.shape[self.undoing.axis]
         weights = ((a, axis) for a in term.args if a.constant for axis in range(-a.rank, 0) if a.shape[axis] == extent)
@@ -159,21 +165,24 @@ class _Walk:
                     yield name, new
 
     def _formed(self, term: Term) -> Term:
-        """Return the term in the new state, after its operands that are not yet in the new state were given their new forms."""
+        """Return the term with new forms for those of its operands that are not yet in the new state."""
         if term.is_variable or term.constant or term in self.done or term in self.cut:
             return term
         own, wider = self._form(apply(term.op, *map(self._formed, term.args), **dict(term.attributes)))
         return own if wider is None else self.undoing.sliced(wider, own)
 
     def _narrow(self, term: Term) -> Term:
-        """Return the term in the new state, as a slice if it has a wider form."""
+        """Return the term's form in the new state: a slice if the term has a wider form."""
         wider = self.wide.get(term)
         if wider is None:
             return self.plain.get(term, term)
         return self.undoing.sliced(wider, term)
 
     def _padding(self, term: Term) -> int:
-        """Return the padding that the term's axis needs, or 0 if it needs none or would grow too much."""
+        """Return the padding that makes the term's extent suit kernels.
+
+        Returns 0 if no padding is needed or if the term would grow too much.
+        """
         if term.rank != self.undoing.rank:
             return 0
         extent = term.shape[self.undoing.axis]
@@ -183,7 +192,10 @@ class _Walk:
         return more if more * SEARCH.widening_divisor <= extent else 0
 
     def _padded(self, term: Term, more: int, depth: int) -> Term | None:
-        """Return the padded term with the padding moved up until only weights are padded, or None if rules cannot do so."""
+        """Move the padding of the padded term up until only weights are padded.
+
+        Returns None if the rules cannot do so.
+        """
         if term in self.zero:
             return self.zero[term]
         if self.stuck.get((term, more), -1) >= depth or self.tries >= SEARCH.max_widening_tries:
@@ -223,7 +235,7 @@ class _Walk:
     def _moved(self, padded: Term, more: int, depth: int) -> Term | None:
         """Return the padded term with its padding moved up further, or None if that is not possible.
 
-        The padding has to be of the walk's axis and amount. Other padding is only kept if it pads a weight.
+        Only padding along the walk's axis and by the given amount is moved. Other padding is accepted only if it pads a weight.
         """
         alike = padded.args[0].rank == self.undoing.rank and padded == self.undoing.padded(padded.args[0], more)
         alone = padded if padded.constant else None
