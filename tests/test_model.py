@@ -108,7 +108,7 @@ def test_nodes_that_stand_before_what_they_read_are_put_in_order() -> None:
 def test_nodes_that_depend_on_one_another_in_a_circle_are_refused() -> None:
     proto = two_layers()
     proto.graph.node[0].input[0] = "r"
-    with pytest.raises(InvalidModelError, match="in a circle"):
+    with pytest.raises(InvalidModelError, match="in a cycle"):
         load(proto)
 
 

@@ -122,5 +122,5 @@ def test_an_opset_that_cannot_be_had_is_one_line(capsys: pytest.CaptureFixture[s
     out.write_bytes(b"before")
     assert cli.main(["optimize", str(path), str(out), "--opset", "9"]) == OpsetError.exit_code
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("superopt: ")]
-    assert lines == ["superopt: a model of opset 9 is asked for, but the model has opset 11 already"]
+    assert lines == ["superopt: a model of opset 9 was requested, but the model has opset 11 already"]
     assert out.read_bytes() == b"before"

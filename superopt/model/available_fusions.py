@@ -1,4 +1,4 @@
-"""Fusions that a result may have: operators that the opset offers and, on request, ONNX Runtime's own operators."""
+"""Fusions that an optimized model may contain: operators of the model's opset and, on request, ONNX Runtime's own operators."""
 
 from __future__ import annotations
 

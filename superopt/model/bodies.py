@@ -1,7 +1,7 @@
 """Bodies: the graphs inside a model's control flow, their locations, and how often each body runs.
 
-A body reads values of the graphs around it by name. `onnx_ir` represents these values as the same objects, so facts about a
-value, such as its shape or that it is a weight, are known in the body too.
+A body reads values of the graphs around it by name. In `onnx_ir`, such a value is the same object inside and outside the body.
+So facts about the value, such as its shape, are known in the body too.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from superopt.runtime.session import Device, Session
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 STANDARD = ("", "ai.onnx")
 Scope: TypeAlias = "tuple[tuple[str, str], ...]"
-"""The location of a graph: from the top graph inwards, each node's first output and the attribute that holds the next graph."""
+"""The location of a graph: for each node from the top graph inwards, its first output and the attribute with the next graph."""
 TOP: Scope = ()
 _MARK = "superopt.runs."
 _EVENT = "_kernel_time"
 
 
 def graphs(model: Model) -> dict[Scope, ir.Graph]:
-    """Return the top graph and the bodies of the standard control flow in it. A body comes after the graph that holds it."""
+    """Return the top graph and the bodies of its standard control flow. A body comes after the graph that contains the body."""
     return dict(_graphs(model.graph, TOP))
 
 
@@ -60,9 +60,9 @@ def runs(
 ) -> dict[Scope, float]:
     """Return how often each body runs in one run of the model.
 
-    The result is the mean over the inputs of a numerical check, from ONNX Runtime's trace of executed nodes. No further input
-    starts after `seconds`, but at least two inputs are run. Inputs on which the model fails do not count. A body without nodes
-    is not listed. A body that no input reaches has 0.
+    The result is the mean over the random inputs that a numerical check uses, and comes from ONNX Runtime's trace of executed
+    nodes. At least two inputs are run, and no further input is run after `seconds`. Inputs on which the model fails do not
+    count. Bodies without nodes are left out. A body that no input reaches has the count 0.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load the model.

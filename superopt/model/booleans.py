@@ -1,4 +1,4 @@
-"""The values of lowered nodes that are booleans: conditions are the numbers 0 and 1 in the algebra, and booleans in ONNX.
+"""Which values of lowered nodes are booleans: in the algebra a condition is a number, 0 or 1, and in ONNX it is a boolean.
 
 The schema of an ONNX operator gives the types of its inputs and outputs. Operators that only move elements pass booleans on.
 Operators that compute with numbers take numbers, and operators that require a condition take a boolean. A value is cast where
@@ -18,9 +18,9 @@ MOVERS = frozenset(
     {"Concat", "Expand", "Flatten", "Gather", "GatherND", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile"}
     | {"Transpose", "Unsqueeze"}
 )
-"""Operators that only move elements, of any type."""
+"""Operators that move elements of any type without arithmetic."""
 CARRIERS = MOVERS | {"And", "Or", "Not"}
-"""Operators that ONNX Runtime runs on both booleans and numbers, or on booleans alone."""
+"""Operators that ONNX Runtime runs on both booleans and numbers, or on booleans only."""
 
 
 def resolved(schema: OpSchema, given: Sequence[bool | None], outputs: int) -> tuple[list[bool | None], list[bool]]:
@@ -28,8 +28,8 @@ def resolved(schema: OpSchema, given: Sequence[bool | None], outputs: int) -> tu
 
     Args:
         schema: the schema of the operator.
-        given: whether each input is boolean now. None stands for an input that is left out, or that is neither boolean nor a
-            floating-point number. Such an input does not change.
+        given: whether each input is a boolean at present. None stands for an input that is left out, or that is neither a
+            boolean nor a floating-point number. Such an input is not cast.
         outputs: the number of outputs.
 
     Raises:
@@ -49,7 +49,7 @@ def resolved(schema: OpSchema, given: Sequence[bool | None], outputs: int) -> tu
 
 
 def _boolean(schema: OpSchema, types: frozenset[str], given: Sequence[bool]) -> bool:
-    """Return whether inputs that share a type must be boolean."""
+    """Return whether inputs of the same schema type must be boolean."""
     if types == {BOOLEAN}:
         return True
     if all(given) and BOOLEAN in types and schema.name in CARRIERS:
@@ -60,5 +60,8 @@ def _boolean(schema: OpSchema, types: frozenset[str], given: Sequence[bool]) -> 
 
 
 def _formal(parameters: Sequence[OpSchema.FormalParameter], position: int) -> str:
-    """Return the type that the schema gives the parameter at this position. The last parameter covers all later positions."""
+    """Return the schema type of the parameter at this position.
+
+    The last parameter of a variadic schema also covers all later positions.
+    """
     return str(parameters[min(position, len(parameters) - 1)].type_str)

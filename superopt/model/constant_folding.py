@@ -1,4 +1,7 @@
-"""Store values that are known before a run as weights. Exporters emit shape computations even where shapes are fixed."""
+"""Store values that do not depend on the model's inputs as weights.
+
+Exporters write shape computations even where shapes are fixed.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ from superopt.model.load import OVERRIDABLE_SINCE, Model, charted
 def with_known_stored(model: Model, chart: Model | None = None) -> Model:
     """Return the model with the results of shape and constant computations stored as weights, under the same names.
 
-    A shape computation keeps its input alive and splits islands. A model with dynamic dimensions, or without such computations,
-    is returned as it is. `chart` is the model's copy for analysis, if it exists already.
+    Without this step, a shape computation would keep its input alive and split islands (the regions that a search rewrites). A
+    model with dynamic dimensions, or without such computations, is returned unchanged. `chart` is the model's copy for
+    analysis. If `chart` is None, the copy is made here.
     """
     if open_dimensions(model) or model.ir_version < OVERRIDABLE_SINCE:
         return model
@@ -46,7 +50,7 @@ def with_known_stored(model: Model, chart: Model | None = None) -> Model:
 
 
 def _store(graph: ir.Graph, value: ir.Value, tensor: ir.TensorProtocol) -> None:
-    """Store the tensor as a weight with the value's name and uses."""
+    """Replace the value by a weight of the same name that stores the tensor."""
     name = value.name
     value.name = f"{name}.computed"
     stored = ir.Value(name=name, shape=ir.Shape(tensor.shape.numpy()), type=ir.TensorType(tensor.dtype), const_value=tensor)

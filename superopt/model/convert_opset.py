@@ -15,7 +15,7 @@ def raised(model: Model, opset: int) -> Model:
     """Return the model converted to the given opset of the standard operators, or the model itself if it has this opset.
 
     The converted model computes the same. Names, metadata and operators of other domains do not change, and the weights are the
-    same tensors. The IR version is the oldest one that goes with the opset, unless the model's own is newer.
+    same tensors. The IR version is the oldest version that supports the opset, or the model's own version if that is newer.
 
     Raises:
         OpsetError: the opset is older than the model's, is not known, or cannot express the model.
@@ -26,15 +26,15 @@ def raised(model: Model, opset: int) -> Model:
     newest = onnx.defs.onnx_opset_version()
     if not before < opset <= newest:
         reason = f"the model has opset {before} already" if opset < before else f"the newest that is known is {newest}"
-        raise OpsetError(f"a model of opset {opset} is asked for, but {reason}")
+        raise OpsetError(f"a model of opset {opset} was requested, but {reason}")
     if model.functions:
-        raise OpsetError(f"the model has local functions, which cannot be brought to opset {opset}")
+        raise OpsetError(f"the model has local functions, which cannot be converted to opset {opset}")
     hollow, weights = _without_weights(model)
     try:
         converted = version_converter.convert_version(as_proto(hollow), opset)
         result = as_model(converted)
     except Exception as error:
-        raise OpsetError(f"the model cannot be brought from opset {before} to {opset} ({first_line(error)})") from error
+        raise OpsetError(f"the model cannot be converted from opset {before} to {opset} ({first_line(error)})") from error
     _restore(result, weights)
     result.ir_version = max(model.ir_version, _least_ir_version(opset))
     for name, version in model.opset_imports.items():
@@ -44,7 +44,7 @@ def raised(model: Model, opset: int) -> Model:
 
 
 def _without_weights(model: Model) -> tuple[Model, dict[str, ir.TensorProtocol]]:
-    """Return a copy in which large weights are inputs, and these weights."""
+    """Return a copy of the model in which large weights are inputs, and the removed weights by name."""
     copy = model.clone()
     graph = copy.graph
     weights: dict[str, ir.TensorProtocol] = {}
@@ -60,7 +60,7 @@ def _without_weights(model: Model) -> tuple[Model, dict[str, ir.TensorProtocol]]
 
 
 def _restore(model: Model, weights: dict[str, ir.TensorProtocol]) -> None:
-    """Turn the inputs that stand for weights back into these weights."""
+    """Turn the inputs that stand for weights back into weights."""
     graph = model.graph
     values = [value for value in graph.inputs if value.name in weights]
     for value in values:
@@ -82,4 +82,4 @@ def _require_same_interface(before: Model, after: Model) -> None:
     """
     for one, other in ((before.graph.inputs, after.graph.inputs), (before.graph.outputs, after.graph.outputs)):
         if [v.name for v in one] != [v.name for v in other]:
-            raise OpsetError("the converter lost names of inputs or outputs")
+            raise OpsetError("the converter changed names of inputs or outputs")

@@ -1,4 +1,4 @@
-"""Dynamic dimensions of a model's inputs, as extents of the algebra, and sizes for the dynamic dimensions."""
+"""Dynamic dimensions of a model's inputs: their extents in the algebra, and the sizes for tests and measurements."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from superopt.protobuf.names import is_unnamed
 
 
 def dimension_name(value: ir.Value, axis: int, extent: object) -> str:
-    """Return the name of a dynamic dimension of an input: its own name, or `input[axis]` if it has none."""
+    """Return the name of an input's dynamic dimension: the name that the model gives, else `input[axis]`."""
     name = own_name(extent)
     return f"{value.name}[{axis}]" if is_unnamed(name) else name
 
 
 def own_name(extent: object) -> str:
-    """Return the name that the model gives to a dynamic dimension, or an empty text if it gives none."""
+    """Return the name that the model gives to a dynamic dimension, or an empty string if it has no name."""
     return (extent.value if isinstance(extent, ir.SymbolicDim) else None) or ""
 
 
 def without_placeholders(values: Iterable[ir.Value]) -> None:
-    """Remove the names that exporters write for dimensions without a name.
+    """Remove the placeholder names that exporters write for unnamed dimensions.
 
-    ONNX Runtime takes equal names to mean equal sizes, and reuses memory accordingly.
+    For ONNX Runtime, equal names mean equal sizes, so equal placeholders could make ONNX Runtime reuse memory wrongly.
     """
     for value in values:
         if value.shape is not None and any(is_unnamed(own_name(d)) for d in value.shape if not isinstance(d, int)):
@@ -40,7 +40,7 @@ def without_placeholders(values: Iterable[ir.Value]) -> None:
 
 
 def _dynamic(model: Model) -> Iterator[tuple[ir.Value, int, object]]:
-    """Yield every input and axis with a dynamic dimension, and the model's entry for the dimension."""
+    """Yield each dynamic dimension of an input: the input, the axis, and the model's entry for the dimension."""
     for value in model.graph.inputs:
         if not value.is_initializer():
             for axis, extent in enumerate(value.shape or ()):
@@ -49,7 +49,7 @@ def _dynamic(model: Model) -> Iterator[tuple[ir.Value, int, object]]:
 
 
 def open_dimensions(model: Model) -> dict[str, bool]:
-    """Return the names of the dynamic dimensions of the model's inputs, each with whether it is the side of an image."""
+    """Map the name of each dynamic dimension of an input to whether it is the side of an image."""
     found: dict[str, bool] = {}
     for value, axis, extent in _dynamic(model):
         name = dimension_name(value, axis, extent)
@@ -58,12 +58,15 @@ def open_dimensions(model: Model) -> dict[str, bool]:
 
 
 def dynamic_dimensions(model: Model) -> dict[tuple[str, int], Size]:
-    """Return the extent of every dynamic dimension, by input name and axis. Equal proper names have equal extents."""
+    """Return the extent of every dynamic dimension, by input name and axis.
+
+    Dimensions with the same name, other than a placeholder, have the same extent.
+    """
     return {(v.name or "", axis): dimension(dimension_name(v, axis, extent)) for v, axis, extent in _dynamic(model)}
 
 
 def trust_assumptions(model: Model) -> list[str]:
-    """Return the assumptions about dimensions of one name: the ONNX standard says that equal names mean equal sizes."""
+    """Return the assumption for each name that several dimensions share: in ONNX, equal names mean equal sizes."""
     places: dict[str, list[str]] = {}
     for value, axis, extent in _dynamic(model):
         places.setdefault(dimension_name(value, axis, extent), []).append(f"{value.name}[{axis}]")
@@ -85,7 +88,9 @@ def sample_sizings(model: Model) -> tuple[DimBinding, ...]:
 
 
 def representative(model: Model, given: Sequence[Numbers]) -> list[DimBinding]:
-    """Return the representative sizings: those `given`, completed with default sizes, or the default sizes if none are given.
+    """Return the sizings for measurements: those `given`, completed with default sizes.
+
+    If none are given, one sizing of default sizes is returned.
 
     A size for a placeholder name, such as "?", applies to all dimensions with this placeholder. `input.axis` is an older
     spelling of `input[axis]`.
@@ -115,5 +120,5 @@ def representative(model: Model, given: Sequence[Numbers]) -> list[DimBinding]:
 
 
 def combinations(choices: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
-    """Return every combination of one number for each name."""
+    """Return every combination that chooses one number for each name."""
     return [dict(zip(choices, row, strict=True)) for row in itertools.product(*choices.values())]

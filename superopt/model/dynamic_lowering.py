@@ -1,8 +1,13 @@
-"""Expressions over the dynamic dimensions, written as constants from which ONNX nodes derive sizes at run time.
+"""ONNX nodes whose shapes, bounds or pads depend on the dynamic dimensions.
 
-A lowered node may have a shape, bounds or pads that are expressions over the dynamic dimensions. Each expression is written as
-a constant that is proved to mean the same at all sizes: 0 and -1 in the shape of a Reshape, 1 in the shape of an Expand, a
-bound from the end or beyond the end in a Slice, `auto_pad` for the pads of a convolution or pooling.
+A lowered node may have a shape, bounds or pads that are expressions over the dynamic dimensions. ONNX has special constants
+from which a node derives such a number at run time. Each expression is replaced by a special constant that is proved to mean
+the same at all sizes:
+
+- 0 and -1 in the shape of a Reshape,
+- 1 in the shape of an Expand,
+- a bound counted from the end, or beyond the end, in a Slice,
+- `auto_pad` instead of the pads of a convolution or pooling.
 """
 
 from __future__ import annotations
@@ -25,19 +30,19 @@ LAST = int(np.iinfo(np.int64).max)
 
 
 def is_symbolic(value: object) -> bool:
-    """Return whether an attribute or operand holds an expression over the dynamic dimensions."""
+    """Return whether an attribute or operand contains an expression over the dynamic dimensions."""
     return isinstance(value, Size) or (isinstance(value, tuple | list) and any(isinstance(n, Size) for n in value))
 
 
 def numeric(
     node: NodeText, given: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
 ) -> tuple[NodeText, dict[int, list[int]]]:
-    """Return the node with numbers in its attributes, and the numbers of its symbolic operands by position.
+    """Replace expressions over the dynamic dimensions by numbers that mean the same at all sizes.
 
     Args:
         node: the node.
-        given: the elements of all operands that are small constants.
-        shapes: the known shapes of values.
+        given: the elements of all operands that are small constants, by the operands' names.
+        shapes: the known shapes of values, by name.
 
     Raises:
         ShapeError: no constant means the same as an expression at all sizes.
@@ -70,14 +75,14 @@ def _with_attribute(node: NodeText, key: str, value: object, shapes: Mapping[str
 
 
 def _auto_pad(node: NodeText, pads: Sequence[object], shapes: Mapping[str, Shape]) -> str:
-    """Return the `auto_pad` that gives these pads at all sizes."""
+    """Return the value of `auto_pad` that gives these pads at all sizes."""
     attributes = dict(node.attributes)
     shape = shapes.get(node.inputs[0])
     kernel = attributes.get("kernel_shape") or (
         shapes[node.inputs[1]][2:] if node.inputs[1:] and node.inputs[1] in shapes else ()
     )
     if shape is None or not isinstance(kernel, tuple) or len(kernel) != len(shape) - 2:
-        raise ShapeError("the image that is padded is not known")
+        raise ShapeError("the shape of the padded image is not known")
     once = (1,) * len(kernel)
     strides, dilations = attributes.get("strides", once), attributes.get("dilations", once)
     whole = [
@@ -92,7 +97,10 @@ def _auto_pad(node: NodeText, pads: Sequence[object], shapes: Mapping[str, Shape
 
 
 def unit_axes(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Shape]) -> tuple[list[int], list[int]] | None:
-    """Return the axes of extent 1 to drop and then to add if a Reshape does nothing else, or None if it does more."""
+    """Return the axes of extent 1 that a Reshape drops, and the axes of extent 1 that it adds.
+
+    Returns None if the Reshape does anything else.
+    """
     shape = shapes.get(node.inputs[0])
     if node.op_type != "Reshape" or shape is None or [n for n in shape if n != 1] != [n for n in wanted if n != 1]:
         return None
@@ -100,9 +108,9 @@ def unit_axes(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Sha
 
 
 def flattened_axis(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Shape]) -> int | None:
-    """Return the axis of a Flatten that equals a Reshape to two extents, or None if no Flatten does or -1 alone suffices.
+    """Return the axis of a Flatten that equals the given Reshape to two dynamic extents, or None.
 
-    A Reshape to 0 and -1 fails if the copied extent is 0.
+    A Reshape to 0 and -1 would fail if the copied extent is 0. A Flatten does not.
     """
     shape = shapes.get(node.inputs[0])
     if node.op_type != "Reshape" or shape is None or len(wanted) != 2 or any(isinstance(n, int) for n in wanted):
@@ -119,21 +127,21 @@ Form = Callable[[NodeText, Sequence[Extent], Mapping[str, Sequence[Extent]], Map
 def _reshaped(
     node: NodeText, wanted: Sequence[Extent], _: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
 ) -> list[int]:
-    """Return the shape with 0 for a dynamic extent that the operand has at the same axis, and -1 for at most one other."""
+    """Return the target shape with 0 for extents that are copied from the same axis of the operand, and -1 for one other."""
     shape = shapes.get(node.inputs[0], ())
     written: list[int] = []
     for axis, n in enumerate(wanted):
         kept = axis < len(shape) and prove_equal(n, shape[axis], 0)
         written.append(n if isinstance(n, int) else 0 if kept else -1)
     if written.count(-1) > 1:
-        raise ShapeError("a shape has two dynamic dimensions that are not its operand's")
+        raise ShapeError("a shape has two dynamic dimensions that its operand does not have at the same axes")
     return written
 
 
 def _expanded(
     node: NodeText, wanted: Sequence[Extent], _: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
 ) -> list[int]:
-    """Return the shape with 1 for a dynamic extent that the operand already has."""
+    """Return the target shape with 1 for each dynamic extent that the operand already has."""
     shape = shapes.get(node.inputs[0], ())
     written: list[int] = []
     for back, n in zip(range(-len(wanted), 0), wanted, strict=True):
@@ -146,10 +154,10 @@ def _expanded(
 def _bounds(
     node: NodeText, wanted: Sequence[Extent], given: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
 ) -> list[int]:
-    """Return bounds from the end, or bounds that a Slice clips at the end."""
+    """Return Slice bounds that count from the end, or that the Slice clips at the end."""
     shape, axes = shapes.get(node.inputs[0]), given.get(node.inputs[3]) if len(node.inputs) > 3 else None
     if shape is None or axes is None:
-        raise ShapeError("what is sliced is not known")
+        raise ShapeError("the shape of the operand of a Slice is not known")
     return [n if isinstance(n, int) else _bound(n, shape[int(str(axis))]) for n, axis in zip(wanted, axes, strict=True)]
 
 
@@ -171,7 +179,7 @@ def _bound(bound: Extent, extent: Extent) -> int:
     )
     if back < 0 and prove_equal(bound, maximum(extent + back, 0, 1)):
         return back
-    raise ShapeError("a bound is at no fixed distance from either end")
+    raise ShapeError("a bound has no fixed distance from either end of the axis")
 
 
 _FORMS: Mapping[tuple[str, int], Form] = {

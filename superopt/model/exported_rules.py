@@ -1,9 +1,9 @@
-"""The runtime of exported rules in another tool: lift the matched nodes, apply the rule, and lower the other side.
+"""Apply exported rules inside onnxscript: lift the matched nodes, apply the rule, and lower the other side.
 
-A module that `superopt rules export --format onnxscript` wrote calls `improvement` from each rule's `check`. A step is taken
-only if the rule's preconditions hold for the nodes' own shapes and attributes, and if the step pays. A step pays if it executes
-no more nodes and no more arithmetic than before, and either less of one of them or the same amount with less memory traffic.
-Any set of rules therefore terminates.
+`superopt rules export --format onnxscript` writes a module whose rules call `improvement` from their `check`. A step is taken
+only if the rule's preconditions hold for the shapes and attributes of the matched nodes, and if the step pays. A step pays if
+the new nodes are not more than the old nodes and do not more arithmetic. In addition, the nodes, the arithmetic or, if both are
+equal, the memory traffic must decrease. So rewriting with any set of rules terminates.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ OUTPUT = "superopt.output."
 
 @dataclass(frozen=True)
 class Improvement:
-    """The nodes that replace a match, and the values that they read, by name. `outputs` are the names of the results."""
+    """The nodes that replace a match.
+
+    `outputs` contains the names of their results.
+    """
 
     lowered: Lowered
     values: Mapping[str, ir.Value]
@@ -41,12 +44,15 @@ class Improvement:
 
 @functools.cache
 def patterns(statement: str) -> tuple[Pattern, ...]:
-    """Return the patterns of the rule that the text states, one for every choice of its ranks."""
+    """Return the patterns of the rule in `statement`, one for every choice of ranks."""
     return tuple(Pattern.of(equation) for equation in parse_rule(f"rule: {statement}").equations)
 
 
 def improvement(statement: str, outputs: Sequence[ir.Value], leaves: Iterable[ir.Value], opset: int) -> Improvement | None:
-    """Return the rule's replacement of the nodes between `leaves` and `outputs`, or None if it does not apply or pay."""
+    """Apply the rule to the nodes between `leaves` and `outputs`, and return the new nodes.
+
+    Returns None if the rule does not apply or does not pay.
+    """
     graph = _Lifting({id(leaf) for leaf in leaves}, opset)
     roots = tuple(graph.term(value) for value in outputs)
     if any(root is None or root.is_variable for root in roots):
@@ -64,7 +70,7 @@ def improvement(statement: str, outputs: Sequence[ir.Value], leaves: Iterable[ir
 
 
 def _paying(before: Sequence[Term], after: Sequence[Term], opset: int, outputs: Sequence[ir.Value]) -> Lowered | None:
-    """Return the lowered right side, or None if it does not pay."""
+    """Return the replacement as nodes, or None if it does not pay."""
     known, made = total_work(before), total_work(after)
     if made.flops > known.flops:
         return None
@@ -90,7 +96,7 @@ def _executed(terms: Sequence[Term], opset: int) -> int:
 
 @dataclass
 class _Lifting:
-    """The terms of values, lifted from the nodes that compute the values, up to the leaves of a match."""
+    """Lifts the values of a match: a value becomes a term over the match's leaves."""
 
     leaves: set[int]
     opset: int
@@ -136,7 +142,7 @@ def emitted(op: Any, found: Improvement) -> list[ir.Value]:
 
 
 def applied(rules: Any, model: ir.Model) -> int:
-    """Apply the rules of an onnxscript `RewriteRuleSet` until none pays, and return how often rules were applied.
+    """Apply the rules of an onnxscript `RewriteRuleSet` until no rule pays, and return the number of applications.
 
     Afterwards, the nodes are in topological order.
     """

@@ -1,4 +1,4 @@
-"""Models held as a ModelProto whose tensors are in files: the location of the files, and how to write them."""
+"""Models as a ModelProto whose tensors are in files: where the files are, and how the files are written."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from superopt.policy import MODEL
 from superopt.protobuf.stored import StoredModel
 
 _KNOWN = frozenset({ir.DataType.STRING, ir.DataType.BOOL, ir.DataType.INT32, ir.DataType.INT64})
-"""Types whose values a reader of the ModelProto needs: text, conditions, indices."""
+"""Types of tensors that stay in the ModelProto because its readers need the values: text, conditions, indices."""
 _PAGE = 1 << 12
 
 
 def placed(model: Model, scratch: Scratch | None = None) -> StoredModel:
-    """Return the model as a ModelProto whose large tensors are in files, all of them below `folder`.
+    """Return the model as a ModelProto whose large tensors are in files below the `folder` of the result.
 
-    Tensors that the model keeps in other files stay there. Other large tensors are written to the scratch, if there is one.
+    Tensors that are already in files stay there. Other large tensors are written to files of the scratch, if a scratch is
+    given.
 
     Raises:
         TargetError: the scratch cannot be written.
@@ -49,7 +50,7 @@ def placed(model: Model, scratch: Scratch | None = None) -> StoredModel:
 
 
 class Scratch:
-    """A folder for large tensors of models. Each tensor is written once, however many models have it."""
+    """A folder for the large tensors of models. A tensor that several models share is written once."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -57,7 +58,7 @@ class Scratch:
         self._written: dict[int, tuple[ir.TensorProtocol, ir.ExternalTensor]] = {}
 
     def files(self, tensors: Sequence[ir.TensorProtocol]) -> dict[int, ir.ExternalTensor]:
-        """Return the files of the large tensors, by the identities of the tensors, and write the missing ones first.
+        """Write the large tensors that are not yet in files, and return the file of each, by the identity of the tensor.
 
         Raises:
             TargetError: the files cannot be written.

@@ -1,12 +1,14 @@
-"""Facts about a model's values: `superopt.algebra.value_analysis` applied to its inputs, its weights and its nodes.
+"""Facts about a model's values: `superopt.algebra.value_analysis` applied to the model's inputs, weights and nodes.
 
-An input is ordinary unless it may be a mask. It may be a mask if its elements reach, through operators that pass values on, an
-operator of one of two kinds: an operator that absorbs infinities (softmax, minimum, maximum, Where, Clip, Relu, maximum
-pooling), or an operator to which models give values of any magnitude (a logarithm, a divisor that is not constant, a power
-whose exponent is not a natural number).
+An input counts as ordinary unless it may be a mask, an input with infinite or hugely negative elements. An input may be a mask
+if its elements reach one of the following through operators that pass the magnitude of elements on:
+
+- operators that absorb infinities: softmax, minimum, maximum, Where, Clip, Relu, maximum pooling,
+- operands that have any magnitude in models: a logarithm's operand, a divisor that is not constant, a power whose exponent is
+  not a natural number.
 
 Exporters guard attention with `Where(IsNaN(p), 0, p)`, because the softmax of a row that is entirely masked by infinities is
-NaN. If masks are finite, or if there is no mask, such a guard does nothing.
+NaN. Such a guard does nothing if the masks are finite, or if there is no mask.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from superopt.model.lift import FLOATS, STANDARD, Array, constant_array, constan
 from superopt.policy import MODEL
 
 GUARDS = frozenset({"IsNaN", "IsInf"})
-"""Operators that test for elements that are not finite numbers."""
+"""Operators that test elements for NaN or infinity."""
 # fmt: off
 ABSORBING = frozenset(
     {
@@ -42,11 +44,14 @@ PASSING = frozenset(
         "Squeeze", "Sub", "Sum", "Tile", "Transpose", "Unsqueeze", "Where",
     }
 )
-"""Operators whose results have the magnitude of an operand, and are infinite where the operand is infinite."""
+"""Operators whose results are of the magnitude of an operand, and infinite where that operand is infinite."""
 PARTIAL = frozenset(
     {"Acos", "Acosh", "Asin", "Atanh", "Div", "Exp", "Log", "Mod", "Pow", "ReduceLogSum", "Reciprocal", "Sqrt"}
 )
-"""Operators that may have no finite result for ordinary operands. If the algebra does not express a node, facts are UNKNOWN."""
+"""Operators that may give NaN or an infinity for ordinary operands.
+
+If the algebra cannot express a node with such an operator, the facts of its results are UNKNOWN.
+"""
 # fmt: on
 INTEGER = Facts(-MODEL.max_ordinary_magnitude, MODEL.max_ordinary_magnitude)
 """The facts of an integer input: positions are numbers, whatever their magnitude."""
@@ -65,7 +70,7 @@ class ModelFacts:
 
     @property
     def masks(self) -> frozenset[str]:
-        """The names of the values that may be masks: their elements may be any number, or infinite."""
+        """The names of the values that may be masks, so that their elements may be any number, or infinite."""
         return frozenset(value.name for value in self._masks if value.name)
 
     def of(self, value: ir.Value) -> Facts:
@@ -80,7 +85,7 @@ class ModelFacts:
         return UNKNOWN if value is None else self.of(value)
 
     def tell(self, node: ir.Node, terms: Mapping[ir.Value, Term] | None) -> None:
-        """Record a node's results as terms over known values, or None if the algebra does not express the node."""
+        """Record the terms of a node's results over known values, or None if the algebra cannot express the node."""
         if terms is None:
             self._known.update((v, self._opaque(node, v)) for v in node.outputs)
             return
@@ -108,7 +113,7 @@ class ModelFacts:
         return any(p is not None and p.op_type == "Neg" and p.inputs[0] in summands for p in negated)
 
     def _opaque(self, node: ir.Node, result: ir.Value) -> Facts:
-        """Return the facts of a result if only its operator is known."""
+        """Return the facts of a result that follow from the operator and its operands, without a term."""
         if result.dtype not in FLOATS:
             return self._outside(result)
         read = [self.of(v) for v in node.inputs if v is not None]
@@ -125,7 +130,7 @@ class ModelFacts:
         return Facts(-bound, bound, sure=all(one.sure for one in read))
 
     def _folded(self, term: Term) -> Facts:
-        """Return the facts of a term of weights by evaluating the term, or UNKNOWN if the evaluation is not cheap."""
+        """Evaluate a term of weights, and return the facts of its value, or UNKNOWN if the evaluation is too expensive."""
         weights = {x.name: self._named.get(x.name) for x in variables(term)}
         arrays = {name: constant_array(value) for name, value in weights.items() if value is not None}
         known = {name: array for name, array in arrays.items() if array is not None}
@@ -152,7 +157,10 @@ class ModelFacts:
 
 
 def _masks(nodes: list[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
-    """Return the values that reach an operator that absorbs or takes any magnitude, and the values that Where may replace."""
+    """Return the values that may be masks, and the values that a Where may replace.
+
+    See the module docstring for the conditions under which a value may be a mask.
+    """
     reaching: set[ir.Value] = set()
     padded: set[ir.Value] = set()
     for node in reversed(nodes):
@@ -174,7 +182,7 @@ def _masks(nodes: list[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
 
 
 def _summands(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield the summands of the node, through all additions that compute its operands."""
+    """Yield the summands of the node. If a summand is the result of an addition, its own summands are yielded instead."""
     stack = [v for v in node.inputs if v is not None]
     while stack:
         value = stack.pop()
@@ -186,7 +194,7 @@ def _summands(node: ir.Node) -> Iterator[ir.Value]:
 
 
 def _any_magnitude(node: ir.Node) -> Iterator[int]:
-    """Yield the positions of the operands that may have any magnitude in a model."""
+    """Yield the positions of the operands to which models give values of any magnitude."""
     match node.op_type:
         case "Log" | "Reciprocal":
             yield 0
@@ -205,7 +213,7 @@ def _array(node: ir.Node, place: int) -> Array | None:
 
 
 _weights: WeakKeyDictionary[ir.TensorProtocol, Facts] = WeakKeyDictionary()
-"""A cache of the facts of weights, because the charts of a model share their tensors."""
+"""A cache of the facts of weights, by tensor. The charts of a model (its copies for analysis) share their tensors."""
 
 
 def _of_weight(tensor: ir.TensorProtocol) -> Facts:
@@ -219,7 +227,7 @@ def _of_weight(tensor: ir.TensorProtocol) -> Facts:
 
 
 def _of_stored(tensor: ir.TensorProtocol) -> Facts:
-    """Return the facts of the tensor. A file that is mapped to find the facts does not stay in memory."""
+    """Return the facts of the tensor. If the tensor is in a file, its memory is released afterwards."""
     mapped = isinstance(tensor, ir.ExternalTensor) and tensor.raw is None
     found = _of_array(tensor.numpy())
     if mapped and isinstance(tensor, ir.ExternalTensor):
@@ -238,5 +246,5 @@ def _of_array(array: Array) -> Facts:
 
 
 def is_guard(node: ir.Node) -> bool:
-    """Return whether the node tests for elements that are not finite numbers."""
+    """Return whether the node tests elements for NaN or infinity."""
     return node.domain in STANDARD and node.op_type in GUARDS

@@ -1,4 +1,4 @@
-"""Constant folding: compute terms of weights once, in ONNX Runtime without its own optimizations, in float64 if possible."""
+"""Constant folding: compute terms of weights once, in ONNX Runtime without optimizations, in float64 if possible."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ OPSET = 18
 def fold(terms: Sequence[Term], values: Mapping[str, Array], dtype: npt.DTypeLike | None = None) -> dict[Term, Array]:
     """Return the value of each term, rounded once.
 
-    The arithmetic is float64. It is float32 if ONNX Runtime has no float64 kernel, or if float32 elements are only moved.
-    Values that are booleans in ONNX are boolean.
+    The arithmetic is in float64. It is in float32 if ONNX Runtime has no float64 kernel, or if the term only moves float32
+    elements. Terms that are booleans in ONNX give boolean arrays.
 
     Args:
         terms: the terms.
         values: the value of every variable of the terms.
-        dtype: the type to round to, by default the type of the arrays in `values`.
+        dtype: the type to which results are rounded. By default, this is the type of the arrays in `values`.
     """
     inputs = variables(*terms)
     prefix = "folded."

@@ -31,10 +31,12 @@ class FunctionPair:
 def pair(
     name: str, left: Sequence[Lowered], right: Sequence[Lowered], inputs: Sequence[str], outputs: int, opset: int
 ) -> FunctionPair | str:
-    """Return the pair of functions for a rule, from its lowered sides at several instances, or the reason why there is none.
+    """Return a rule as a pair of functions, from its lowered sides at several instances.
 
-    An attribute that differs between instances is a wildcard on the left side. On the right side, such an attribute must be one
-    of these wildcards.
+    If there is no such pair, the reason is returned instead.
+
+    If an attribute of the left side differs between instances, it becomes a wildcard. If an attribute of the right side differs
+    between instances, it must equal one of these wildcards.
     """
     if any(lowered.initializers for lowered in (*left, *right)):
         return "it has constants, whose values a pattern cannot ask for"
@@ -63,7 +65,7 @@ def _shape(lowered: Lowered) -> tuple[tuple[object, ...], ...]:
 
 
 def _varying(side: Sequence[Lowered]) -> dict[tuple[int, str], tuple[AttributeValue, ...]]:
-    """Return the attributes that differ between instances: their values, by node and name."""
+    """Map each attribute that differs between instances, given by node and name, to its values."""
     found = {}
     for position, node in enumerate(side[0].nodes):
         for number, (name, _) in enumerate(node.attributes):
@@ -96,7 +98,7 @@ def _function(
 
 
 def library(pairs: Sequence[FunctionPair], opset: int) -> ModelProto:
-    """Return a model without nodes that holds the functions, each pattern followed by its replacement."""
+    """Return a model without nodes that contains all functions, each pattern followed by its replacement."""
     imports = [onnx.helper.make_opsetid("", opset), onnx.helper.make_opsetid(DOMAIN, 1)]
     functions = [function for found in pairs for function in (found.pattern, found.replacement)]
     version = onnx.helper.find_min_ir_version_for(imports[:1])
@@ -109,13 +111,14 @@ def library(pairs: Sequence[FunctionPair], opset: int) -> ModelProto:
     )
 
 
-# ---------------------------------------------------------------- matches of a pattern outside the rule's own shapes
+# ---------------------------------------------------------------- matches at shapes at which the rule is not stated
 
 
 def agree(sides: tuple[Lowered, Lowered], drawn: Sequence[Mapping[str, tuple[int, ...]]], opset: int, seed: int) -> bool:
-    """Return whether both sides compute the same wherever the left side runs, other ranks and broadcast operands included.
+    """Return whether both sides give the same results on random inputs at which the left side runs.
 
-    `drawn` are shapes at which the rule is well typed. The ranks and extents of some operands are changed at random.
+    `drawn` contains shapes at which the rule is well typed. The ranks and extents of some operands are changed at random,
+    because a pattern also matches other ranks and broadcast operands.
     """
     rng = np.random.default_rng(seed)
     names = list(drawn[0])
@@ -142,7 +145,7 @@ def agree(sides: tuple[Lowered, Lowered], drawn: Sequence[Mapping[str, tuple[int
 
 
 def _changed(shape: tuple[int, ...], rng: np.random.Generator) -> tuple[int, ...]:
-    """Return the shape, or the shape with unit extents, with fewer or more axes, or with axes in another order."""
+    """Change the shape at random: set extents to 1, remove or add axes, or reorder the axes."""
     changed = list(shape)
     for _ in range(int(rng.integers(3))):
         kind = int(rng.integers(4))

@@ -10,11 +10,11 @@ from superopt.model.load import Model
 
 
 def inlined(model: Model) -> Model:
-    """Return the model without local functions, which computes the same, or the model itself if it has none.
+    """Return the model with its local functions inlined, or the model itself if it has none.
 
-    The model is also returned unchanged if functions cannot be inlined: they call one another in a cycle, have another opset
-    than the model, take graphs as attributes, or return an input as an output of the model. Inputs, outputs, metadata and names
-    of values outside functions do not change, and the weights are the same tensors.
+    The result computes the same. The model is returned unchanged if functions cannot be inlined: if they call one another in a
+    cycle, have another opset than the model, take graphs as attributes, or return an input as an output of the model. Inputs,
+    outputs, metadata and names of values outside functions do not change, and the weights are the same tensors.
     """
     if not model.functions:
         return model

@@ -1,13 +1,18 @@
 """Islands: the convex regions of a model's graphs that the algebra can express.
 
-A node is in an island if it lifts to terms. Each node has a level: a path that leaves the lifted nodes and comes back to them
-climbs one level. Only paths through the variables of a node's terms count as paths into a lifted node. If a node uses only a
-known shape, the value that the shape was computed from is not read when the node is written anew. An island is a connected set
-of lifted nodes of one level and one floating-point type. Nodes that read the same value are connected too. So no path leaves an
-island and returns to it, and a replacement of the island's outputs cannot close a cycle through the rest of the model. Nodes
-that only combine weights, or only move integers, are in no island: every island that uses such nodes has them in its terms.
-Every graph of the model, the top graph or a control flow body, has its own islands. A value that a body captures from an outer
-graph is a value from outside for these islands.
+A node can be in an island if it lifts, that is, if the algebra can express it as terms. Each node has a level. The level rises
+by one on every path that leaves the lifted nodes and comes back to them. An island is a connected set of lifted nodes with one
+level and one floating-point type. Nodes that read the same value count as connected. So no path leaves an island and returns to
+it, and replacing the island's outputs cannot close a cycle through the rest of the model.
+
+A node that uses only the known shape of a value does not read the value after it is rewritten. So only the variables of a
+node's terms count as values that the node reads.
+
+Nodes that only combine weights, or only move integers, are in no island. Every island that uses such nodes has them in its
+terms.
+
+Every graph of the model, the top graph or a control flow body, has its own islands. For these islands, a value that a body
+captures from an outer graph is a value from outside.
 """
 
 from __future__ import annotations
@@ -43,24 +48,24 @@ MOVING = frozenset(
 # fmt: on
 """Operators of the algebra that only move elements or fill tensors, and do no arithmetic."""
 RANDOM = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "RandomUniformLike"})
-"""Operators with inputs whose results may differ from run to run."""
+"""Operators with inputs whose results may be random."""
 
 
 @dataclass(frozen=True, eq=False)
 class Island:
     """Nodes of one graph in topological order, and the terms that they compute.
 
-    A variable of the terms is a value from outside the island. The variable is constant for a weight, a condition for a
-    boolean, and a position for an integer. All other variables are numbers of type `dtype`.
+    A variable of the terms is a value from outside the island. A weight gives a constant variable, a boolean gives a condition,
+    and an integer gives a position. All other variables are numbers of type `dtype`.
 
     Attributes:
         nodes: the island's nodes, in topological order.
         values: the term of every value that the nodes produce.
-        outputs: the terms of the values that other nodes use, that a subgraph captures, or that are graph outputs.
+        outputs: the terms of the values that are used outside the island: by other nodes, in a subgraph, or as graph outputs.
         dtype: the floating-point type of the island.
         conditions: names of the outputs that are booleans.
         sizings: bindings of the dynamic dimensions to sample sizes.
-        scope: the graph of the model that the nodes are in.
+        scope: the location of the graph that contains the nodes.
         facts: facts of the variables, by name.
     """
 
@@ -75,7 +80,7 @@ class Island:
 
     @property
     def reads(self) -> dict[ir.Node, tuple[ir.Node | str, ...]]:
-        """For each node, the nodes of the island and the names of outside values that the node reads, weights left out."""
+        """For each node, the nodes of the island and the names of outside values, except weights, that the node reads."""
         inside = set(self.nodes)
         outside = {x.name for x in variables(*self.values.values()) if not x.constant}
 
@@ -91,12 +96,12 @@ class Island:
 
     @property
     def kinds(self) -> list[Hashable]:
-        """For each node, its operator and the shapes of its results. Attributes are left out."""
+        """For each node, its operator and the shapes of its results, without its attributes."""
         return [(*node.op_identifier(), *(str(value.shape) for value in node.outputs)) for node in self.nodes]
 
 
 class Chart:
-    """A model's copy for analysis, with the nodes that lift and the nodes that only combine weights."""
+    """A model's copy for analysis, with the division of its nodes into islands."""
 
     def __init__(self, model: Model, views: Views | None = None, mode: FpMode = FpMode.FAST) -> None:
         self.mode = mode
@@ -117,7 +122,7 @@ class Chart:
             self._place(node)
 
     def islands(self) -> list[Island]:
-        """Return every island, in the order of their first nodes."""
+        """Return all islands, ordered by their first nodes."""
         together = _Partition()
         for node, level in self._levels.items():
             for value in (*node.inputs, *node.outputs):
@@ -129,9 +134,9 @@ class Chart:
         return [self.island(nodes) for nodes in groups.values()]
 
     def island(self, nodes: Sequence[ir.Node]) -> Island:
-        """Return some nodes of one island, given in topological order, as an island of their own.
+        """Return an island of some consecutive nodes of one island.
 
-        The result is convex if the nodes are consecutive in the island.
+        `nodes` is in topological order. The result is convex because the nodes are consecutive.
         """
         terms: dict[ir.Value, Term] = {}
         for node in nodes:
@@ -154,7 +159,7 @@ class Chart:
         return any(use.node not in inside and not self._is_idle(use.node, inside) for use in value.uses())
 
     def _is_idle(self, node: ir.Node, inside: set[ir.Node]) -> bool:
-        """Return whether the node is a guard that can never fire and that only the nodes inside use."""
+        """Return whether the node is a test for NaN or infinity that is never true and that only the nodes `inside` use."""
         if not is_guard(node) or any(v.is_graph_output() for v in node.outputs):
             return False
         return node.outputs[0] in self._inlined and all(use.node in inside for use in node.outputs[0].uses())
@@ -164,7 +169,7 @@ class Chart:
         return leaf is not None and leaf.constant
 
     def _place(self, node: ir.Node) -> None:
-        """Record the node's level if it lifts, its terms if it belongs to no island, and the level that its results reach."""
+        """Decide whether the node is in an island, and record its level, or its terms if it belongs to no island."""
         lifted = self._lifted(node, {})
         self.facts.tell(node, lifted)
         if lifted is not None and not self._keeps_rounding(node, lifted):
@@ -195,9 +200,10 @@ class Chart:
         self._reach.update(((graph, value.name), level) for value in node.outputs)
 
     def _is_too_wide(self, graph: ir.Graph, lifted: Mapping[ir.Value, Term]) -> bool:
-        """Return whether the node continues a chain of sums, or of products, that has too many operands for one term.
+        """Return whether the node continues a chain of sums, or of products, with too many operands for one term.
 
-        The results of such a node begin a new chain. Also record how many operands each result has within its island.
+        The results of such a node begin a new chain. This method also records how many operands each result has within its
+        island.
         """
         cut = False
         for term in lifted.values():
@@ -220,11 +226,11 @@ class Chart:
         return plain and bool(node.inputs) and all(known) and not any(map(_graphs_of, node.attributes.values()))
 
     def _is_constant(self, value: ir.Value) -> bool:
-        """Return whether the value is a constant. With dynamic dimensions, only values that the model stores count."""
+        """Return whether the value is constant. With dynamic dimensions, only values that the model stores count."""
         return is_stored(value) or (not self.views.dynamic and constant_tensor(value) is not None)
 
     def _leave(self, node: ir.Node) -> None:
-        """Remove all settled producers of the node's results from the islands: a settled node that does not lift is outside."""
+        """Exclude a settled node that does not lift, and all settled nodes that it depends on, from the islands."""
         leaving = [node]
         while leaving:
             one = leaving.pop()
@@ -236,7 +242,10 @@ class Chart:
                 leaving += (producer for producer in producers if producer is not None)
 
     def _lowers(self, lifted: Mapping[ir.Value, Term]) -> bool:
-        """Return whether nodes can compute the terms at all sizes of the dynamic dimensions, on which no weight depends."""
+        """Return whether nodes can compute the terms at all sizes of the dynamic dimensions.
+
+        Shapes of weights must not depend on the dynamic dimensions.
+        """
         if not self.views.dynamic:
             return True
         if any(t.constant and not all(isinstance(n, int) for n in t.shape) for t in lifted.values()):
@@ -248,11 +257,12 @@ class Chart:
         return True
 
     def _lifted(self, node: ir.Node, terms: Mapping[ir.Value, Term]) -> dict[ir.Value, Term] | None:
-        """Return the terms of the node's results over `terms` and variables, or None if the node does not lift.
+        """Return the terms of the node's results, or None if the node does not lift.
 
-        A node lifts if a spec binds it, its results' shapes are known, and all its floating-point values have one type. A node
-        with boolean results lifts only if that type is the type of the whole model. A guard against NaN or infinity lifts to
-        zeros if all elements are known to be finite numbers.
+        The terms are over `terms` and over variables for all other values. A node lifts if a definition in `specs/` covers its
+        operator, the shapes of its results are known, and all its floating-point values have the same type. If the node has
+        boolean results, that type must be the only floating-point type of the model. A test for NaN or infinity lifts to zeros
+        if all tested elements are known to be finite.
         """
         results = results_of(node, self.opset)
         if node.op_identifier() in self.model.functions or (self._float_type(node) is None and not _moves_integers(node)):
@@ -266,16 +276,16 @@ class Chart:
         return dict(zip(results, lifted, strict=True))
 
     def _is_number(self, value: ir.Value | None) -> bool:
-        """Return whether no element of the value is NaN or infinite over the real numbers, nor NaN in IEEE arithmetic."""
+        """Return whether every element has a value over the real numbers and none is NaN in IEEE arithmetic."""
         known = UNKNOWN if value is None else self.facts.of(value)
         return known.defined and not known.nan
 
     def _keeps_rounding(self, node: ir.Node, lifted: Mapping[ir.Value, Term]) -> bool:
-        """Return whether the mode allows the node to be computed from its terms.
+        """Return whether the floating-point mode permits the node to be computed from its terms.
 
-        Terms flatten sums and write some operators as several others. In the precise mode, a node must be one operator, and not
-        a sum of a sum or a product of a product. In the relaxed mode, the node must not be the outermost sum of a chain that
-        rounds on purpose.
+        Terms flatten nested sums, and express some operators by several other operators. In the precise mode, a node must
+        correspond to one operator, and must not be a sum of a sum or a product of a product. In the relaxed mode, the node must
+        not be the outermost addition of a sum that rounds on purpose.
         """
         if self.mode is FpMode.FAST:
             return True
@@ -291,7 +301,7 @@ class Chart:
     def _float_type(self, node: ir.Node) -> ir.DataType | None:
         """Return the floating-point type that the node computes with.
 
-        A node with boolean results has the type of the whole model, if it has no other type.
+        A node with boolean results has the only floating-point type of the model, unless the node has another type.
         """
         own = _float_type([*node.outputs, *node.inputs])
         if any(v.dtype == ir.DataType.BOOL for v in node.outputs):
@@ -300,14 +310,17 @@ class Chart:
 
 
 class Charts:
-    """Charts of models that do not change. The first chart and the last chart are cached."""
+    """Charts (copies for analysis) of models that do not change. The first chart and the last chart are cached."""
 
     def __init__(self, mode: FpMode = FpMode.FAST) -> None:
         self._mode = mode
         self._kept: list[tuple[Model, Chart]] = []
 
     def of(self, model: Model, views: Views | None = None) -> Chart:
-        """Return the model's chart, made from its `views` if they exist already."""
+        """Return the model's chart.
+
+        `views` are the model's `Views`, if they exist already.
+        """
         for known, chart in self._kept:
             if known is model:
                 return chart
@@ -324,19 +337,19 @@ class Charts:
 
 
 def _moves_integers(node: ir.Node) -> bool:
-    """Return whether the node's first input holds integers and its results have the same type."""
+    """Return whether the node's first input contains integers and its results have the same type."""
     first = node.inputs[0] if node.inputs else None
     return first is not None and first.dtype in BITS and all(v.dtype == first.dtype for v in node.outputs)
 
 
 class _Partition:
-    """Disjoint sets. One member of each set represents the set."""
+    """Disjoint sets, each with a representative member."""
 
     def __init__(self) -> None:
         self._parent: dict[object, object] = {}
 
     def of(self, member: object) -> object:
-        """Return the member that represents the set."""
+        """Return the representative member of the set that contains `member`."""
         root = member
         while (parent := self._parent.get(root, root)) is not root:
             root = parent
@@ -366,7 +379,10 @@ def _graph_of(node: ir.Node) -> ir.Graph:
 
 
 def _reads(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield the values that the node and its subgraphs use, the subgraphs' own values included."""
+    """Yield the values that the node and its subgraphs use.
+
+    Values of the subgraphs themselves are included.
+    """
     yield from (v for v in node.inputs if v is not None)
     for attribute in node.attributes.values():
         for graph in _graphs_of(attribute):

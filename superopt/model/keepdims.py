@@ -1,8 +1,8 @@
-"""Axes of extent 1 that a reduction keeps: lifting moves them outside, and lowering moves them back to the reduction.
+"""Axes of extent 1 that a reduction keeps: lifting moves them outwards, and lowering moves them back to the reduction.
 
-sqrt(reshape(reduce_mean(x))) lifts as reshape(sqrt(reduce_mean(x))). So a model that keeps the axis of a mean computes the same
-term as a model that does not, and a broadcast is an `expand` of that term. On lowering, the reduction keeps the axis again,
-which takes no node.
+For example, sqrt(reshape(reduce_mean(x))) lifts as reshape(sqrt(reduce_mean(x))). So models that keep the axis of a mean and
+models that drop it lift to the same term, and a broadcast is an `expand` of that term. When the term is lowered, the reduction
+keeps the axis again, so that no node is needed for the reshape.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from superopt.algebra.traits import is_elementwise
 
 
 def hoisted(term: Term) -> Term:
-    """Move a reshape that only adds axes of extent 1 to reductions outside of the term, if one is among the term's operands."""
+    """Move a reshape of an operand of the term outwards, if the reshape only adds axes of extent 1 to reductions."""
     under = next((a.args[0] for a in term.args if _adds_units(a)), None)
     if under is None or not is_elementwise(term):
         return term
@@ -26,9 +26,10 @@ def hoisted(term: Term) -> Term:
 
 
 def sunk(term: Term, alone: Callable[[Term], bool]) -> Term | None:
-    """Move a reshape that only adds axes of extent 1 inside to the reductions, through terms that nothing else needs.
+    """Move a reshape inwards to the reductions, if it only adds axes of extent 1.
 
-    Return None if the reshape does not end at a reduction that can keep the axes.
+    The terms in between must have no other users: `alone` returns whether a term has one user. The result is None if some path
+    does not end at a reduction that can keep the axes.
     """
     x = term.args[0]
     if term.op != "reshape" or x.op.startswith("reduce_") or not _adds_units(term):
@@ -37,9 +38,9 @@ def sunk(term: Term, alone: Callable[[Term], bool]) -> Term | None:
 
 
 def _kept(x: Term, shape: tuple[int, ...], alone: Callable[[Term], bool]) -> Term | None:
-    """Return x in this shape, with reductions that keep their axes, and operands in their order.
+    """Return x in this shape, with reductions that keep their axes. The order of operands does not change.
 
-    Return None if a reduction cannot keep its axes, or if something else needs x as it is.
+    The result is None if a reduction cannot keep its axes, or if x has other users.
     """
     if x.constant:
         return _constant(x, shape)
@@ -59,7 +60,7 @@ def _kept(x: Term, shape: tuple[int, ...], alone: Callable[[Term], bool]) -> Ter
 
 
 def _constant(x: Term, shape: tuple[int, ...]) -> Term:
-    """Return a constant in another shape. A number that is the same everywhere stays so."""
+    """Return a constant in another shape. A constant whose elements are all equal stays in its short form."""
     match x.op:
         case "ones" | "zeros":
             return apply(x.op, shape=shape)
@@ -92,7 +93,7 @@ def _reduces(x: Term) -> bool:
 
 
 def _without_units(x: Term, like: Term) -> Term | None:
-    """Return the operand in the shape of `like`, if that takes no node, and None otherwise."""
+    """Return the operand in the shape of `like` if that takes no node, else None."""
     if x.op == "reshape" and x.args[0].shape == like.shape:
         return x.args[0]
     return _constant(x, like.sizes) if x.constant else None

@@ -1,4 +1,7 @@
-"""Lifting: ONNX nodes as terms of the algebra, by the bindings in specs/. A node without a binding stays opaque."""
+"""Lifting: ONNX nodes become terms of the algebra, by the operator definitions in specs/.
+
+A node without a definition does not lift.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ UNIFORM = {"zeros": 0.0, "ones": 1.0}
 
 
 Contents: TypeAlias = "Callable[[ir.Value], npt.NDArray[np.object_] | None]"
-"""A function that returns the known integers in a value, as expressions over the dynamic dimensions."""
+"""A function that returns the known integers of a value, as expressions over the dynamic dimensions."""
 
 
 def _unknown(_: ir.Value) -> None:
@@ -44,7 +47,7 @@ def _unknown(_: ir.Value) -> None:
 def lift_node(
     node: ir.Node, inputs: Sequence[Term | None], opset: int, contents: Contents = _unknown
 ) -> tuple[Term, ...] | None:
-    """Return the terms of the node's outputs, or None if no spec binds the node.
+    """Return the terms of the node's outputs, or None if no definition in specs/ covers the node.
 
     `inputs` has a term for every input of the node. The term is None for an input that is left out, and for an input that is
     not a tensor of known shape and of a type that has terms. Constant operands (axes, shapes, numbers) are read from the node
@@ -70,7 +73,7 @@ def lift_node(
 
 
 def _sliced(node: _Node) -> Term:
-    """Lift a Slice whose bounds may lie beyond the end at some sizes but not at others, with minima and maxima as bounds."""
+    """Lift a Slice, with minima and maxima as bounds where a bound may be beyond the end at some sizes."""
     x = node.operand(0)
     starts, ends = node.attribute("starts"), node.attribute("ends")
     axes, steps = node.attribute("axes", tuple(range(len(starts)))), node.attribute("steps", (1,) * len(starts))
@@ -87,7 +90,7 @@ def _sliced(node: _Node) -> Term:
 
 
 def slice_bound(bound: Any, extent: Extent, step: int) -> Any:
-    """Return the position that a bound of a Slice means, counted from the start.
+    """Return the position that a bound of a Slice stands for, counted from the start.
 
     By the standard, INT_MAX is the end of an axis of any size, and INT_MIN lies before its beginning.
     """
@@ -101,7 +104,7 @@ def _clamped(bound: Extent, extent: Extent) -> Extent:
 
 
 def _picked(node: _Node) -> Term:
-    """Lift a Gather of consecutive positions as a slice, and any other Gather as a gather."""
+    """Lift a Gather: as a slice if the positions are consecutive, otherwise as a gather."""
     x, axis = node.operand(0), node.attribute("axis", 0)
     axis = axis if axis < 0 else axis - x.rank
     numbers, shape = node.integers(1)
@@ -109,10 +112,10 @@ def _picked(node: _Node) -> Term:
     if isinstance(n, int) or len({i < 0 for i in numbers}) != 1:
         (term,) = _lifted(node, node.op_type) or (None,)
         if term is None:
-            raise ShapeError(f"{node.op_type}: not bound")
+            raise ShapeError(f"{node.op_type}: the algebra does not have this form of the operator")
         return term
     if not prove(at_least(n, max(-i if i < 0 else i + 1 for i in numbers))) and len(numbers) > 1:
-        raise ShapeError(f"{node.op_type}: not positions of the axis at all sizes")
+        raise ShapeError(f"{node.op_type}: the positions are outside the axis at some sizes")
     wanted = (*x.shape[:axis], *shape, *x.shape[axis:][1:])
     first = numbers[0] + n if numbers[0] < 0 else numbers[0]
     if list(numbers) == list(range(numbers[0], numbers[0] + len(numbers))):
@@ -125,15 +128,15 @@ def _picked(node: _Node) -> Term:
 
 
 CLAMPED: Mapping[str, Callable[[_Node], Term]] = {"Slice": _sliced, "Gather": _picked}
-"""Operators whose bindings compare positions with extents in ways that no proof decides at all sizes."""
+"""Operators that compare positions with extents in ways that cannot be decided for all sizes."""
 
 
 MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
-"""Errors raised by reading a node with attributes of the wrong kind for its operator. ONNX Runtime ignores some of these."""
+"""Errors raised while reading a node that has attributes of the wrong kind. ONNX Runtime ignores some such attributes."""
 
 
 def _lifted(lifted: _Node, name: str) -> tuple[Term, ...] | None:
-    """Return the terms of the node's outputs by the first spec that binds operators of this name."""
+    """Return the terms of the node's outputs by the first definition that covers the node."""
     for spec in _bindings(name):
         assert spec.lift is not None
         try:
@@ -147,7 +150,7 @@ def _lifted(lifted: _Node, name: str) -> tuple[Term, ...] | None:
 
 
 def results_of(node: ir.Node, opset: int) -> list[ir.Value]:
-    """Return the node's results, without optional results that nothing uses, such as the mask of a Dropout."""
+    """Return the node's results, except optional results that nothing uses, such as the mask of a Dropout."""
     named = [value for value in node.outputs if value.name]
     if len(named) < 2 or not is_standard(node, opset):
         return named
@@ -168,9 +171,10 @@ def is_standard(node: ir.Node, opset: int) -> bool:
 
 
 def leaf_of(value: ir.Value) -> Term | None:
-    """Return the variable named after a value of known, nonempty shape, or None for a value of another type.
+    """Return the variable for a value of known, nonempty shape, or None if the value's type has no variables.
 
-    The variable is constant for a weight, a condition for a boolean, and a position for integers that are not constant.
+    The variable has the value's name. A weight gives a constant variable, a boolean gives a condition, and integers that are
+    not constant give a position.
     """
     shape, condition, position = value.shape, value.dtype == ir.DataType.BOOL, BITS.get(value.dtype, 0)
     if value.name is None or shape is None or not (condition or position or value.dtype in FLOATS):
@@ -184,16 +188,16 @@ def leaf_of(value: ir.Value) -> Term | None:
 
 
 def constant_array(value: ir.Value) -> Array | None:
-    """Return the array of the `constant_tensor`, or None."""
+    """Return the `constant_tensor` of the value as an array, or None if there is none."""
     tensor = constant_tensor(value)
     return None if tensor is None else tensor.numpy()
 
 
 def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
-    """Return the constant value of `value`, or None if it has none.
+    """Return the tensor that the value always equals, or None if the value is not constant.
 
-    A constant value is an initializer that no input can override, the tensor of a Constant node (looked up once), or a value
-    that `model.propagate` computed.
+    A constant value is an initializer that no input can override, the result of a Constant node (looked up once), or a value
+    that constant folding computed.
     """
     if value.is_graph_input():
         return None
@@ -213,14 +217,14 @@ def _bindings(name: str) -> list[Operator]:
 
 
 def _is_inactive_dropout(node: ir.Node, opset: int) -> bool:
-    """Return whether the node is a Dropout that passes its input through: it does not train, and nothing uses its mask."""
+    """Return whether the node is a Dropout that returns its input: it is not in training mode, and its mask is not used."""
     training = node.inputs[2] if len(node.inputs) > 2 else None
     mode = constant_array(training) if training is not None else np.False_
     return node.op_type == "Dropout" and mode is not None and not mode.any() and len(results_of(node, opset)) == 1
 
 
 def _is_number_of_condition(node: ir.Node) -> bool:
-    """Return whether the node casts booleans to the numbers 0 and 1, which the algebra does not distinguish."""
+    """Return whether the node casts booleans to the numbers 0 and 1, which are the same in the algebra."""
     source = node.inputs[0] if node.op_type == "Cast" else None
     return source is not None and source.dtype == ir.DataType.BOOL and node.outputs[0].dtype in FLOATS
 
@@ -235,14 +239,14 @@ def _keeps_type(node: ir.Node) -> bool:
 
 
 def _picks_rows(node: ir.Node) -> bool:
-    """Return whether the node is a GatherND that picks along its first axis alone."""
+    """Return whether the node is a GatherND that selects along its first axis only."""
     places = node.inputs[1] if node.op_type == "GatherND" else None
     shape = None if places is None else places.shape
     return shape is not None and len(shape) > 1 and shape[-1] == 1 and not node.attributes.get_int("batch_dims", 0)
 
 
 def _chosen(node: _Node) -> Term | None:
-    """Return the operand that a Where takes at every position, or None if it is not known."""
+    """Return the operand that a Where selects at every position, or None if that is not known."""
     always = UNIFORM.get(node.operand(0).op, node.uniform(0))
     try:
         return None if always is None else node.broadcast()[1 if always else 2]
@@ -252,7 +256,7 @@ def _chosen(node: _Node) -> Term | None:
 
 @dataclass(frozen=True)
 class _Node:
-    """`op.Node` for an onnx-ir node."""
+    """`op.Node` for an onnx-ir node: the view of a node that the definitions in specs/ read."""
 
     node: ir.Node
     inputs: Sequence[Term | None]
@@ -276,7 +280,7 @@ class _Node:
     def operand(self, position: int) -> Term:
         term = self.inputs[position] if position < len(self.inputs) else None
         if term is None:
-            raise ShapeError(f"{self.op_type}: input {position} is not in the algebra")
+            raise ShapeError(f"{self.op_type}: input {position} cannot be expressed in the algebra")
         return term
 
     def attribute(self, name: str, default: Any = None) -> Any:
@@ -323,7 +327,7 @@ class _Node:
         value = self.node.inputs[position]
         array = None if value is None else constant_array(value)
         if array is None or array.dtype.kind != "i":
-            raise ShapeError(f"{self.op_type}: input {position} is no constant of integers")
+            raise ShapeError(f"{self.op_type}: input {position} is not a constant of integers")
         return array
 
     def constant(self, position: int) -> Term:
@@ -341,7 +345,7 @@ class _Node:
         return [self._number(position, shape) or self.expanded(x, shape) for position, x in enumerate(operands)]
 
     def _number(self, position: int, shape: tuple[int, ...]) -> Term | None:
-        """Return a constant of one element, or of zeros only, as that number at every position."""
+        """Return a constant with one element, or with zeros only, as that number in the given shape."""
         number = 0.0 if self.uniform(position) == 0 else self.scalar(position)
         if number is None or not isfinite(number) or number == 0:
             return apply("zeros", shape=shape) if number == 0 else None
@@ -371,13 +375,13 @@ class _Node:
         auto_pad = self.attribute("auto_pad", "NOTSET")
         image = self.operand(0).sizes[2:]
         if not len(image) == len(kernel) == len(strides) == len(dilations) == len(pads) / 2:
-            raise ShapeError(f"{self.op_type}: not a window of as many axes as the image")
+            raise ShapeError(f"{self.op_type}: the window and the image have different numbers of axes")
         if auto_pad == "VALID":
             pads = (0,) * len(pads)
         elif auto_pad != "NOTSET":
             needed = _needed_pads(image, kernel, strides, dilations)
             if self.op_type not in CLAMPING and any(n < 0 for n in needed):
-                raise ShapeError(f"{self.op_type}: pads that are negative, which runtimes read differently")
+                raise ShapeError(f"{self.op_type}: negative pads, which runtimes interpret differently")
             pads = _same_pads(needed, more_before=auto_pad == "SAME_LOWER")
         if self.attribute("ceil_mode", 0):
             pads = _ceil_pads(image, kernel, strides, dilations, pads)
@@ -390,7 +394,7 @@ class _Node:
 
 @dataclass(frozen=True)
 class _Rows(_Node):
-    """A GatherND that picks along its first axis alone, read as a Gather. Its positions have a last axis of extent 1."""
+    """A GatherND that selects along its first axis only, seen as a Gather. Its indices have a last axis of extent 1."""
 
     @property
     def op_type(self) -> str:
@@ -413,18 +417,18 @@ def _common(op_type: str, extents: Sequence[int]) -> int:
     """Return the extent that the extents broadcast to.
 
     Raises:
-        ShapeError: the extents do not broadcast alike at all sizes.
+        ShapeError: the extents do not broadcast in the same way at all sizes.
     """
     longest = next((n for n in extents if n != 1), 1)
     if not all(n == 1 or prove_equal(n, longest) for n in extents):
-        raise ShapeError(f"{op_type}: {', '.join(map(str, extents))} are not broadcast alike at all sizes")
+        raise ShapeError(f"{op_type}: {', '.join(map(str, extents))} do not broadcast in the same way at all sizes")
     return longest
 
 
 def _places(sizes: tuple[int, ...], axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the axes of `shape` for the axes of a tensor, or None if there are none.
+    """Map the axes of a tensor to axes of `shape`, or return None if that is impossible.
 
-    Axes of extent 1 go to other axes of extent 1, and the rest go to `axes`.
+    Axes of extent 1 are mapped to axes of extent 1 of `shape`, and all others to `axes`.
     """
     if [n for n in sizes if n != 1] != [shape[a] for a in axes]:
         return None
@@ -441,16 +445,19 @@ def _places(sizes: tuple[int, ...], axes: tuple[int, ...], shape: tuple[int, ...
 
 
 CLAMPING = frozenset({"Conv", "ConvTranspose"})
-"""Operators that treat negative pads as no pads. With `auto_pad`, windows shorter than their stride need negative pads."""
+"""Operators that treat negative pads as 0. With `auto_pad`, a window that is shorter than its stride needs negative pads."""
 
 
 def _needed_pads(image: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
-    """Return the pads along each axis for which the output extent is the image's over the stride, rounded up."""
+    """Return the pads along each axis that make the output extent ceil(image extent / stride)."""
     return [(-(-n // s) - 1) * s + (k - 1) * d + 1 - n for n, k, s, d in zip(image, kernel, strides, dilations, strict=True)]
 
 
 def _same_pads(needed: Sequence[int], *, more_before: bool) -> tuple[int, ...]:
-    """Return the pads of both ends: half before and half after, with an odd one after or, if `more_before`, before."""
+    """Split the pads of each axis into two halves.
+
+    If the pads of an axis are odd, the larger half comes after the image or, if `more_before`, before it.
+    """
     whole = [max(n, 0) for n in needed]
     less, more = [p // 2 for p in whole], [p - p // 2 for p in whole]
     return (*more, *less) if more_before else (*less, *more)
@@ -459,7 +466,10 @@ def _same_pads(needed: Sequence[int], *, more_before: bool) -> tuple[int, ...]:
 def _ceil_pads(
     image: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], pads: Sequence[int]
 ) -> tuple[int, ...]:
-    """Return pads with room for a last window that is partial, if it begins within the image or the pads before the image."""
+    """Extend the pads for a partial last window.
+
+    The last window is included if it begins within the image or within the pads before the image.
+    """
     before, after = pads[: len(image)], list(pads[len(image) :])
     for axis, (n, k, s, d, p) in enumerate(zip(image, kernel, strides, dilations, before, strict=True)):
         reach = n + p + after[axis] - (k - 1) * d - 1

@@ -41,14 +41,14 @@ OVERRIDABLE_SINCE = 4
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model as the caller gave it, to be left unchanged. `path` is the file that it came from, if any."""
+    """A model as the caller gave it, which must not be changed. `path` is the file of the model, if there is one."""
 
     model: Model
     path: Path | None = None
 
     @property
     def label(self) -> str:
-        """The name of the model in messages."""
+        """The name of the model for messages."""
         return str(self.path) if self.path is not None else (self.model.graph.name or "the model")
 
     @property
@@ -58,7 +58,7 @@ class Loaded:
 
 
 def load(source: Source) -> Loaded:
-    """Return the whole model. Its tensors in other files are there and readable.
+    """Load the whole model, and check that its external tensors exist and can be read.
 
     Nodes are put in topological order, which ONNX requires and ONNX Runtime does not.
 
@@ -113,13 +113,13 @@ def _ordered(model: Model, label: str) -> Model:
                 graph.sort()
             except ValueError as error:
                 raise InvalidModelError(
-                    f"{label}: not a valid ONNX model (its nodes depend on one another in a circle)"
+                    f"{label}: not a valid ONNX model (its nodes depend on each other in a cycle)"
                 ) from error
     return model
 
 
 def _tops(model: Model) -> list[ir.Graph]:
-    """Return the graphs that are inside no other graph."""
+    """Return the outermost graphs."""
     return [model.graph, *(function.graph for function in model.functions.values())]
 
 
@@ -149,7 +149,7 @@ def opset_of(model: Model) -> int:
 
 
 def nodes_of(model: Model) -> Iterator[ir.Node]:
-    """Return the nodes of the top graph and of all graphs inside it."""
+    """Return the nodes of the top graph and of all graphs nested in it."""
     return iter(ir.traversal.RecursiveGraphIterator(model.graph))
 
 
@@ -159,7 +159,7 @@ def count(model: Model) -> int:
 
 
 def tensors(model: Model) -> Iterator[ir.TensorProtocol]:
-    """Yield every tensor that the model stores: initializers and attributes, with subgraphs and functions."""
+    """Yield every tensor that the model stores in initializers and attributes, also in subgraphs and functions."""
     for graph in model.graphs():
         for value in graph.initializers.values():
             if value.const_value is not None:
@@ -183,7 +183,10 @@ def _attributes(model: Model) -> Iterator[tuple[ir.Node, ir.Attr]]:
 
 
 def _bind_external_data(model: Model, path: Path, label: str) -> None:
-    """Make every external tensor readable from `path`'s folder. Links are followed as the Hugging Face cache lays them."""
+    """Make every external tensor readable, with paths relative to the folder of `path`.
+
+    Links are followed if they have the layout of the Hugging Face cache.
+    """
     for graph in model.graphs():
         for value in graph.initializers.values():
             if isinstance(value.const_value, ir.ExternalTensor):
@@ -224,13 +227,16 @@ def _bound(tensor: ir.ExternalTensor, path: Path, label: str) -> ir.ExternalTens
 
 
 def charted(model: Model) -> Model:
-    """Return a copy for analysis: `normalized`, with all shapes that can be inferred."""
+    """Return a copy of the model for analysis: the `normalized` model with all shapes that can be inferred."""
     copy = normalized(model)
     return with_shapes(copy, opset_of(copy))
 
 
 def normalized(model: Model) -> Model:
-    """Return a copy with nodes in topological order, no weight as an input, and the shapes of all weights."""
+    """Return a copy of the model in a uniform form.
+
+    The nodes are in topological order, no weight is an input, and the shapes of all weights are known.
+    """
     copy = model.clone()
     if copy.ir_version < OVERRIDABLE_SINCE:
         inputs = [v for v in copy.graph.inputs if not v.is_initializer()]

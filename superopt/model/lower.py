@@ -1,7 +1,7 @@
-"""Lowering: terms as ONNX nodes, by the bindings in specs/, at the opset of the model that the nodes go into.
+"""Lowering: terms become ONNX nodes, by the operator definitions in specs/, at the opset of the target model.
 
-Explicit forms of the algebra become the usual ONNX forms: `expand` disappears where ONNX broadcasts, slices that tile an axis
-become one Split, a bias goes into its convolution or Gemm, and weight-only terms become initializers.
+Lowering writes the usual ONNX forms: `expand` is left out where ONNX broadcasts, slices that together cover an axis become one
+Split, a bias becomes part of its convolution or Gemm, and weight-only terms become initializers.
 """
 
 from __future__ import annotations
@@ -62,20 +62,21 @@ def lower(
 ) -> Lowered:
     """Return ONNX nodes that compute each term under its name.
 
-    A variable stands for the value of its name. Over dynamic dimensions the nodes are right at all sizes (see `model.generic`).
+    A variable stands for the value with the same name. With dynamic dimensions, the nodes are right at all sizes (see
+    `dynamic_lowering`).
 
     Args:
         outputs: the terms, by the names of their values.
         opset: the opset of the nodes.
-        constant: computes a weight-only term that is not a variable. The term becomes an initializer. Without `constant`, only
-            terms without variables become initializers, and nodes compute the rest.
-        dtype: the type that numbers are stored as.
+        constant: a function that computes a weight-only term that is not a variable, so that the term becomes an initializer.
+            Without `constant`, only terms without variables become initializers, and nodes compute the other weight-only terms.
+        dtype: the type in which numbers are stored.
         prefix: the prefix of every new name.
-        conditions: the outputs that are booleans. All others are numbers. Without it, each output has the kind of its term (see
-            `model.booleans`).
+        conditions: the names of the outputs that are booleans. All other outputs are numbers. If `conditions` is None, the term
+            of an output decides whether it is a boolean (see `booleans`).
 
     Raises:
-        ShapeError: the opset cannot express a term, or no single node does so for all sizes.
+        ShapeError: the opset cannot express a term, or no single node can do so for all sizes.
     """
     while True:
         try:
@@ -85,12 +86,12 @@ def lower(
 
 
 class _UnavailableError(ShapeError):
-    """The opset has no node for a composite operator. The message is the operator's name."""
+    """The opset has no node for a composite operator. The message is the name of the operator."""
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def is_boolean(term: Term) -> bool:
-    """Return whether ONNX keeps the term as booleans: it is a condition, or only moves the elements of conditions."""
+    """Return whether the term is a boolean in ONNX: it is a condition, or only moves the elements of conditions."""
     if term.is_variable:
         return term.condition
     if not any(t.condition or t.op in _comparisons() for t in subterms(term)):
@@ -103,19 +104,22 @@ def is_boolean(term: Term) -> bool:
 
 @functools.cache
 def _comparisons() -> frozenset[str]:
-    """Return the operators of the algebra whose ONNX operators yield booleans for any input type."""
+    """Return the algebra's operators whose ONNX operators yield booleans for every input type."""
     yields = {s.name: resolved(s, [], 1)[1] for s in onnx.defs.get_all_schemas() if s.domain == "" and s.outputs}
     return frozenset(n for n, o in registry().items() if o.definition and any(yields.get(t) == [True] for t in o.onnx))
 
 
 def _broadcast_shape(terms: Sequence[Term]) -> Shape:
-    """Return the shape that ONNX broadcasts the terms to. An extent that is not always 1 counts as different from 1."""
+    """Return the shape to which ONNX broadcasts the terms.
+
+    An extent that is 1 only at some sizes is treated as different from 1.
+    """
     columns = itertools.zip_longest(*(reversed(x.shape) for x in terms), fillvalue=1)
     return tuple(next((n for n in column if n != 1), 1) for column in columns)[::-1]
 
 
 def literal(term: Term, dtype: npt.DTypeLike) -> Array:
-    """Return the value of a term without variables; infinite if the type cannot hold a number as large."""
+    """Return the value of a term without variables; infinite if the type cannot represent the value."""
     (value,) = evaluate((term,), {}, lambda _: None, Floats())
     with np.errstate(over="ignore"):
         return np.asarray(value, dtype=dtype, order="C")
@@ -176,7 +180,7 @@ class _Lowering:
         return Lowered(tuple(nodes), stored, frozenset(booleans), shapes)
 
     def _numeric(self, nodes: Iterable[NodeText], shapes: dict[str, Shape]) -> list[NodeText]:
-        """Replace numbers that depend on the dynamic dimensions by numbers that mean the same at all sizes."""
+        """Replace expressions over the dynamic dimensions by numbers that mean the same at all sizes."""
         given: dict[str, Sequence[Extent]] = {
             name: [int(n) for n in array.tolist()]
             for name, array in self.initializers.items()
@@ -216,11 +220,11 @@ class _Lowering:
         return term.constant and fixed and (self.constant is not None or not variables(term))
 
     def _is_spread(self, term: Term) -> bool:
-        """Return whether the term is one number, broadcast to a shape that depends on the dynamic dimensions."""
+        """Return whether the term is one number, broadcast to a shape with dynamic extents."""
         return term.constant and not all(isinstance(n, int) for n in term.shape) and everywhere(term) is not None
 
     def _live(self) -> list[Term]:
-        """Return the terms that nodes compute, arguments first. Terms under an initializer are left out."""
+        """Return the terms that nodes compute, arguments before users. Terms inside an initializer are left out."""
         order: dict[Term, None] = {}
         stack = [(root, False) for root in reversed(list(self.wanted.values())) if not self._ready(root)]
         while stack:
@@ -234,7 +238,7 @@ class _Lowering:
         return list(order)
 
     def name_of(self, term: Term) -> str:
-        """Return the value that holds the term, and compute the value if it does not exist yet."""
+        """Return the name of the value for the term, after adding the nodes that compute it if they are missing."""
         if term not in self.names:
             self.names[term] = self._computed(term)
         return self.names[term]
@@ -267,7 +271,7 @@ class _Lowering:
             raise _UnavailableError(term.op) from error
 
     def _with_units(self, node: NodeText, dropped: Sequence[int], added: Sequence[int]) -> Iterator[NodeText]:
-        """Yield a Squeeze and an Unsqueeze for a Reshape that only drops and adds axes of extent 1."""
+        """Yield a Squeeze and an Unsqueeze that replace a Reshape which only drops and adds axes of extent 1."""
         source, (target,) = node.inputs[0], node.outputs
         steps = [(op, axes) for op, axes in (("Squeeze", dropped), ("Unsqueeze", added)) if axes]
         for place, (op_type, axes) in enumerate(steps or [("Identity", ())]):
@@ -281,7 +285,10 @@ class _Lowering:
             source = name
 
     def _may_block(self, term: Term) -> bool:
-        """Return whether the term moves floating-point numbers of 32 bits or more, which all kernels accept."""
+        """Return whether an operator that moves whole blocks (see `image_blocks`) may compute the term, a transpose.
+
+        All kernels for such operators accept floating-point numbers of at least 32 bits.
+        """
         fixed = all(isinstance(n, int) for n in term.shape)
         return fixed and self.dtype.itemsize >= 4 and term.op == "transpose" and self._kind(self.name_of(term.args[0])) is False
 
@@ -340,7 +347,10 @@ class _Lowering:
     def _chained(
         self, op_type: str, term: Term, operands: Iterable[Term], first: str | None, inverse: Inverse | None = None
     ) -> str:
-        """Combine the operands from left to right, starting with `first`, a value of the term's shape, if it is given."""
+        """Combine the operands from left to right.
+
+        If `first` is given, it is a value of the term's shape with which the chain begins.
+        """
         if operator(term.op).commutative and self.constant is not None:
             operands = with_constants_merged(term.op, operands)
         steps = self._steps(op_type, list(operands), inverse)
@@ -358,7 +368,7 @@ class _Lowering:
     def _steps(self, op_type: str, operands: list[Term], inverse: Inverse | None) -> list[tuple[str, Term]]:
         """Return the ONNX operator and operand of each step.
 
-        The first step has the term's own operator. The others may have its inverse.
+        The first step has the term's operator. The other steps may have its inverse.
         """
         steps: list[tuple[str, Term]] = []
         for x in operands:
@@ -372,13 +382,13 @@ class _Lowering:
         return [plain, *(step for step in (steps if plain in steps else steps[1:]) if step is not plain)]
 
     def _broadcast(self, x: Term) -> Term:
-        """Return the term that ONNX broadcasts to `x`: the operand of an `expand`, or one element of a uniform term."""
+        """Return the operand of an `expand`, or one element of a term with equal elements: ONNX broadcasts either to `x`."""
         if x.op == "expand" and x not in self.names:
             return self.aligned(x)
         return everywhere(x) or x
 
     def _host(self, term: Term) -> Term | None:
-        """Return an operand that nothing else uses and that one node computes together with others (see `model.hosts`)."""
+        """Return an operand without other users that one node computes together with other operands (see `epilogues`)."""
         hosts = self.operands[term] if term.op in ROLES else ()
         return next((x for x in hosts if self.alone(x) and taken(term.op, x, self.operands[term])), None)
 
@@ -422,27 +432,33 @@ class _Lowering:
         return results
 
     def _contrib(self, op_type: str, names: Sequence[str], attributes: Mapping[str, Any], outputs: int) -> tuple[str, ...]:
-        """Return the outputs of a node of a non-standard domain. Such a node takes and gives only numbers."""
+        """Add a node of a non-standard domain, and return its outputs.
+
+        Inputs and outputs of such a node are numbers, not booleans.
+        """
         numbers = tuple(self._cast(name, boolean=False) for name in names)
         results = tuple(self._fresh(op_type) for _ in range(outputs))
         self.nodes.append(NodeText(op_type, numbers, results, tuple(attributes.items())))
         return results
 
     def _position(self, term: Term) -> str:
-        """Return a variable of positions as integers of the widest type among all variables of positions."""
+        """Return a variable for positions, cast to the widest integer type of all such variables."""
         most = max(x.position for x in variables(*self.wanted.values()))
         name = self("Cast", term.name, to=TensorProto.INT64) if term.position < most else term.name
         self.whole.add(name)
         return name
 
     def _kind(self, name: str) -> bool | None:
-        """Return whether the value is boolean, or None if it is neither boolean nor floating-point, or is absent."""
+        """Return whether the value is a boolean.
+
+        Returns None if the value is absent, or neither a boolean nor a floating-point number.
+        """
         stored = self.initializers.get(name)
         known = name and name not in self.whole and (stored is None or stored.dtype.kind in "fb")
         return name in self.booleans if known else None
 
     def _cast(self, name: str, *, boolean: bool) -> str:
-        """Return the value as booleans, or as numbers."""
+        """Return the value cast to booleans, or to numbers, unless it has that type."""
         if (name in self.booleans) == boolean:
             return name
         if name not in self.casts:
@@ -474,7 +490,10 @@ class _Lowering:
                 return self._initializer(array.astype(self.dtype) if array.dtype.kind == "f" else array)
 
     def _symbolic(self, numbers: Any) -> str:
-        """Return the name of a constant that depends on the dynamic dimensions. It is written when its readers are known."""
+        """Return the name of a constant with expressions over the dynamic dimensions.
+
+        Its numbers are determined later, when the nodes that read the constant are known.
+        """
         name = self._fresh("constant")
         self.symbolic[name] = tuple(numbers)
         return name

@@ -1,4 +1,4 @@
-"""The order and grouping of a commutative operator's operands when the operator becomes ONNX nodes."""
+"""In which order and groups the operands of a commutative operator are combined by ONNX nodes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from superopt.protobuf.nodes import Deferred, now
 
 
 def parts(term: Term, live: Sequence[Term]) -> tuple[Term, ...]:
-    """Return the terms to combine for a commutative term.
+    """Return the operands of a commutative term, in groups and in the order in which nodes combine them.
 
-    First come an operand and its function, if the term has such a pair. Then come parts that are computed anyway, the longest
-    first, and then the remaining operands. Constants that are the same along axes stand under an `expand`, so that they are
-    stored once.
+    An operand and an elementwise function of that operand come first, if the term has such a pair. Then come groups of operands
+    whose sum or product is computed anyway, the largest group first, and then the remaining operands. Constants that are equal
+    along axes are written as an `expand`, so that they are stored once.
     """
     if not operator(term.op).commutative:
         return term.args
@@ -39,9 +39,9 @@ def parts(term: Term, live: Sequence[Term]) -> tuple[Term, ...]:
 
 
 def _with_function(operands: Sequence[Term]) -> tuple[Term, ...]:
-    """Return an operand and another that is an elementwise function of it alone, or nothing if there are none.
+    """Return an operand and another operand that is an elementwise function of it, or an empty tuple if there is no such pair.
 
-    In a product with more operands, x and sigmoid(x) next to each other match kernels of runtimes.
+    If x and sigmoid(x) are next to each other in a longer product, runtimes can fuse them.
     """
     for image in (x for x in operands if not x.constant):
         below, stack = set[Term](), [a for a in image.args if is_elementwise(image)]
@@ -57,14 +57,14 @@ def _with_function(operands: Sequence[Term]) -> tuple[Term, ...]:
 
 
 def with_constants_merged(op: str, operands: Iterable[Term]) -> list[Term]:
-    """Return the operands with the constants combined at the end, as `narrow` gives them; unchanged if all are constant."""
+    """Combine all constants into one last operand, unless all operands are constant."""
     given = list(operands)
     others, constants = [x for x in given if not x.constant], [x for x in given if x.constant]
     return [*others, narrow(apply(op, *constants))] if others and len(constants) > 1 else [*others, *constants]
 
 
 def narrow(constant: Term) -> Term:
-    """Return the constant as an `expand` of smaller terms, if it is computed elementwise from constants that are expanded."""
+    """Return the constant as an `expand` of a smaller constant, if its elements are computed from expanded constants."""
     done: dict[Term, Term] = {}
     for term in subterms(constant):
         done[term] = term
@@ -77,7 +77,7 @@ def narrow(constant: Term) -> Term:
 
 
 def everywhere(x: Term) -> Term | None:
-    """Return the rank 0 term for a term with the same value everywhere, such as numbers times `ones`, or None."""
+    """Return the rank 0 term for a term that its operators make uniform, such as numbers times `ones`, or None."""
     scales: list[Term] = []
     while x.op == "scale":
         scales.append(x)
@@ -91,7 +91,10 @@ def everywhere(x: Term) -> Term | None:
 
 
 def tilings(live: Iterable[Term]) -> dict[Term, tuple[Term, ...]]:
-    """For each slice in a set of slices that tile an axis of their operand, return the set in order."""
+    """Map each slice to the set of slices that together cover an axis of their operand without overlap, in order.
+
+    Slices without such a set are left out.
+    """
     groups: dict[tuple[Term, int], list[Term]] = {}
     for term in live:
         if term.op == "slice":
@@ -106,7 +109,7 @@ def tilings(live: Iterable[Term]) -> dict[Term, tuple[Term, ...]]:
 
 
 def positions(given: npt.NDArray[Any] | Deferred, extent: int) -> npt.NDArray[np.int64]:
-    """Return the positions of an axis of this extent that the array holds, counted from the start.
+    """Return the positions in the array as integers that count from the start of an axis of this extent.
 
     Raises:
         ShapeError: a number in the array is not a position, or its type cannot hold every position.
@@ -115,5 +118,5 @@ def positions(given: npt.NDArray[Any] | Deferred, extent: int) -> npt.NDArray[np
     exact = array.dtype.kind == "i" or extent * np.finfo(array.dtype).eps <= 1
     whole = np.trunc(array)
     if not exact or (whole < -extent).any() or (whole >= extent).any():
-        raise ShapeError(f"not positions of an axis of {extent}")
+        raise ShapeError(f"not positions of an axis of extent {extent}")
     return np.asarray(whole % extent, dtype=np.int64)

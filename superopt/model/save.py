@@ -25,7 +25,7 @@ def save(model: Model, path: str | os.PathLike[str], *, external: bool = False) 
     are too large for one file. To a reader, both files change in one step (see `files.publish`).
 
     Raises:
-        TargetError: the file cannot be written, or the model keeps tensors in it. Existing files are left as they were.
+        TargetError: the file cannot be written, or the model keeps tensors in this file. Existing files are not changed.
     """
     target = target_of(path)
     kept = {os.path.realpath(t.path) for t in tensors(model) if isinstance(t, ir.ExternalTensor)}
@@ -67,7 +67,7 @@ def loadable(model: Model, scratch: Scratch, path: Path | None = None) -> Loadab
 
 
 def _apart(model: Model) -> bool:
-    """Return whether the model's tensors belong into a file of their own."""
+    """Return whether the model's tensors belong in a separate file."""
     stored = list(tensors(model))
     return any(isinstance(t, ir.ExternalTensor) for t in stored) or sum(t.nbytes for t in stored) > INLINE_LIMIT
 
@@ -76,7 +76,7 @@ def copy(source: Path, path: str | os.PathLike[str]) -> None:
     """Copy the bytes of `source` to the file at `path`.
 
     Raises:
-        TargetError: the file cannot be written. An existing file is left as it was.
+        TargetError: the file cannot be written. An existing file is not changed.
     """
     target = target_of(path)
     if target.exists() and target.samefile(source):

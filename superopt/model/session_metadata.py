@@ -1,9 +1,9 @@
 """Session settings in a model's metadata: `ort_config`, which ONNX Runtime reads, and settings that `ort_config` cannot hold.
 
-With the environment variable ORT_LOAD_CONFIG_FROM_MODEL=1, ONNX Runtime makes sessions with the options under `ort_config`, and
-with its defaults for all other options. It ignores the options that a program gives. `ort_config` can hold numbers of threads,
-the execution mode, the optimization level and whether to profile. It cannot hold configuration entries or provider options,
-which are stored under superopt's own keys, for programs that read them.
+If the environment variable ORT_LOAD_CONFIG_FROM_MODEL is 1, ONNX Runtime uses the options under `ort_config` and its defaults
+for all other options. It then ignores the options that a program gives. `ort_config` can hold numbers of threads, the execution
+mode, the optimization level and whether to profile. `ort_config` cannot hold configuration entries or provider options. These
+are stored under superopt's own keys, which a program may read.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def config_of(model: Model) -> dict[str, Any]:
 def with_settings(model: Model, told: Settings, threads: int) -> Model:
     """Return the model with the settings in its metadata, or the model itself if there are no settings.
 
-    Other entries under `ort_config` stay. If options are added to it, the number of threads is added too, because a program
-    cannot choose the number of threads then.
+    Other entries under `ort_config` stay. If options are added to `ort_config`, the number of threads is added too, because a
+    program can then no longer choose it.
 
     Raises:
         InvalidModelError: as `config_of`.

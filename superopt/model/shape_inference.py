@@ -1,4 +1,7 @@
-"""Constant folding of shapes and shape computations, which are known when a model is loaded if the input shapes are."""
+"""Constant folding of shapes and shape computations.
+
+If the shapes of a model's inputs are known, these values are known when the model is loaded.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +33,13 @@ FOLDED = frozenset(
     }
 )
 # fmt: on
-"""Operators that shapes are computed with in practice."""
+"""Operators of which shape computations usually consist."""
 
 
 def with_shapes(model: ir.Model, opset: int) -> ir.Model:
-    """Return the model with all shapes that are known. Small tensors of shapes and constants are `const_value` of their values.
+    """Infer all shapes that can be known, and store small constants as the `const_value` of their values.
 
-    Only integers and booleans, and single floating-point numbers, are kept.
+    Only tensors of integers or booleans, and single floating-point numbers, are stored.
     """
     model = inferred(model)
     for _ in range(MODEL.max_inference_rounds):
@@ -47,7 +50,7 @@ def with_shapes(model: ir.Model, opset: int) -> ir.Model:
 
 
 def _nodes(model: ir.Model) -> Iterator[ir.Node]:
-    """Return the nodes of the top graph and of all graphs inside it."""
+    """Return the nodes of the top graph and of all graphs nested in it."""
     return iter(ir.traversal.RecursiveGraphIterator(model.graph))
 
 
@@ -56,12 +59,12 @@ def _has_unknown_shapes(model: ir.Model) -> bool:
 
 
 def inferred(model: ir.Model) -> ir.Model:
-    """Return the model with the shapes that onnx infers."""
+    """Return the model with the shapes that onnx's shape inference finds."""
     return ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model).model
 
 
 def _folded(model: ir.Model, opset: int) -> bool:
-    """Fold constants once, and return whether anything new was learned."""
+    """Fold constants once, and return whether a new constant or shape was found."""
     news = False
     for node in _nodes(model):
         if node.op_identifier() not in model.functions:
@@ -82,13 +85,13 @@ def _folded(model: ir.Model, opset: int) -> bool:
 
 
 def _is_large(value: ir.Value) -> bool:
-    """Return whether the value has too many elements to be kept, so that it need not be computed."""
+    """Return whether the value has too many elements to be stored, so that folding it is useless."""
     extents = [n for n in value.shape or () if isinstance(n, int)]
     return math.prod(extents) > (1 if value.dtype in FLOATS else MODEL.max_stored_elements)
 
 
 def constant_value(node: ir.Node, opset: int) -> Array | None:
-    """Return the node's result, if it is known and small, or None."""
+    """Return the node's result as a constant, or None if it is unknown or too large."""
     if node.op_type in ("Shape", "Size"):
         source = node.inputs[0]
         shape = None if source is None or source.shape is None else list(source.shape)
@@ -120,7 +123,7 @@ def _evaluated(node: ir.Node, feeds: Mapping[str, Array], opset: int) -> Array |
 
 
 def _learn_shape(node: ir.Node, opset: int) -> None:
-    """Infer the shapes of the node's results from the shapes and values of its inputs, if those are known."""
+    """Infer the shapes of the node's results from the known shapes and values of its inputs."""
     given = [v for v in node.inputs if v is not None]
     unknown = [v for v in node.outputs if v.name and not _is_fixed(v)]
     if not unknown or node.domain not in ("", "ai.onnx") or not all(v.name and v.dtype and _is_fixed(v) for v in given):
@@ -142,7 +145,7 @@ def _learn_shape(node: ir.Node, opset: int) -> None:
 
 
 def _learn_contrib(node: ir.Node, opset: int) -> bool:
-    """Set the result shapes of a non-standard operator from its spec, and return whether a spec gave any."""
+    """Set the result shapes of a non-standard operator by its definition in specs/; return whether there were any."""
     results = [v for v in node.outputs if v.name]
     if all(map(_is_fixed, results)) or is_standard(node, opset):
         return False
@@ -154,7 +157,7 @@ def _learn_contrib(node: ir.Node, opset: int) -> bool:
 
 
 def _type(value: ir.Value) -> TypeProto:
-    """Return the type and shape of a value whose type and shape are known."""
+    """Return the type and shape of a value. Both must be known."""
     return helper.make_tensor_type_proto(int(value.dtype or 0), [int(str(n)) for n in value.shape or ()])
 
 

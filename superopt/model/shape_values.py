@@ -99,14 +99,14 @@ BROADCAST = frozenset(
     }
 )
 # fmt: on
-"""Operators whose result has the shape that all operands are broadcast to."""
+"""Operators that broadcast their operands. The result has the broadcast shape."""
 
 
 class ShapeValues:
     """Facts about the shapes and contents of a model's values that hold at all sizes.
 
-    `dimensions` has the expression for every dynamic dimension of an input, by input and axis. The model is modified in place:
-    its values get the shapes and the constants that are computed.
+    `dimensions` maps each dynamic dimension of an input, given by input and axis, to its expression. The model is modified in
+    place: its values get the computed shapes and constants.
     """
 
     def __init__(self, model: ir.Model, opset: int, dimensions: Mapping[tuple[ir.Value, int], Size]) -> None:
@@ -206,7 +206,7 @@ class ShapeValues:
             self._fill(node, outputs)
 
     def _short(self, extent: Extent) -> Extent:
-        """Return the expression in normal form, or an unknown integer if the normal form is too long to be useful."""
+        """Return the expression in normal form, or a new unknown integer if the normal form is too long."""
         found = normal(self._assumed(extent), 0)
         return self._fresh_size() if is_long(found) else found
 
@@ -234,7 +234,7 @@ class ShapeValues:
         return replace_atoms(extent, lambda a: self._equal.get(a) if isinstance(a, Dim) else None) if self._equal else extent
 
     def _note(self) -> None:
-        """Write the shapes to the model's values, and list the assumptions."""
+        """Store the shapes in the model's values, and list the assumptions."""
         for value, shape in self.shapes.items():
             value.shape = ir.Shape([n if isinstance(n, int) else ir.SymbolicDim(describe(n)) for n in shape])
         for left, right in self._equal.items():
@@ -262,7 +262,7 @@ class ShapeValues:
         return [self._seed(v) if s is None and v.name else s for v, s in itertools.zip_longest(node.outputs, found)]
 
     def _of_spec(self, node: ir.Node) -> Sequence[Shape | None] | None:
-        """Return the shapes that a spec gives for the results of a non-standard operator, or None if no spec binds the node."""
+        """Return the result shapes of a non-standard operator by its definition in specs/, or None if there is none."""
         lifted = lift_node(node, [None if v is None else self.leaf(v) for v in node.inputs], self.opset, self.content)
         if lifted is None:
             return None
@@ -273,7 +273,7 @@ class ShapeValues:
         return [shapes.get(value) for value in node.outputs]
 
     def leaf(self, value: ir.Value) -> Any:
-        """Return the variable that stands for the value, over the dynamic dimensions, or None if the value has no variable."""
+        """Return the variable for the value, with its shape over the dynamic dimensions, or None if there is none."""
         shape = self.shapes.get(value)
         if shape is None or all(isinstance(n, int) for n in shape):
             value.shape = None if shape is None else ir.Shape(_ints(shape))
@@ -287,9 +287,11 @@ class ShapeValues:
         return variable(value.name, extents, condition=condition, position=position)
 
     def _by_schema(self, node: ir.Node) -> Sequence[Shape | None]:
-        """Return the shapes by onnx's inference of a single node, with a name for each distinct expression.
+        """Return the result shapes that onnx's inference of this single node gives.
 
-        Missing element types of the results are set.
+        For this inference, each distinct expression gets a name.
+
+        This method also sets missing element types of the results.
         """
         given = [v for v in node.inputs if v is not None]
         if any(v.dtype is None or not v.name or v not in self.shapes for v in given):
@@ -335,14 +337,14 @@ class ShapeValues:
         """Return the extent that two extents broadcast to.
 
         Raises:
-            ShapeError: the two cannot be broadcast together.
+            ShapeError: the two extents cannot be broadcast together.
         """
         if one == other or other == 1:
             return one
         if one == 1:
             return other
         if isinstance(one, int) and isinstance(other, int):
-            raise ShapeError(f"{one} and {other} are not broadcast together")
+            raise ShapeError(f"{one} and {other} cannot be broadcast together")
         if prove_equal(one, other, 0):
             return one
         self._demand(disjunction(same(one, other), same(one, 1), same(other, 1)))
@@ -352,7 +354,7 @@ class ShapeValues:
         return choose(same(one, 1), other, one)
 
     def _demand(self, demand: Cond) -> None:
-        """Assume the conditions in the model's sizes that follow from `demand`, which holds whenever the model runs."""
+        """Assume the conditions on the model's sizes that follow from `demand`, which is true whenever the model runs."""
         if not self._runs:
             return
         for bracket in dict.fromkeys(a for s in sides(demand) for a in s.atoms() if isinstance(a, Indicator)):
@@ -362,7 +364,7 @@ class ShapeValues:
                     break
 
     def _agree(self, one: Extent, other: Extent) -> Extent:
-        """Return an extent that the node requires to equal both arguments, and assume that they are equal."""
+        """Assume that two extents that the node requires to be equal are equal, and return one of them."""
         if isinstance(other, int):
             one, other = other, one
         if not prove_equal(one, other, 0) and self._runs:
@@ -466,7 +468,7 @@ class ShapeValues:
             elif copies and n == 0:
                 result.append(_given(x)[axis])
             elif not prove(at_least(n, 0), 0):
-                raise ShapeError("the axis that is inferred is not known")
+                raise ShapeError("it is not known which axis the Reshape infers")
             elif copies and x is not None and axis < len(x):
                 result.append(n if n == x[axis] or prove(at_least(n, 1), 0) else choose(same(n, 0), x[axis], n))
             else:
@@ -476,7 +478,10 @@ class ShapeValues:
         return [tuple(result)]
 
     def _rest(self, shape: Shape, others: Sequence[Extent]) -> Extent:
-        """Return the inferred extent of a Reshape. Factors on both sides cancel, because they are not 0."""
+        """Return the extent that -1 stands for in a Reshape.
+
+        Factors that occur on both sides cancel, because they are not 0.
+        """
         left, right = [*shape], []
         for n in others:
             if n in left:
@@ -522,7 +527,7 @@ class ShapeValues:
         return [tuple(x)]
 
     def _slot(self, node: ir.Node, position: int, name: str) -> Sequence[Extent] | None:
-        """Return the numbers of an operand, or None if they are not known."""
+        """Return the numbers in an operand, or None if they are not known."""
         try:
             return self._numbers(node, position, name)
         except ShapeError:
@@ -564,7 +569,7 @@ class ShapeValues:
     def _range(self, node: ir.Node, _: Sequence[Shape | None]) -> Sequence[Shape]:
         (start,), (limit,), (step,) = (self._numbers(node, position, "") for position in range(3))
         if not isinstance(step, int) or not step or any(not isinstance(c, int) for _, c in terms_of(limit - start)):
-            raise ShapeError("the numbers are not known to be integers")
+            raise ShapeError("the numbers may not be integers")
         count = -floor_quotient(-(limit - start), step) if step > 0 else -floor_quotient(-(start - limit), -step)
         return [(maximum(count, 0),)]
 
@@ -576,7 +581,7 @@ class ShapeValues:
         at = {"scales": 1, "sizes": 3} if node.op_type == "Upsample" or len(node.inputs) < 3 else {"scales": 2, "sizes": 3}
         axes = _attribute(node, "axes", tuple(range(len(x))))
         if node.attributes.get_string("keep_aspect_ratio_policy", "stretch") != "stretch":
-            raise ShapeError("sizes depend on one another")
+            raise ShapeError("sizes depend on each other")
         wanted = self._optional(node, at["sizes"], "sizes")
         if wanted:
             for axis, n in zip(axes, wanted, strict=True):
@@ -608,18 +613,18 @@ class ShapeValues:
     # ------------------------------------------------------------ operands that are numbers
 
     def _numbers(self, node: ir.Node, position: int, name: str) -> Sequence[Extent]:
-        """Return the integers of an operand, or of the attribute that older opsets have instead.
+        """Return the integers in an operand, or in the attribute that replaces the operand in older opsets.
 
         Raises:
             ShapeError: the integers are not known.
         """
         found = self._optional(node, position, name)
         if found is None:
-            raise ShapeError(f"{node.op_type} is given no {name}")
+            raise ShapeError(f"{node.op_type} has no {name}")
         return found
 
     def _optional(self, node: ir.Node, position: int, name: str) -> Sequence[Extent] | None:
-        """Return the integers as `_numbers` does, or None if the node has neither operand nor attribute."""
+        """Return the integers as `_numbers` does, or None if the node has neither the operand nor the attribute."""
         if name in node.attributes:
             return tuple(node.attributes[name].as_ints())
         value = node.inputs[position] if position < len(node.inputs) else None
@@ -633,7 +638,7 @@ class ShapeValues:
     def _elements(self, value: ir.Value) -> Contents | None:
         """Return the elements of a small tensor, or None if the tensor is not tracked.
 
-        An element that is not known is an unknown integer, the same one at each call.
+        An element that is not known is an unknown integer. Repeated calls return the same unknown integer.
         """
         tensor = constant_tensor(value)
         if tensor is not None and value.dtype in (*BITS, ir.DataType.BOOL, *FLOATS):
@@ -657,7 +662,7 @@ class ShapeValues:
     # ------------------------------------------------------------ contents
 
     def _fill(self, node: ir.Node, outputs: Sequence[ir.Value]) -> None:
-        """Compute the elements of the node's results, if they are few and follow from known elements."""
+        """Compute the elements of the node's results, if there are few and they follow from known elements."""
         if node.domain not in STANDARD or node.op_identifier() in self.model.functions or not outputs:
             return
         if node.op_type in FOLDED and outputs[0].const_value is None and node.op_type not in ("Shape", "Size"):
@@ -702,7 +707,7 @@ class ShapeValues:
         return unknown_integer(next(self._fresh)) if is_long(found) else found
 
     def _store(self, value: ir.Value, array: npt.NDArray[Any]) -> None:
-        """Record that the value is this array at all sizes."""
+        """Record that the value equals this array at all sizes."""
         value.const_value = ir.tensor(array, name=value.name)
         value.type = ir.TensorType(value.const_value.dtype)
         self.shapes[value] = array.shape
@@ -727,7 +732,7 @@ class ShapeValues:
         return _array(list(shape[slice(first, last)]))
 
     def _moved(self, node: ir.Node) -> Contents:
-        """Return the elements of an operator that moves elements unchanged and has no operand that depends on sizes."""
+        """Return the result elements of an operator that only moves elements, none of whose operands depends on sizes."""
         source, *_ = node.inputs
         assert source is not None
         elements = self._elements(source)
@@ -845,7 +850,7 @@ class ShapeValues:
         return result.reshape([1 if a in over else n for a, n in enumerate(elements.shape)]) if kept else result
 
     def _float(self) -> None:
-        """Note the assumption that sizes computed in floating point are small enough to be exact."""
+        """Note the assumption that sizes computed in floating point are small enough to be represented exactly."""
         self.assumptions[f"Sizes, and what the model computes from them in floating point, are below {EXACT:,}."] = None
 
 
@@ -875,14 +880,14 @@ def _exact_elements(array: npt.NDArray[Any]) -> Contents | None:
 
 
 def _whole(element: Element) -> Extent:
-    """Return an element as a number. A condition counts as 0 or 1."""
+    """Return an element as a number. A condition becomes 0 or 1."""
     if isinstance(element, bool):
         return int(element)
     return element if isinstance(element, int | Fraction | Size | float) else indicator(element)
 
 
 def _condition(element: Element) -> Cond:
-    """Return an element as a condition. A number counts as true if it is not 0."""
+    """Return an element as a condition. A number is true if it is not 0."""
     if isinstance(element, bool) or not isinstance(element, int | Fraction | Size | float):
         return element
     return negation(same(element, 0))
@@ -920,7 +925,7 @@ def _total(extents: Iterable[Extent]) -> Extent:
 
 
 def _single(extent: Extent) -> Dim | None:
-    """Return the dimension if the expression is a single dimension, and None otherwise."""
+    """Return the dimension if the expression is a single dimension, else None."""
     if not isinstance(extent, Size) or len(extent.terms) != 1:
         return None
     ((monomial, coefficient),) = extent.terms
@@ -928,7 +933,7 @@ def _single(extent: Extent) -> Dim | None:
 
 
 def _cut(n: Extent, first: Extent | None, last: Extent | None, step: int) -> Extent:
-    """Return the number of positions that a slice has."""
+    """Return the number of positions in a slice."""
     assert first is not None
     assert last is not None
     low, high = (0, n) if step > 0 else (-1, n - 1)
@@ -939,9 +944,9 @@ def _cut(n: Extent, first: Extent | None, last: Extent | None, step: int) -> Ext
 
 
 def _is_exact(extent: Extent) -> bool:
-    """Return whether single precision holds the number exactly, provided that the number and all sizes are below `EXACT`.
+    """Return whether single precision represents the number exactly, if the number and all sizes are below `EXACT`.
 
-    An exact number has at most 3 binary places, or is a size times a small number over a power of two.
+    A number counts as exact if it has at most 3 binary places, or is a size times a small number divided by a power of two.
     """
     coefficients = [Fraction(c) for _, c in terms_of(extent) if isinstance(c, int | Fraction)]
     if all(c.denominator in (1, 2, 4, 8) for c in coefficients):
@@ -952,7 +957,7 @@ def _is_exact(extent: Extent) -> bool:
 def describe(given: Extent | Cond) -> str:
     """Return an expression or a condition as readable text.
 
-    Dimensions go by their own names, and negative terms of a comparison are on its other side.
+    Dimensions are shown by their names in the model. Negative terms of a comparison are moved to the other side.
     """
     match given:
         case Compare(relation, left):
@@ -967,7 +972,7 @@ def describe(given: Extent | Cond) -> str:
 
 
 def _scaled(*extents: Extent) -> tuple[Extent, ...]:
-    """Return the numbers times their least common denominator, so that all are integers."""
+    """Multiply the numbers by their least common denominator, so that all become integers."""
     by = math.lcm(*(Fraction(c).denominator for e in extents for _, c in terms_of(e) if isinstance(c, int | Fraction)))
     return tuple(e * by for e in extents)
 
@@ -1199,7 +1204,10 @@ _SHAPES: Mapping[str, str] = {
     "DepthToSpace": "to_space",
     "SpaceToDepth": "to_space",
 }
-"""Operators whose shapes are computed here, and the methods that compute them. All other operators are left to onnx."""
+"""Operators whose result shapes are computed in this module, each with the method that does so.
+
+onnx infers the shapes of all other operators.
+"""
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:

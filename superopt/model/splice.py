@@ -1,4 +1,4 @@
-"""Splicing: replace how some values of a model are computed, and leave the rest of the model as it is."""
+"""Splicing: replace the nodes that compute some values of a model, and leave the rest of the model unchanged."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ MADE_NAME = re.compile(r"superopt\.(\d+)\.")
 
 @dataclass(frozen=True, eq=False)
 class Replacement:
-    """Terms that compute values of the graph at `scope`. The terms' variables are names of values.
+    """Terms that compute values of the graph at `scope`. The variables of the terms are named after values.
 
     Attributes:
-        outputs: the terms, by the names of the values that they replace.
+        outputs: the terms, by the names of the values that the terms replace.
         dtype: the type of all values, except booleans.
         conditions: the outputs that are booleans. Variables that are conditions are booleans too.
-        sizings: bindings of the dynamic dimensions. A replacement that is right at all of them counts as right.
-        scope: the graph of the model that holds the values.
+        sizings: bindings of the dynamic dimensions to sizes. A replacement that is right at all of these sizes counts as right.
+        scope: the location of the graph that contains the values.
     """
 
     outputs: Mapping[str, Term]
@@ -54,9 +54,9 @@ class Replacement:
 def splice(model: Model, replacements: Sequence[Replacement]) -> Model:
     """Return a copy of the model in which terms compute the replaced values, with dead nodes and weights removed.
 
-    Weight-only terms become initializers, each stored once. Large ones are tensors that are computed when they are read, and no
-    more than 256 MiB of them stay in memory. Inputs, outputs, opset, IR version, metadata, functions, subgraphs, names of
-    values that remain and weights that are still used do not change. A new name differs from all others.
+    Weight-only terms become initializers, each stored once. Large weight-only terms become tensors that are computed when they
+    are read. At most 256 MiB of these tensors stay in memory. Inputs, outputs, opset, IR version, metadata, functions,
+    subgraphs, names of remaining values, and weights that are still used do not change. New names are unique.
 
     Raises:
         CheckFailedError: the replacements depend on each other in a cycle.
@@ -66,9 +66,9 @@ def splice(model: Model, replacements: Sequence[Replacement]) -> Model:
 
 
 def traced(model: Model, replacements: Sequence[Replacement]) -> tuple[Model, dict[str, Term]]:
-    """Return the result of `splice`, and for each new weight, by name, the term over the given model's weights that it holds.
+    """Splice, and also return the new weights: for each, by name, the term over the given model's weights that it contains.
 
-    Weights that nodes need beside the terms, such as shapes, have no term.
+    Weights that only the nodes need, such as shapes, have no term.
     """
     splicing = _Splicing(model.clone())
     without_placeholders(value for known in splicing.values.values() for value in known.maps[0].values())
@@ -83,7 +83,7 @@ def traced(model: Model, replacements: Sequence[Replacement]) -> tuple[Model, di
 
 
 def require_valid(model: Model, original: Model) -> None:
-    """Check that the ONNX checker accepts the model, or rejects the original too.
+    """Check that the ONNX checker accepts the model, unless it also rejects the original.
 
     Raises:
         CheckFailedError: the checker rejects this model but not the original.
@@ -125,7 +125,7 @@ class _Splicing:
         self.kept = 0
 
     def insert(self, replacement: Replacement) -> None:
-        """Add the nodes that compute the replacement's outputs, and give the old values' names and uses to the new values."""
+        """Add nodes for the replacement's outputs, whose values take over the names and uses of the old values."""
         prefix = self._prefix()
         dtype = replacement.dtype
         graph, values = self.graphs[replacement.scope], self.values[replacement.scope]
@@ -159,7 +159,7 @@ class _Splicing:
     def _hand_over(self, old: ir.Value, new: ir.Value) -> None:
         """Replace `old` by `new` everywhere, with the same name, type, shape and metadata.
 
-        A value that only passes through an Identity is read at its source, unless it is an output of the model.
+        If `new` is the result of an Identity and not an output of the model, users read the operand of the Identity instead.
         """
         new.shape, new.type, new.doc_string = old.shape, old.type, old.doc_string
         new.metadata_props.update(old.metadata_props)
@@ -172,7 +172,10 @@ class _Splicing:
             self.retired.append(new)
 
     def sweep(self) -> None:
-        """Remove the nodes and weights that only retired values need, and rename retired values whose node is still needed."""
+        """Remove the nodes and weights that only replaced values need.
+
+        If the node of a replaced value is still needed, the value gets another name.
+        """
         for value in self.retired:
             self._bury(value)
         prefix = self._prefix()
@@ -180,7 +183,7 @@ class _Splicing:
             value.name = f"{prefix}unused.{position}"
 
     def _bury(self, value: ir.Value) -> None:
-        """Remove the value's node or weight if nothing uses it, and then everything that only that node used."""
+        """Remove the node or weight of an unused value, and then everything that only the removed node used."""
         dying = [value]
         while dying:
             value = dying.pop()
@@ -201,7 +204,7 @@ class _Splicing:
             weight.graph.initializers.pop(weight.name or "", None)
 
     def _folded(self, term: Term, dtype: ir.DataType, values: Mapping[str, ir.Value]) -> Array | Deferred:
-        """Return the array of a weight-only term over these values. Equal terms give the same array."""
+        """Return the array of a weight-only term over these weights. Equal terms give the same array object."""
         if term.is_variable:
             return _stored(values[term.name]).numpy()
         weights = {t.name: values[t.name] for t in variables(term)}
@@ -214,7 +217,7 @@ class _Splicing:
         return self.folded[key]
 
     def _initializer(self, name: str, array: Array | Deferred) -> ir.Value:
-        """Return the top graph's weight that stores the array, or a new weight of this name if there is none yet."""
+        """Return the weight that stores the array, after adding it to the top graph under this name if it is missing."""
         if id(array) not in self.stored:
             tensor = self._tensor(array, name)
             value = ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
@@ -235,16 +238,16 @@ class _Splicing:
         return ir.LazyTensor(lambda: ir.tensor(array.computed(), name=name), kind, shape, name=name, cache=cache)
 
     def _prefix(self) -> str:
-        """Return a prefix that no name of the model has, and no name made so far.
+        """Return a prefix that is unique among all names of the model and all new names.
 
-        Its number is above the numbers of earlier passes, even if their values are gone, because a certificate tells values of
-        the first model and of the last model apart by name.
+        The prefix contains a number above the numbers of all earlier passes, even if the values of these passes are gone. So a
+        certificate can distinguish values of the first model from values of the last model by name.
         """
         return f"superopt.{next(self.numbers)}."
 
 
 def _own(graph: ir.Graph) -> dict[str, ir.Value]:
-    """Return the values of the graph by name, without captured values of outer graphs."""
+    """Return the values of the graph by name, except values that are captured from outer graphs."""
     made = (value for node in graph for value in node.outputs)
     return {v.name: v for v in (*graph.inputs, *graph.initializers.values(), *made) if v.name}
 
@@ -256,7 +259,7 @@ def _stored(weight: ir.Value) -> ir.TensorProtocol:
 
 
 def _computed(term: Term, weights: Mapping[str, ir.TensorProtocol], dtype: ir.DataType) -> Array:
-    """Return the array of the term. Arrays read from files do not stay in memory."""
+    """Compute the array of the term. Arrays that are read from files do not stay in memory."""
     arrays = {name: copy.copy(tensor).numpy() for name, tensor in weights.items()}
     return fold([term], arrays, dtype.numpy())[term]
 
@@ -274,7 +277,7 @@ def _node(text: NodeText, known: Mapping[str, ir.Value], name: str) -> ir.Node:
 
 
 def _names(model: Model) -> Iterator[str]:
-    """Yield every name of a value or node of the model, subgraphs included."""
+    """Yield every name of a value or node of the model, also in subgraphs."""
     for graph in model.graphs():
         values: Iterable[ir.Value | None] = (*graph.inputs, *graph.outputs, *graph.initializers.values())
         yield from (v.name for v in values if v is not None and v.name)

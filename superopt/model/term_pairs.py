@@ -1,4 +1,7 @@
-"""Compute pairs of terms that should be equal in ONNX Runtime, many pairs in one model because sessions are expensive."""
+"""Compare pairs of terms that should be equal by running them in ONNX Runtime.
+
+Many pairs are put in one model, because sessions are expensive.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ OPSET = 20
 
 @dataclass(frozen=True, eq=False)
 class TermPair:
-    """Two tuples of terms over the same variables, with numbers for extents, and a float32 array for each variable."""
+    """Two tuples of terms over the same variables, and a float32 array for each variable. Extents are numbers."""
 
     left: tuple[Term, ...]
     right: tuple[Term, ...]
@@ -27,10 +30,11 @@ class TermPair:
 
 
 def differences(pairs: Sequence[TermPair], opset: int = OPSET) -> list[float]:
-    """Return, for each pair, the largest difference of its sides, relative to the left side's magnitude if that is above 1.
+    """Return, for each pair, the largest difference between its sides.
 
-    Each side becomes nodes of its own, and ONNX Runtime's optimizations are off. Positions where the left side is not finite do
-    not count. The result is NaN for a pair that cannot be run.
+    Where the left side's magnitude is above 1, the difference is relative to this magnitude. ONNX Runtime's optimizations are
+    off, and the sides share no nodes. Positions where the left side is not finite do not count. The result is NaN for a pair
+    that cannot be run.
     """
     try:
         return _together(pairs, opset)

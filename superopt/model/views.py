@@ -1,4 +1,4 @@
-"""Lift a model's values and nodes, over the model's dynamic dimensions, for the islands."""
+"""Lift the values and nodes of a model, with expressions over its dynamic dimensions as sizes, for use in islands."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ GENERAL = (
     "Every dynamic dimension of an input is at least 1; at 0 the result is checked where the original runs, not proved.",
     "Integers that the model computes from sizes do not overflow.",
 )
-"""Assumptions about every model with dynamic dimensions."""
+"""Assumptions that are made for every model with dynamic dimensions."""
 
 
 class Views:
-    """The copy of a model for analysis, with its values as leaves and its nodes as terms.
+    """The copy of a model for analysis. Its values become variables, and its nodes become terms.
 
-    Over dynamic dimensions, nodes lift with symbolic sizes. A node lifts only if its terms are proved to have the node's result
-    shapes at all sizes of at least 1, and if no extents in them are equal only by chance.
+    With dynamic dimensions, nodes lift with symbolic sizes. A node lifts only if its terms are proved to have the node's result
+    shapes at all sizes of at least 1. Equalities of extents that the terms require must be proved for all sizes too.
     """
 
     def __init__(self, model: Model) -> None:
@@ -49,7 +49,7 @@ class Views:
         self.assumptions = (*GENERAL, *trust_assumptions(model), *self.values.assumptions)
 
     def leaf(self, value: ir.Value) -> Term | None:
-        """Return the variable named after the value, as `leaf_of` does, over the dynamic dimensions."""
+        """Return the variable for the value, as `leaf_of` does, with its shape over the dynamic dimensions."""
         if not self.dynamic:
             return leaf_of(value)
         if value not in self._leaves:
@@ -64,7 +64,7 @@ class Views:
         return variable(found.name, shape, condition=found.condition, position=found.position)
 
     def lift(self, node: ir.Node, operands: Sequence[Term | None]) -> tuple[Term, ...] | None:
-        """Return the terms of the node's outputs over its operands, or None if they are not proved right at all sizes."""
+        """Return the terms of the node's outputs, or None if they are not proved right at all sizes."""
         if not self.dynamic:
             return _of_known_shape(node, lift_node(node, operands, self.opset), self.opset)
         lifted = lift_node(node, operands, self.opset, self.values.content)
@@ -89,7 +89,10 @@ class Views:
         return all(prove_equal(mine, its) for mine, its in zip(term.shape, shape, strict=True))
 
     def _canonical(self, extent: Extent) -> Extent:
-        """Return the first form in which an extent equal to this one at all sizes was written."""
+        """Return the form of this extent that was seen first.
+
+        Extents that are proved equal at all sizes have the same form.
+        """
         if not isinstance(extent, Size):
             return extent
         known = self._known.setdefault(self._numbers(extent), [])
@@ -100,14 +103,14 @@ class Views:
         return found
 
     def _numbers(self, extent: Extent) -> tuple[int, ...]:
-        """Return the extent's values at a few sizes. Equal extents have equal values."""
+        """Return the extent's values at a few sizes. If two extents are equal, these values are equal."""
         return tuple(int(str(sizing.extent(extent))) for sizing in self.small)
 
 
 def _is_certain(condition: Cond) -> bool:
-    """Return whether a requirement of a term holds at all sizes, or is not an equality.
+    """Return whether a requirement of a term is proved for all sizes, or is not an equality.
 
-    ONNX makes requirements other than equalities of the node too.
+    Other requirements need no proof, because ONNX also makes them for the node.
     """
     match condition:
         case Compare("==" | "!="):
@@ -121,7 +124,7 @@ def _is_certain(condition: Cond) -> bool:
 
 
 def _of_known_shape(node: ir.Node, lifted: tuple[Term, ...] | None, opset: int) -> tuple[Term, ...] | None:
-    """Return the node's terms, if they have the known shapes of its results, and None otherwise."""
+    """Return the node's terms if they have the known shapes of its results, else None."""
     results = results_of(node, opset)
     if lifted is None or any(v.shape is None or tuple(v.shape) != t.shape for v, t in zip(results, lifted, strict=True)):
         return None
