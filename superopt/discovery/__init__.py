@@ -1,5 +1,6 @@
 """Rule discovery: enumerate terms, group them by value, generalise and join equalities, and prune.
 
-The package imports `superopt.proof`, `superopt.partial` and what lies below. Read `job` first (a whole run), then `enumerate`,
-`fingerprint`, `generalise` and `prune`. `universes/` is data: which operators and variables are enumerated together.
+The package imports `superopt.proof`, `superopt.partial` and the packages that these import. Read `job` first (a whole run),
+then `enumerate`, `fingerprint`, `generalise` and `prune`. The modules in `universes/` only list which operators and variables
+are enumerated together.
 """

@@ -1,8 +1,9 @@
 """Abstraction: replace the shared parts of an equality by variables, so that the equality is as general as possible.
 
-A universe has few variables, so an equality often turns up first as an instance: `concat(x, concat(relu(x), x))` instead of an
-equality that holds for any three tensors. This module replaces parts that occur on both sides by variables. It also replaces
-single occurrences of a variable by a variable of their own. Each replacement is kept if the equality still seems to hold.
+A universe (the vocabulary from which terms are enumerated) has few variables. So an equality is often found as an instance:
+with `concat(x, concat(relu(x), x))` instead of a concatenation of any three tensors. This module replaces parts that occur on
+both sides by variables. It also gives single occurrences of a variable another name. A replacement is kept if the equality
+still holds on random inputs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ WEIGHT_NAMES = "wvubctr"
 
 
 def abstracted(sides: Sides, holds: Callable[[Sides], bool]) -> Sides:
-    """Return the sides with parts and occurrences of variables replaced by fresh variables, the largest parts first."""
+    """Replace parts and single occurrences of variables by fresh variables, largest parts first, while the sides stay equal."""
     if len(sides[0]) > 1:
         return sides
     asked = False
@@ -58,9 +59,9 @@ def _wider(sides: Sides) -> Iterator[Sides]:
 
 
 def _fresh(part: Term, taken: Sequence[Term]) -> Term | None:
-    """Return a variable of the part's shape with a name that is not taken, or None if all names are taken.
+    """Return a variable with the part's shape and an unused name, or None if all names are used.
 
-    The name is that of a weight if the part consists of weights only.
+    The name is a name for weights if the part consists of weights only.
     """
     names = {v.name for v in taken}
     weights = all(v.name in WEIGHTS for v in variables(part))
@@ -74,7 +75,7 @@ def _places(root: Term, tensor: Term) -> int:
 
 
 def _replaced(root: Term, tensor: Term, fresh: Term, place: int) -> Term:
-    """Return the term with the variable replaced at one of its occurrences, counted from the left."""
+    """Return the term with one occurrence of the variable replaced. Occurrences are counted from the left."""
     if root is tensor:
         return fresh if place == 0 else root
     args: list[Term] = []

@@ -1,4 +1,4 @@
-"""The fate of an equality suggested by two terms of one value: generalise, sample, prove, and keep the useful directions."""
+"""Decide a candidate, a pair of terms that may be equal: generalise, test, prove, and keep the useful directions as rules."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class UniverseCounts:
     """The counts of one universe.
 
     Attributes:
-        built: The terms built.
-        graphs: The graphs that the terms stand for.
-        idle: Candidates that only rearrange many operators: neither side costs less than the other.
-        kept: Rules, one direction each.
+        built: The number of terms built.
+        graphs: The number of graphs that the terms stand for.
+        idle: The number of candidates that only rearrange many operators, so that neither side costs less than the other.
+        kept: The number of rules. Each direction of an equality counts.
         enumerate, dedupe, verify: Processor seconds.
         peak_bytes: The largest memory of a process that worked on the universe.
     """
@@ -68,9 +68,9 @@ class UniverseCounts:
 
 @dataclass(frozen=True)
 class FoundRule:
-    """A proved rule with its proof, in the core or derived for the search.
+    """A proved rule with its proof, in the core or derived from other rules for the search.
 
-    `shortens` says whether a search gains by the rule even if other rules derive it.
+    `shortens` is True if the rule helps a search even if other rules derive it.
     """
 
     family: str
@@ -83,7 +83,7 @@ class FoundRule:
 
 @dataclass(frozen=True)
 class Equality:
-    """A proved equality, as a rule from left to right, and the rules in either direction that serve a search."""
+    """A proved equality as a rule from left to right, and the rules for the directions that are useful in a search."""
 
     candidate: Candidate
     rule: Rule
@@ -91,14 +91,14 @@ class Equality:
     rules: tuple[FoundRule, ...]
 
     def demoted(self) -> Equality:
-        """Return the equality as derivable from others, with only the rules by which a search gains all the same."""
+        """Return the equality as one that others imply, with only the rules that help a search nevertheless."""
         rules = tuple(replace(r, part=store.SEARCH) for r in self.rules if r.shortens)
         return replace(self, part=store.SEARCH, rules=rules)
 
 
 @dataclass(frozen=True)
 class DiscoveryInput:
-    """The input of discovery: kept equalities, and equalities that could not be proved."""
+    """Results that discovery starts from: proved equalities, and equalities that could not be proved."""
 
     rules: tuple[Rule, ...] = ()
     suspects: tuple[Rule, ...] = ()
@@ -106,7 +106,7 @@ class DiscoveryInput:
 
 @dataclass
 class Discovery:
-    """The findings in one universe beyond what is known, and the decision on the next equality; also a `Judge`."""
+    """The findings in one universe, and the decision on further candidates. Also a `ConditionJudge`."""
 
     seed: int
     counts: UniverseCounts
@@ -118,7 +118,7 @@ class Discovery:
     _seen: dict[Equation, tuple[int, bool]] = field(default_factory=dict)
 
     def learn(self, known: Iterable[DiscoveryInput], *, opaque: str = "") -> None:
-        """Add what is known, and the definitions of composite operators except that of the operator `opaque`."""
+        """Add known equalities, and the definitions of all composite operators except the operator `opaque`."""
         for name, rule in definitions().items():
             if name != opaque:
                 self.kept.add(rule)
@@ -129,7 +129,7 @@ class Discovery:
                 self.kept.suspect(rule)
 
     def examine(self, candidate: Candidate) -> None:
-        """Decide the candidate, unless it is idle or redundant."""
+        """Decide the candidate, unless it only rearranges operators or follows from known equalities."""
         counts = self.counts
         counts.candidates += 1
         started = time.process_time()
@@ -153,7 +153,10 @@ class Discovery:
         self.kept.settle(candidate)
 
     def _decide(self, candidate: Candidate, part: str) -> Verdict:
-        """Return the verdict on the most general form that can be proved, and keep that form if it serves a search."""
+        """Prove the candidate in the most general form possible, and return the verdict.
+
+        The form is kept if it is useful in a search.
+        """
         self._seen.clear()
         verdict: Verdict = Unknown("it cannot be stated over independent extents")
         for rule in general_rules((candidate.left, candidate.right), self, widen=True, rows=candidate.universe.variables):
@@ -170,7 +173,9 @@ class Discovery:
         return verdict
 
     def examine_axiom(self, axiom: Rule, candidate: Candidate) -> None:
-        """Decide an axiom of which the candidate is an instance: keep the directions that serve a search, as stated.
+        """Decide an axiom that has the candidate as an instance, and keep the directions that are useful in a search.
+
+        The directions are kept as the axiom states them.
 
         The axiom is proved again in each direction that is kept, with the conditions that the direction needs.
         """
@@ -200,7 +205,10 @@ class Discovery:
             self.equalities.append(Equality(candidate, rules[0].rule, part, tuple(rules)))
 
     def _keep(self, candidate: Candidate, rule: Rule, complete: Rule, proof: Proved, part: str) -> None:
-        """Keep the directions that serve a search; of a hill, those that cross or climb it."""
+        """Keep the directions that are useful in a search.
+
+        If `part` is SEARCH, a direction is kept only if it `crosses` a hill.
+        """
         universe = candidate.universe
         if exchanges_variables(complete):
             return
@@ -224,10 +232,11 @@ class Discovery:
         return any(shortens(candidate, numbered) for numbered in self.kept.sizings(candidate.universe))
 
     def _backwards(self, turned: Candidate, rule: Rule) -> Iterator[tuple[Rule, Proved]]:
-        """Yield the rule from right to left, proved, in the first form that can be proved.
+        """Yield proved rules from right to left.
 
-        The forms have conditions of their own, then those of the rule, then are as general as the new left side determines. If
-        attributes remain open, yield a form for each of the universe's instances.
+        The first provable form is yielded. The forms are tried in this order: with conditions of their own, with the conditions
+        of the rule, and as general as the new left side determines. If none can be proved, the provable rules for the instances
+        of the universe are yielded.
         """
         for other in self._turned(turned, rule):
             if (found := self._usable(other)) is not None:
@@ -240,7 +249,10 @@ class Discovery:
                     yield found
 
     def _usable(self, rule: Rule) -> tuple[Rule, Proved] | None:
-        """Return the rule with the conditions that its right side needs, proved, if the left side determines the right side."""
+        """Return the rule with the conditions that its right side needs, and its proof.
+
+        Returns None if the rule cannot be proved or if the left side does not determine the right side.
+        """
         complete = completed(rule)
         if complete is None or not Pattern.of(complete.equations[0]).usable:
             return None
@@ -248,14 +260,17 @@ class Discovery:
         return (complete, verdict) if isinstance(verdict, Proved) else None
 
     def _turned(self, turned: Candidate, rule: Rule) -> Iterator[Rule]:
-        """Yield forms of the rule from right to left; the last only if the new left side does not determine all attributes."""
+        """Yield forms of the rule from right to left.
+
+        General forms come last, and only if the new left side does not determine all attributes.
+        """
         for anew in dict.fromkeys((True, not any(".shape" in c for c in rule.statement.where))):
             yield backwards(rule, anew=anew)
         if not Pattern.of(backwards(rule).equations[0]).usable:
             yield from general_rules((turned.left, turned.right), self, widen=True, rows=turned.universe.variables)
 
     def _verdict(self, rule: Rule) -> Verdict:
-        """Return the verdict of a proof that was checked again; sampling first refutes rules that random instances refute."""
+        """Test the rule on random instances, prove it, check the proof again, and return the verdict."""
         for equation in rule.equations:
             try:
                 counterexample = mismatch(equation, instances=max(2, SAMPLES // len(rule.equations)), seed=self.seed)
@@ -270,7 +285,7 @@ class Discovery:
             return Unknown(f"the prover failed: {type(error).__name__}: {error}")
 
     def plausible(self, equations: Sequence[Equation]) -> bool:
-        """Return whether a few random instantiations agree; the `Judge` of `general_rules`."""
+        """Return whether both sides agree on a few random instances. Part of `ConditionJudge`."""
         each = max(2, QUICK_SAMPLES // len(equations))
         return all(self._agrees(e, each) for e in equations)
 
@@ -285,7 +300,7 @@ class Discovery:
         return agrees
 
     def outcomes(self, equation: Equation) -> list[tuple[Mapping[str, Extent], bool]]:
-        """Return random values of the attribute variables, and whether the sides agree; the `Judge` of `general_rules`."""
+        """Return random values of the attribute variables, each with whether the sides agree. Part of `ConditionJudge`."""
         found = itertools.islice(instantiations(equation, np.random.default_rng(self.seed + 2)), OUTCOMES)
         try:
             return [(i.attributes, mismatch_at(equation, i, self.seed + n) is None) for n, i in enumerate(found)]
@@ -293,5 +308,5 @@ class Discovery:
             return []
 
     def completed(self, rule: Rule) -> Rule | None:
-        """Return the rule with the conditions that its right side needs; the `Judge` of `general_rules`."""
+        """Return the rule with the conditions that its right side needs. Part of `ConditionJudge`."""
         return completed(rule)

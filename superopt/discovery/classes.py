@@ -1,8 +1,8 @@
-"""The classes of many terms, by digests: a known class, or a new class that its first term represents.
+"""Equivalence classes of terms with equal digests. The first term of a new class represents the class.
 
-A term that is not defined for some inputs, such as the root of x, equals every term that has its value wherever it is defined.
-For such a term, the environments with positive inputs decide. A term that is defined everywhere represents the class if there
-is one.
+A term may be undefined for some inputs, such as the square root of x. Such a term is in one class with every term that has the
+same value wherever the first term is defined. Only environments with positive inputs are compared for such a term. If a class
+has terms that are defined everywhere, one of these represents the class.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Classified:
     """The classes of some terms.
 
     Attributes:
-        of: the number of each term's class. New classes follow the known classes.
-        represents: whether the term is the first of a new class.
+        of: the number of each term's class. The numbers of new classes follow the numbers of known classes.
+        represents: whether each term is the first of a new class.
         first: the terms that represent the new classes, in order.
         leader: the first term of each term's class if the class is new, else -1.
     """
@@ -41,7 +41,7 @@ class Classified:
 
 
 def classified(values: ValueColumns, found: Digests) -> Classified:
-    """Return the classes of terms with these digests."""
+    """Assign terms with these digests to classes."""
     known = _keys(values.every, values.positive, values.total, values.every, values.positive, values.total)
     own = _keys(
         found.every,
@@ -69,9 +69,9 @@ def classified(values: ValueColumns, found: Digests) -> Classified:
 
 
 def _keys(every: Hashes, positive: Hashes, total: Flags, all_every: Hashes, all_positive: Hashes, all_total: Flags) -> Hashes:
-    """Return a key for each term that all terms of its class share.
+    """Return a key for each term that is equal for all terms of a class.
 
-    The `all_` columns are those of all terms that may represent a class.
+    The `all_` columns contain the digests of all terms that may represent a class.
     """
     keys = every.copy()
     if total.all():

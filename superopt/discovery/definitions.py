@@ -1,7 +1,7 @@
-"""Definitions of composites, and other algorithms for operators, as rules.
+"""The definitions of composite operators, and algorithms for operators, as rules.
 
-A search may always fold a term into a composite, and may sometimes write a composite out. An algorithm is an operator too: a
-search may replace an operator by it.
+A search may always replace a term by a composite that is defined as this term, and may sometimes replace a composite by its
+definition. An algorithm is also an operator, by which a search may replace another operator.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ ALGORITHM = "algorithm"
 
 
 def definitions() -> dict[str, Rule]:
-    """Return the axioms that define the composites, by the composite's name."""
+    """Return the axioms that define composites, by the composite's name."""
     parts = ((name.partition("."), law) for name, law in axioms().items())
     return {operator: law for (operator, _, axiom), law in parts if axiom == DEFINITION}
 
 
 def algorithms() -> dict[str, Rule]:
-    """Return the axioms that give an algorithm, `operator.algorithm-...`, by their full names."""
+    """Return the axioms that state an algorithm, by their full names `operator.algorithm-...`."""
     return {name: law for name, law in axioms().items() if name.partition(".")[2].partition("-")[0] == ALGORITHM}
 
 
 def readings(stated: str) -> Iterator[Rule]:
-    """Yield a definition or an algorithm, given by its key, as nameless rules.
+    """Yield the rules of a definition or an algorithm, given by its key. The rules have no names.
 
-    The rule from the axiom's right side to its left side is always given. The opposite rule is given for a composite that is
-    defined by moves, sums and products only. Writing such a composite out loses no accuracy and lets other rules apply to its
-    parts.
+    The rule from the axiom's right side to its left side is always yielded. The opposite rule is yielded for a composite whose
+    definition has moves, sums and products only. Replacing such a composite by its definition loses no accuracy, and other
+    rules can then apply to its parts.
     """
     known = definitions().get(stated)
     law = known or algorithms()[stated]

@@ -1,4 +1,4 @@
-"""The cost of a numeric graph at run time, in arbitrary units, which decides which directions of rules serve a search."""
+"""The run-time cost of a graph in arbitrary units. The cost decides which directions of an equality are useful in a search."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VIEWS = ("expand", "reshape")
 
 @dataclass(frozen=True)
 class Effort:
-    """The cost of a graph at run time: executed operators, and arithmetic plus memory traffic in arbitrary units."""
+    """The run-time cost of a graph: the number of executed operators, and arithmetic plus memory traffic in arbitrary units."""
 
     operators: int
     work: float
@@ -29,7 +29,7 @@ class Effort:
 
 
 def effort(roots: Sequence[Term], *, weights_known: bool) -> Effort:
-    """Return the cost of numeric terms. With `weights_known`, terms that depend on weights alone are free."""
+    """Return the cost of terms with numeric extents. With `weights_known`, terms that depend only on weights cost nothing."""
     live = _live(roots, weights_known=weights_known)
     return Effort(len(live), sum(map(_work, live), 0.0))
 
@@ -40,7 +40,7 @@ def executed(*roots: Term) -> Counter[str]:
 
 
 def _live(roots: Sequence[Term], *, weights_known: bool) -> list[Term]:
-    """Return the terms that are computed at run time by operators that compute or copy."""
+    """Return the terms that are computed at run time, except operators that neither compute nor copy."""
     live = list[Term]()
     free: set[Term] = set()
     for term in subterms(*roots):

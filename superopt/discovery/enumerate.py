@@ -1,7 +1,9 @@
-"""Enumeration of a universe's terms by size. One term per value is kept as the representative; every other term is a candidate.
+"""Enumerate a universe's terms by size, and find candidates: terms with equal values.
 
-Terms are rows of numbers over representatives (`superopt.discovery.table`). They are evaluated in batches and distinguished by
-digests. Only representatives and the sides of candidates are built.
+One term for each value is the representative of a class. Every other term of the class forms a candidate with the
+representative. During enumeration, a term is a row of numbers: its operator, and the numbers of the representatives that are
+its operands (see `table`). Terms are evaluated in batches and compared by digests. `Term` objects are only built for
+representatives and for the sides of candidates.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from superopt.policy import DISCOVERY
 
 @dataclass(frozen=True)
 class Candidate:
-    """Terms of a universe that have the same values in every environment, output by output.
+    """Two tuples of terms of a universe that have the same values in every environment, output by output.
 
     With one output, `right` is the representative of the class of `left`.
     """
@@ -43,8 +45,8 @@ class Candidate:
 class Enumeration:
     """The result of enumerating one universe up to its limit.
 
-    An argument of a term stands for any graph of its class. Of graphs that share work between arguments, only the terms
-    themselves are counted.
+    In the count of graphs, an argument of a term stands for every graph of its class. If arguments share work, only the term
+    itself is counted.
 
     Attributes:
         universe: the universe.
@@ -54,8 +56,8 @@ class Enumeration:
         instances: the number of candidates that were left out because smaller candidates imply them.
         representatives: the representatives of the classes of terms below the limit.
         candidates: the candidates.
-        parts: slices, each with the representative that it equals.
-        same: a function that returns the representative with the value of a term, or None.
+        parts: slices that equal a representative, each with this representative.
+        same: a function that returns the representative with the same value as a term, or None.
     """
 
     universe: Universe
@@ -70,7 +72,10 @@ class Enumeration:
 
 
 def weight(term: Term) -> int:
-    """Return how many binary or unary operators a node stands for: 0 for variables and constants, n - 1 for a sum of n."""
+    """Return the number of unary or binary operators that a node stands for.
+
+    This number is 0 for variables and constants, and n - 1 for a sum of n operands.
+    """
     if not term.args:
         return 0
     return len(term.args) - 1 if operator(term.op).commutative else 1
@@ -80,7 +85,7 @@ def candidate_order(candidate: Candidate) -> tuple[int, int, int, list[int]]:
     """Return a sort key for candidates.
 
     Small candidates come first. Among candidates of one size, those with more variables come first, because they are more
-    general. Then come those about operators that the universe names first.
+    general. Among these, candidates with operators that the universe names first come first.
     """
     left, right = candidate.left, candidate.right
     named = list(dict.fromkeys(t.op for t in candidate.universe.templates))
@@ -94,9 +99,9 @@ def term_size(*roots: Term) -> int:
 
 
 def enumerate_universe(universe: Universe, seed: int, *, every: bool = False) -> Enumeration:
-    """Enumerate the terms of the universe up to its limit, and the equalities that its representatives suggest.
+    """Enumerate the terms of the universe up to its limit on operators, and return the candidates.
 
-    With `every`, the result includes candidates that are instances or renamings of other candidates.
+    If `every` is True, candidates that are instances or renamings of other candidates are included.
     """
     return _Enumerator(universe, seed, every=every).run()
 
@@ -150,7 +155,7 @@ class _Enumerator:
         self._suggest(rows, classes, before)
 
     def _rows(self, level: int, *, last: bool) -> Rows:
-        """Return every term of this level once, in an order that is the same in every run."""
+        """Return every term of this level (number of operators) once, in an order that is the same in every run."""
         found: list[Rows] = []
         for arity in sorted({t.operands for t in self.universe.templates}):
             operands = np.concatenate([np.empty((0, arity), np.int64), *rows_of(self.table, arity, level)])
@@ -189,7 +194,7 @@ class _Enumerator:
         self.values.add(new, self.typing.kinds.things)
 
     def _suggest(self, rows: Rows, classes: Classified, before: int) -> None:
-        """Add candidates for terms that are not the first of their class, and record the representatives that slices equal."""
+        """Add candidates for terms that do not represent their class, and record which slices equal representatives."""
         others = np.flatnonzero(~classes.represents)
         sides = self._used(rows, others) | self._used_by_class(rows, classes, others)
         suggested = others[self.table.prefixed(sides)]
@@ -224,7 +229,7 @@ class _Enumerator:
 
 
 def agree(universe: Universe, left: Sequence[Term], right: Sequence[Term]) -> bool:
-    """Return whether terms over the universe's variables have the same values in random environments, output by output."""
+    """Return whether the two tuples of terms have the same values in random environments, output by output."""
     leaves = [v for row in universe.variables for v in row]
     asked = (*requirements(*left, *right), *(at_least(n, 1) for t in subterms(*left, *right) for n in t.shape))
     drawn = environments(
@@ -238,10 +243,10 @@ def agree(universe: Universe, left: Sequence[Term], right: Sequence[Term]) -> bo
 
 
 def _legality(universe: Universe, leaves: Sequence[Term]) -> Callable[[Environment], bool]:
-    """Return a function that checks numbers for the symbols against the operators' conditions.
+    """Return a function that checks whether numbers for the universe's symbols satisfy the conditions of its operators.
 
-    These are the conditions of every operator applied to variables and constants alone. Conditions that no numbers of the
-    universe meet are left out: they belong to operators that cannot be applied there.
+    The conditions are those of every operator applied to variables and constants. A condition that no tried numbers satisfy is
+    left out, because the operator can then not be applied to these operands.
     """
     conditions = dict.fromkeys(requirements(*(c.term for c in universe.constants)))
     for template in universe.templates:

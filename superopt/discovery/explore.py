@@ -1,7 +1,7 @@
-"""The tasks of generation: explore a universe, examine a slice of a large universe's candidates, prove a definition.
+"""The tasks of rule generation: explore a universe, examine a part of a large universe's candidates, prove a definition.
 
-A task is a function of its arguments alone, so it may run anywhere and be repeated. A task returns what it found beyond the
-known results that it received.
+The result of a task depends on its arguments alone, so a task may run in any process and may be repeated. A task returns the
+results that the known results in its arguments do not include.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ SLICE = 4_000
 
 @dataclass(frozen=True)
 class Slice:
-    """Waiting candidates of one universe, and the candidates settled before them; pickled, because they are only passed on."""
+    """Candidates of one universe to examine, and the candidates decided before them.
+
+    Both are pickled, because most processes only pass them on.
+    """
 
     universe: Universe
     settled: bytes
@@ -52,7 +55,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Findings:
-    """The findings of one task, in the order in which they were made; `rest` is left for tasks that depend on this task."""
+    """The findings of one task in the order in which they were made. `rest` contains the candidates left to later tasks."""
 
     counts: UniverseCounts
     equalities: tuple[Equality, ...]
@@ -64,15 +67,15 @@ class Findings:
 
     @property
     def known(self) -> DiscoveryInput:
-        """The findings that later tasks build on."""
+        """The findings that later tasks use."""
         return DiscoveryInput(tuple(e.rule for e in self.equalities), self.suspects)
 
 
 def explored(universe: Universe, known: Sequence[DiscoveryInput], seed: int) -> Findings:
-    """Decide what a universe suggests: small equalities first, then two outputs joined in one term.
+    """Enumerate a universe and decide its small candidates, then pairs of outputs that one term computes.
 
-    Larger candidates are left to tasks of their own. Each slice is spread over all of them, so the findings of the first slice
-    imply much of what the others would find.
+    Larger candidates are divided into slices, which later tasks examine. Each slice contains candidates of all sizes. So the
+    findings of the first slice make many candidates of the other slices redundant.
     """
     started = time.process_time()
     enumeration = enumerate_universe(universe, seed)
@@ -94,7 +97,7 @@ def explored(universe: Universe, known: Sequence[DiscoveryInput], seed: int) -> 
 
 
 def examined(part: Slice, known: Sequence[DiscoveryInput], seed: int) -> Findings:
-    """Decide what a slice of a universe's candidates suggests."""
+    """Decide the candidates of a slice."""
     discovery = Discovery(seed, UniverseCounts(part.universe.family, part.universe.name))
     discovery.learn(known)
     for candidate in _unpacked(part.universe, part.settled):
@@ -105,7 +108,7 @@ def examined(part: Slice, known: Sequence[DiscoveryInput], seed: int) -> Finding
 
 
 def defined(stated: str, seed: int) -> Findings:
-    """Return the definition of a composite operator, or an algorithm, as proved rules."""
+    """Prove the rules of a composite operator's definition or of an algorithm."""
     started = time.process_time()
     family, origin = (FAMILY, "definition of") if stated in definitions() else (ALGORITHMS, "algorithm")
     counts = UniverseCounts(family, stated)
@@ -129,10 +132,10 @@ def defined(stated: str, seed: int) -> Findings:
 
 
 def operator_explored(name: str, known: Sequence[DiscoveryInput], seed: int) -> Findings:
-    """Decide what the operator's traits suggest, then what its axioms state, beyond the known rules.
+    """Decide the candidates that follow from the operator's traits, then the operator's axioms.
 
-    A search does not write out a composite whose definition has more than moves, sums and products. What follows from such a
-    definition is therefore news.
+    Known rules make candidates redundant. The definition of the operator itself does not if it contains more than moves, sums
+    and products, because a search does not replace such an operator by its definition.
     """
     started = time.process_time()
     enumerations = [enumerate_universe(universe, seed) for universe in universes_of(name)]
@@ -164,7 +167,10 @@ def operator_explored(name: str, known: Sequence[DiscoveryInput], seed: int) -> 
 
 
 def _instance_of(axiom: Rule, seed: int) -> Candidate | None:
-    """Return the axiom at concrete sizes, as different as random instances are, at ranks near 2; None if it has no instance."""
+    """Return an instance of the axiom at concrete sizes, at ranks near 2, or None if the axiom has no such instance.
+
+    Several random instances are tried, and the instance with the most different sizes is returned.
+    """
     equation = min(axiom.equations, key=lambda e: sum(abs(v.rank - 2) for v in variables(*e.left, *e.right)))
     try:
         instances = list(itertools.islice(instantiations(equation, np.random.default_rng(seed)), DRAWS))

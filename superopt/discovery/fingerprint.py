@@ -1,7 +1,8 @@
-"""Fingerprints: exact values of terms in a few random environments, computed for a whole batch of terms of one kind at a time.
+"""Fingerprints: exact values of terms in a few random environments, computed in batches of terms of one kind.
 
-If a universe has only sums, products and choices, inputs are eighths of small integers, and float64 has no rounding error. In
-every other universe, values are those of `superopt.algebra.exact`. A fingerprint only suggests an equality.
+If a universe has only sums, products and choices, inputs are small integers divided by 8, for which float64 arithmetic is
+exact. In every other universe, values are computed by `superopt.algebra.exact`. Equal fingerprints only suggest that two terms
+are equal.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def domain_of(universe: Universe) -> Floats | Fields:
 
 
 def _rounds(value: Attribute) -> bool:
-    """Return whether a product with the number may not be exact in float64."""
+    """Return whether products with this number may be inexact in float64."""
     if isinstance(value, Size):
         return any(isinstance(a, Inverse) for a in value.atoms())
     return isinstance(value, Fraction) and value.denominator & (value.denominator - 1) != 0
@@ -52,7 +53,7 @@ def _rounds(value: Attribute) -> bool:
 def count_of(universe: Universe) -> int:
     """Return the number of environments that distinguish the universe's terms.
 
-    A universe with choices needs more environments, so that a choice rarely goes the same way in all of them.
+    A universe with choices needs more environments, so that a choice rarely selects the same operand in all of them.
     """
     order = any("order" in means(t.op) for t in universe.templates)
     many = DISCOVERY.order_environment_count if order else DISCOVERY.environment_count
@@ -60,7 +61,7 @@ def count_of(universe: Universe) -> int:
 
 
 def partial(universe: Universe) -> bool:
-    """Return whether an operator of the universe is defined on positive numbers only."""
+    """Return whether an operator of the universe is only defined for positive numbers."""
     return any(operator(t.op).domain == POSITIVE for t in universe.templates)
 
 
@@ -81,8 +82,8 @@ def environment(
 ) -> Environment:
     """Return a random environment in which `legal` holds.
 
-    Symbols have numbers from their ranges. Inputs have both signs or, with `positive`, are all positive. Conditions are 0 or 1.
-    Variables that the universe calls positive are positive.
+    The numbers of symbols are in the symbols' ranges. Inputs have both signs or, if `positive` is True, are all positive.
+    Conditions are 0 or 1. Variables that the universe declares positive are always positive.
 
     Raises:
         InstantiationError: no numbers are found for which `legal` holds.
@@ -93,7 +94,7 @@ def environment(
         if legal(found):
             break
     else:
-        raise InstantiationError(f"no numbers for the symbols of {universe.name} meet its operators' conditions")
+        raise InstantiationError(f"no numbers for the symbols of {universe.name} satisfy its operators' conditions")
     arrays = {}
     for v in (v for row in universe.variables for v in row):
         shape = tuple(int(substitute(n, found.value)) for n in v.shape)  # type: ignore[arg-type]
@@ -115,9 +116,9 @@ def symbols_of(universe: Universe, rng: np.random.Generator) -> dict[str, Extent
 
 
 def environments(universe: Universe, legal: Callable[[Environment], bool], rng: np.random.Generator) -> list[Environment]:
-    """Return environments between which every symbol with more than two numbers differs at least once.
+    """Return environments in which every symbol with more than two possible numbers has at least two different numbers.
 
-    If an operator of the universe is defined on positive numbers only, the inputs of the first half of the environments are all
+    If an operator of the universe is only defined for positive numbers, all inputs in the first half of the environments are
     positive.
     """
     varied = [name for name, values in universe.ranges.items() if len(values) > 2]
@@ -141,11 +142,14 @@ class Fingerprints:
         self._keys: list[Hashes] = [np.empty(0, np.uint64) for _ in environments_]
 
     def leaf(self, term: Term, number: int) -> Array:
-        """Return the value of a variable as a batch of one."""
+        """Return the value of a variable in one environment, as a batch of one."""
         return self.environments[number].arrays[term.name][..., None]
 
     def applied(self, op: str, attributes: Mapping[str, Attribute], operands: Sequence[Array], number: int) -> Array | None:
-        """Return the operator's result on batches of operands in one environment, or None if it is not defined at its sizes."""
+        """Apply an operator to batches of operands in one environment.
+
+        Returns None if the operator is not defined at its sizes there.
+        """
         lookup = self.environments[number].value
         grid = Grid(self.domain)
         try:
@@ -157,7 +161,7 @@ class Fingerprints:
         return np.asarray(found.data)
 
     def digests(self, values: Array, number: int) -> tuple[Hashes, npt.NDArray[np.bool_]]:
-        """Return a digest for each term of a batch in one environment, and whether the term is defined and exact there."""
+        """Return a digest for each term of a batch in one environment, and whether the term is defined and its value exact."""
         if isinstance(self.domain, Fields):
             own = np.ascontiguousarray(self.domain.identities(values)).reshape(-1, values.shape[-1])
             exact = ~np.isnan(own).any(axis=0)

@@ -1,8 +1,8 @@
-"""Generalisation: from an equality between terms of a universe to rules with independent extents, for every rank that fits.
+"""Generalise an equality between terms of a universe to rules with independent extents, at every rank that fits.
 
-The variables of a universe share extents. Here every variable gets extents of its own, and typing implies the necessary
-equalities. Each attribute is written over these extents, in the most general way first: as an attribute variable, then as the
-extents that it may be read from. Sampling and proof decide which of these forms hold.
+The variables of a universe share extents. In a rule, every variable has its own extents, and the typing of the operators
+implies which extents are equal. Each attribute is expressed by these extents, the most general form first: as an attribute
+variable, then as an extent of a variable. Random tests and proofs decide which of these forms are true.
 """
 
 from __future__ import annotations
@@ -50,19 +50,20 @@ BEGINS, ENDS = ("begin", "first"), ("end", "last")
 
 @dataclass(frozen=True)
 class ExtentReading:
-    """How the extents of a universe are written over a rule's own variables. Other extents stay attribute variables.
+    """An assignment of general expressions to the extents of a universe. All other extents become attribute variables.
 
     Attributes:
         extents: maps an extent of the universe to its general expression.
-        anywhere: if not 0, slices from 0 start at a variable and slices to the end stop at a variable. There is one variable
-            for all axes, or one for each of this many axes.
+        anywhere: if not 0, each slice that starts at 0 gets a variable as its start, and each slice that stops at the end gets
+            a variable as its stop. If `anywhere` is 1, all axes share these variables, otherwise there are variables for this
+            many axes.
     """
 
     extents: Mapping[Extent, Extent]
     anywhere: int = 0
 
     def extent(self, value: Extent) -> Extent:
-        """Return the general expression for an extent of the universe: as a whole if it is known, else monomial by monomial."""
+        """Return the general expression for an extent of the universe: of the whole extent if it has one, else by monomials."""
         if not isinstance(value, Size):
             return value
         known = self.extents.get(value)
@@ -74,7 +75,7 @@ class ExtentReading:
         return total
 
     def _product(self, monomial: Monomial) -> Extent:
-        """Return a product of atoms with the largest known products in it replaced."""
+        """Return a product of atoms in which the largest products with an assigned expression are replaced."""
         for count in range(len(monomial), 0, -1):
             for chosen in itertools.combinations(monomial, count):
                 known = self.extents.get(Size(((chosen, 1),)))
@@ -90,11 +91,11 @@ class ExtentReading:
 
 
 def general_rules(sides: Sides, judge: ConditionJudge, *, widen: bool, rows: Sequence[Sequence[Term]] = ()) -> Iterator[Rule]:
-    """Yield nameless rules, left to right, that state an equality of a universe, the most general plausible form first.
+    """Yield rules that state an equality of a universe, from left to right, the most general plausible form first.
 
-    With `widen`, the rules cover every rank of their variables and every axis at which they stay well typed and true. Variables
-    of one of the `rows` have one rank. No rule is given if no form is plausible, or if no form can be written so that the left
-    side determines the right side.
+    The rules have no names. If `widen` is True, a rule covers every rank of its variables, and every axis, at which it is well
+    typed and true. Variables in one of the `rows` have the same rank. No rule is yielded if no form is plausible, or if the
+    left side does not determine the right side in any form.
     """
     kinds = tuple(tuple(v.name for v in row) for row in rows)
     sides = abstracted(sides, lambda tried: seems(tried, judge))
@@ -113,7 +114,7 @@ def seems(sides: Sides, judge: ConditionJudge) -> bool:
 
 
 def specialised(sides: Sides, values: Mapping[str, Extent]) -> Sides:
-    """Return the same equality with values for some symbols of its universe.
+    """Return the equality with some symbols of its universe replaced by values.
 
     Raises:
         ShapeError: the equality is not well typed at these values.
@@ -133,7 +134,11 @@ def specialised(sides: Sides, values: Mapping[str, Extent]) -> Sides:
 
 
 def _forms(sides: Sides, judge: ConditionJudge) -> Iterator[Equation]:
-    """Yield a plausible equation with independent extents, else under conditions on numbers, else with shared extents."""
+    """Yield at most one plausible equation.
+
+    The forms are tried in this order: with independent extents, under conditions on real attribute variables, and with shared
+    extents.
+    """
     for reading in _readings(sides):
         equation = _read(sides, reading)
         if equation is not None and judge.plausible([equation]):
@@ -152,7 +157,7 @@ def _forms(sides: Sides, judge: ConditionJudge) -> Iterator[Equation]:
 def _unconditional(
     sides: Sides, reading: ExtentReading, conditions: Sequence[Cond], equation: Equation, judge: ConditionJudge
 ) -> Equation:
-    """Return the equation without the conditions that it does not seem to need."""
+    """Return the equation without the conditions that random tests show to be unnecessary."""
     for condition in conditions:
         fewer = [c for c in conditions if c != condition]
         tried = _read(sides, reading, fewer)
@@ -162,7 +167,7 @@ def _unconditional(
 
 
 def _abstracted(sides: Sides, reading: ExtentReading, equation: Equation, judge: ConditionJudge) -> Equation:
-    """Return the equation with as many attribute expressions as possible replaced by attribute variables."""
+    """Return the equation with attribute expressions replaced by attribute variables wherever this is plausible."""
     for number, expression in enumerate(_expressions(sides[0])):
         wider = replace(reading, extents={**reading.extents, expression: size(Sym(f"o{number}"))})
         tried = _read(sides, wider)
@@ -176,7 +181,7 @@ def _abstracted(sides: Sides, reading: ExtentReading, equation: Equation, judge:
 
 
 def _expressions(roots: tuple[Term, ...]) -> list[Extent]:
-    """Return the attribute expressions of the left side that are not attribute variables yet, except shapes of results."""
+    """Return the attribute expressions of the left side that are not single attribute variables, except in result shapes."""
     own = _extents(roots)
     found: dict[Extent, None] = {}
     for term in subterms(*roots):
@@ -189,7 +194,10 @@ def _expressions(roots: tuple[Term, ...]) -> list[Extent]:
 
 
 def _bare_attributes(roots: tuple[Term, ...]) -> set[str]:
-    """Return the names of attribute variables that matching the left side binds, because an operator takes them as they are."""
+    """Return the names of attribute variables that are the whole value of an attribute of the left side.
+
+    Matching the left side binds these variables.
+    """
     own = _extents(roots)
     values = [v for t in subterms(*roots) for name, v in (t.attributes if t.args else ()) if name != "shape"]
     listed = [e for v in values for e in (v if isinstance(v, tuple) else (v,)) if isinstance(e, Size) and e not in own]
@@ -197,7 +205,7 @@ def _bare_attributes(roots: tuple[Term, ...]) -> set[str]:
 
 
 def _extents(roots: tuple[Term, ...]) -> set[Extent]:
-    """Return the extents of the variables. In attributes they stand for sizes; all other symbols are attribute variables."""
+    """Return the extents of the variables. In attributes, all other symbols are attribute variables."""
     return {extent for v in variables(*roots) for extent in v.shape}
 
 
@@ -208,7 +216,10 @@ def _symbol(extent: Size) -> Sym | None:
 
 
 def _readings(sides: Sides) -> Iterator[ExtentReading]:
-    """Yield ways to write the universe's extents as extents of variables, with each variable that has the extent in turn."""
+    """Yield assignments of general expressions to the universe's extents.
+
+    An extent that several variables have is expressed by each of these variables in turn.
+    """
     left = variables(*sides[0])
     options: dict[Extent, list[Extent]] = {}
     for tensor in left:
@@ -229,7 +240,7 @@ def _readings(sides: Sides) -> Iterator[ExtentReading]:
 
 
 def _read(sides: Sides, reading: ExtentReading, conditions: Sequence[Cond] = ()) -> Equation | None:
-    """Return the equality over independent extents.
+    """Return the equality with independent extents.
 
     Returns None if the equality is ill typed or if the left side does not determine the right side.
     """
@@ -251,7 +262,7 @@ def _read(sides: Sides, reading: ExtentReading, conditions: Sequence[Cond] = ())
 
 
 class _Writer:
-    """A writer that rebuilds terms of a universe over variables with extents of their own."""
+    """Rebuilds terms of a universe over variables with independent extents."""
 
     def __init__(self, sides: Sides, reading: ExtentReading) -> None:
         self.reading = reading
@@ -263,7 +274,7 @@ class _Writer:
         self.anchors = {a for e in listed for a in atoms(e) if isinstance(a, Sym)}
 
     def written(self, term: Term) -> Term:
-        """Return the term over the rule's own variables."""
+        """Return the term over the variables of the rule."""
         if term not in self.done:
             if term.is_variable:
                 self.done[term] = variable(term.name, term.rank)
@@ -286,15 +297,16 @@ class _Writer:
         return self.reading.extent(value) if isinstance(value, Size) else value
 
     def _somewhere(self, term: Term, names: Sequence[str]) -> Extent:
-        """Return a variable for the start or stop of slices along the term's axis, one for each axis."""
+        """Return a variable for the start or stop of a slice; `names` are the names of these variables for different axes."""
         axes = dict.fromkeys(_axis(t) for t in self.order if t.op == term.op)
         return size(Sym(names[list(axes).index(_axis(term)) % self.reading.anywhere]))
 
     def _shape(self, value: Shape, *, whole: bool) -> Shape:
-        """Return a shape that no term has by itself, with fresh attribute variables for extents that nothing determines.
+        """Return the general form of a result shape that no term of the rule has.
 
-        If an extent of a `whole` shape is not determined, every extent of the shape gets a fresh variable. In other shapes,
-        these variables then stand for the same extents.
+        Extents that nothing else determines become fresh attribute variables. If `whole` is True and any extent is
+        undetermined, every extent of the shape becomes a fresh variable. In later shapes, these variables then stand for the
+        same extents.
         """
         stem = self.named.get(value)
         if stem is not None:
@@ -320,12 +332,15 @@ class _Writer:
         return tuple(size(Sym(f"{stem}{position}")) for position in range(len(value)))
 
     def _determined(self, extent: Extent) -> bool:
-        """Return whether an extent consists of variables' extents and of attribute variables that other attributes bind."""
+        """Return whether the extent consists of variables' extents and of attribute variables that other attributes bind."""
         symbols = {a for a in atoms(extent) if isinstance(a, Sym)}
         return symbols <= self.anchors
 
     def _like(self, term: Term, shape: Shape) -> Term | None:
-        """Return a term of the rule that has this shape by itself, preferably a variable, or None."""
+        """Return a term of the rule that has this shape, preferably a variable, or None.
+
+        Terms whose shape is an attribute are excluded.
+        """
         fits = [
             t
             for t in self.order
@@ -341,7 +356,7 @@ def _axis(term: Term) -> int:
 
 
 def _shared_extents(sides: Sides) -> Iterator[Cond]:
-    """Yield the equalities between extents of different variables, or with a number, that hold in the universe."""
+    """Yield the equalities that hold in the universe between extents of variables, or between an extent and a number."""
     first: dict[Extent, Size] = {}
     for tensor in variables(*sides[0], *sides[1]):
         for axis in range(-tensor.rank, 0):

@@ -1,8 +1,8 @@
-"""Remove candidates that smaller candidates imply: renamings of interchangeable variables, and instances.
+"""Remove redundant candidates: renamings of interchangeable variables, and instances of smaller candidates.
 
-The search for such candidates works on whole columns. A term t in the class of r is left out if an earlier candidate l = l' of
-the universe, with representatives in place of its variables, turns the whole of t into a term that is known to be in the same
-class. Nothing is assumed: that term was built, and its value compared.
+All candidates are checked at once, as columns of numbers. A candidate says that a term t equals the representative of its
+class. The candidate is redundant if an earlier candidate l = l' rewrites t, at its root, to a term that is known to be in the
+same class. No assumption is made about this term: it was built, and its value was compared.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Bound = dict[Term, Ints]
 
 @dataclass(frozen=True)
 class KeptEquality:
-    """A kept candidate, whose instances are recognised in larger candidates."""
+    """A kept candidate, used to recognise its instances among larger candidates."""
 
     left: Term
     right: Term
@@ -33,14 +33,14 @@ class KeptEquality:
 
 @dataclass
 class Registry:
-    """The class and the position in building order of every term that was built, by the term's key."""
+    """The class and the position, in building order, of every term that was built. Terms are given by their keys."""
 
     keys: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     classes: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     places: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
     def add(self, keys: Hashes, classes: Ints) -> None:
-        """Add terms in the order in which they were built."""
+        """Add terms, in the order in which they were built."""
         places = np.arange(len(self.keys), len(self.keys) + len(keys))
         order = np.argsort(np.concatenate([self.keys, keys]), kind="stable")
         self.keys = np.concatenate([self.keys, keys])[order]
@@ -57,7 +57,7 @@ class Registry:
 
 
 class Redundancy:
-    """The candidates suggested so far in a universe, and a filter for the candidates of a further level."""
+    """The candidates kept so far in a universe, and a filter for the candidates of the next level."""
 
     def __init__(self, table: Table, typing: Typing) -> None:
         self.table = table
@@ -67,7 +67,7 @@ class Redundancy:
         self.renamings: list[Ints] = []
 
     def news(self, rows: Rows, classes: Classified, suggested: Ints) -> Ints:
-        """Return the suggested rows that are neither renamings nor instances of others."""
+        """Return the suggested rows that are neither renamings nor instances of other candidates."""
         first = len(self.registry.keys)
         self.registry.add(rows.keys, classes.of)
         self._rename()
@@ -87,7 +87,7 @@ class Redundancy:
     # ------------------------------------------------------------ renamings
 
     def _rename(self) -> None:
-        """Update, for each renaming, the number of every representative's image, with -1 where there is none."""
+        """For each renaming of variables, update the numbers of all renamed representatives, with -1 where there is none."""
         table = self.table
         orders = [list(itertools.permutations(row)) for row in table.universe.variables]
         for number, order in enumerate(itertools.islice(itertools.product(*orders), 1, DISCOVERY.max_renamings)):
@@ -122,9 +122,9 @@ class Redundancy:
         return found
 
     def _looked_up(self, code: int, operands: Ints, there: Flags) -> Ints:
-        """Return the classes of an operator over columns of operands, with -1 where the term was not built.
+        """Return the classes of an operator applied to columns of operands, with -1 for terms that were not built.
 
-        The columns may be padded, with `there` False for padding.
+        `there` is False where the columns are padded.
         """
         known = (~there | ((operands >= 0) & (operands < len(self.table)))).all(axis=1)
         found = np.full(len(operands), -1, dtype=np.int64)
@@ -133,7 +133,7 @@ class Redundancy:
         return found
 
     def _first_of_renamings(self, rows: Rows, classes: Classified, suggested: Ints, first: int) -> Flags:
-        """Return, for each suggested equality, whether no renaming of it comes before it."""
+        """Return, for each suggested equality, whether it comes first among its renamings."""
         keep = np.ones(len(suggested), bool)
         own_class, own_place = classes.of[suggested], suggested + first
         codes = np.array([k.code for k in self.typing.kinds.things], dtype=np.int64)
@@ -155,7 +155,7 @@ class Redundancy:
     # ------------------------------------------------------------ instances
 
     def _learn(self, rows: Rows, classes: Classified, kept: Ints) -> None:
-        """Keep equalities for the levels to come if their left side has all variables of the right side."""
+        """Keep equalities whose left side has all variables of the right side, for use at later levels."""
         for row in kept.tolist():
             number = int(classes.of[row])
             if number >= len(self.table):
@@ -168,7 +168,7 @@ class Redundancy:
                 self.equalities.setdefault(code, []).append(KeptEquality(left, right))
 
     def _said(self, equality: KeptEquality, code: int, rows: Rows, classes: Ints) -> Flags:
-        """Return which rows, all of one code, the equality turns into a term of their class."""
+        """Return which rows the equality rewrites, at the root, to a term of the same class. All rows have the same code."""
         found = np.zeros(len(rows), bool)
         op = self.table.code_of(code)
         operands = rows.operands
@@ -187,7 +187,10 @@ class Redundancy:
         return found
 
     def _root(self, left: Term, operands: Ints, *, commutative: bool) -> Iterator[tuple[Ints, Bound, Ints]]:
-        """Yield rows that the left side's root matches, with the values of its variables and the remaining operands."""
+        """Match the left side's root with the rows.
+
+        Yields the matching rows, the values of the variables, and the remaining operands of these rows.
+        """
         count = len(left.args)
         every = np.arange(len(operands))
         if not commutative:
@@ -205,9 +208,10 @@ class Redundancy:
     def _all(
         self, patterns: tuple[Term, ...], columns: list[Ints] | Ints, where: Ints, bound: Bound
     ) -> Iterator[tuple[Ints, Bound]]:
-        """Yield the rows on which every pattern matches its column, with the variables bound there.
+        """Match each pattern with its column.
 
-        `where` and `bound` are reduced to these rows.
+        Yields the rows on which all patterns match, and the values of the variables on these rows. `where` contains the rows on
+        which the search starts, and `bound` the values of variables that are already bound.
         """
         if not len(where):
             return
@@ -219,7 +223,10 @@ class Redundancy:
             yield from self._all(patterns[1:], [c[kept] for c in rest], where[kept], now)
 
     def _one(self, pattern: Term, column: Ints, bound: Bound) -> Iterator[tuple[Ints, Bound]]:
-        """Yield the positions of the column at which the pattern matches, with the variables bound there."""
+        """Match a pattern with a column.
+
+        Yields the positions at which the pattern matches, and the values of the variables there.
+        """
         table = self.table
         if pattern.is_variable or not pattern.args:
             if pattern.is_variable and pattern not in bound:
@@ -241,7 +248,7 @@ class Redundancy:
             yield from self._all(pattern.args, [kids[:, c] for c in order], here, {v: c[here] for v, c in bound.items()})
 
     def _image(self, term: Term, bound: Bound, count: int) -> Ints:
-        """Return the class of the term on each row under the binding, or -1 where the term was not built."""
+        """Return the class of the term on each row, given the variables' values, or -1 for terms that were not built."""
         known: dict[Term, Ints] = {}
         for part in subterms(term):
             if part.is_variable:

@@ -1,4 +1,4 @@
-"""The job of exploring many universes: dependencies between tasks, the keys of their results, and the combined results."""
+"""Explore many universes: the dependencies between tasks, the cache keys of results, and the combined results."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from superopt.rules.rule import Rule, digest
 from superopt.worker_pool import Tasks, digest_of
 
 APART = frozenset({"cli", "flows", "model", "protobuf", "report", "runtime", "search"})
-"""The packages that no task depends on."""
+"""The packages on which no task depends."""
 
 
 def explore_all(
     universes: Sequence[Universe], tasks: Tasks, seed: int, progress: Callable[[UniverseCounts], None]
 ) -> dict[str, tuple[Findings, ...]]:
-    """Return what each universe suggests, by name: the findings of its first task, then of each slice of larger candidates.
+    """Return the findings in each universe, by name: the findings of its first task, then of each slice of larger candidates.
 
-    A universe starts when the universes that it builds on have finished their first tasks; it receives their findings. Slices
-    wait for the first tasks of all universes and receive all their findings. The slices after a universe's first slice wait for
-    the first slice, and receive its findings too.
+    The first task of a universe waits for the first tasks of the universes that it builds on, and receives their findings.
+    Slices wait for the first tasks of all universes and receive all their findings. The later slices of a universe also wait
+    for its first slice, and also receive the findings of the first slice.
     """
     before, stated = foundations(universes), {u.name: u for u in universes}
     keys: dict[str, str] = {}
@@ -79,9 +79,9 @@ def explore_all(
 
 
 def define_all(tasks: Tasks, seed: int, names: Sequence[str] | None = None) -> tuple[Findings, ...]:
-    """Return the definitions of composite operators and the algorithms as rules, in alphabetical order.
+    """Return the rules of composite operators' definitions and of algorithms, in alphabetical order.
 
-    With `names`, only those of the operators of these names are returned.
+    If `names` is given, only the rules of operators with these names are returned.
     """
     every = (*definitions(), *algorithms())
     for stated in every if names is None else (one for one in every if one.partition(".")[0] in names):
@@ -92,7 +92,7 @@ def define_all(tasks: Tasks, seed: int, names: Sequence[str] | None = None) -> t
 def explore_operators(
     names: Sequence[str], known: Sequence[Rule], tasks: Tasks, seed: int, progress: Callable[[UniverseCounts], None]
 ) -> tuple[Findings, ...]:
-    """Return what the traits and the axioms of each operator suggest beyond the known rules, in alphabetical order."""
+    """Return the findings from each operator's traits and axioms beyond the known rules, in alphabetical order."""
     base = digest_of(code_version(), seed, *map(digest, known))
     for name in names:
         tasks.start(name, digest_of(base, name), operator_explored, name, [DiscoveryInput(tuple(known))], seed)
@@ -104,7 +104,7 @@ def explore_operators(
 
 
 def flag_all(rules: Sequence[Rule], tasks: Tasks, seed: int) -> list[Flagged]:
-    """Return the floating-point flags of each rule, with their witnesses, in the rules' order."""
+    """Return the floating-point flags of each rule and the inputs that show their need, in the order of the rules."""
     for number, rule in enumerate(rules):
         tasks.start(str(number), digest_of(code_version(), seed, "flags", rule.text), flags_of, rule, seed)
     found = {int(number): flagged for number, flagged in tasks.results()}
@@ -112,7 +112,7 @@ def flag_all(rules: Sequence[Rule], tasks: Tasks, seed: int) -> list[Flagged]:
 
 
 def merged(found: Mapping[str, Sequence[Findings]]) -> list[Equality]:
-    """Return the equalities of all universes, small candidates first, without those that earlier equalities imply."""
+    """Return the equalities of all universes, small candidates first, except equalities that earlier equalities imply."""
     kept = KeptEqualities()
     for rule in definitions().values():
         kept.add(rule)
@@ -130,7 +130,7 @@ def merged(found: Mapping[str, Sequence[Findings]]) -> list[Equality]:
 
 
 def tallied(found: Mapping[str, Sequence[Findings]], equalities: Sequence[Equality]) -> list[UniverseCounts]:
-    """Return the final counts of each universe; an equality that another universe states too is redundant."""
+    """Return the final counts of each universe. An equality that an earlier universe has counts as redundant."""
     counts: list[UniverseCounts] = []
     for name, parts in found.items():
         total = together([findings.counts for findings in parts])
@@ -143,7 +143,7 @@ def tallied(found: Mapping[str, Sequence[Findings]], equalities: Sequence[Equali
 
 
 def together(parts: Sequence[UniverseCounts]) -> UniverseCounts:
-    """Return the sums of the counts of one universe's tasks, with the highest memory peak."""
+    """Return the total counts of one universe's tasks, with the highest memory peak."""
     first = parts[0]
     total = UniverseCounts(first.family, first.universe, peak_bytes=max(p.peak_bytes for p in parts))
     for name in (f.name for f in fields(first) if f.name not in ("family", "universe", "peak_bytes")):
@@ -155,7 +155,7 @@ def together(parts: Sequence[UniverseCounts]) -> UniverseCounts:
 
 
 def content(value: object) -> str:
-    """Return a universe, or a part of one, as text that contains all of its content."""
+    """Return a universe, or a part of a universe, as text that determines its content."""
     match value:
         case Term():
             return value.key
@@ -171,7 +171,10 @@ def content(value: object) -> str:
 
 @functools.cache
 def code_version() -> str:
-    """Return the hash of what findings rest on besides the universes: specs, this package's code without universes, and Z3."""
+    """Return the hash of everything but universes that findings depend on.
+
+    This is the code of specs/ and of this package (except universes and the packages in `APART`), and the version of Z3.
+    """
     package = Path(__file__).resolve().parents[1]
     stating = {
         Path(str(module.__file__)).resolve()

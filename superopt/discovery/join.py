@@ -1,8 +1,8 @@
-"""Rules with several outputs, by joining: terms that each equal one part of another term are computed by that term alone.
+"""Rules with several outputs: two or three terms become parts (slices) of one larger term.
 
-The parts are slices. Two terms of one form that share an operand are joined by a term that was enumerated. A third term is
-joined by applying the same changes as for the second. Two terms that share nothing are joined by stacking their operands along
-a new axis, over which the operator works as a batch. Every suggestion is evaluated.
+Two terms of the same form that share an operand become parts of a term that was enumerated. A third term is added by the
+changes that lead from the first term to the second. If two terms share nothing, their operands are stacked along a new axis,
+and the operator is applied to the stack as a batch. Every suggestion is evaluated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ THREE = ", three of "
 
 
 def joins(enumeration: Enumeration) -> Iterator[Candidate]:
-    """Yield pairs of representatives that are the two parts of a term with less arithmetic, similar triples, and batches."""
+    """Yield pairs of terms that are the two parts of a term with less arithmetic, triples of this kind, and batches."""
     general: list[Candidate] = []
     for pair in sorted(_pairs(enumeration), key=candidate_order):
         if any(_instance(known, pair) for known in general):
@@ -55,7 +55,7 @@ def _pairs(enumeration: Enumeration) -> Iterator[Candidate]:
 
 
 def _turned(universe: Universe, one: Term, other: Term) -> bool:
-    """Return whether the terms are renamings of each other in the opposite order of their variables."""
+    """Return whether the terms differ only in one variable, and the pair is in the reverse order of these variables."""
     (here, there) = ([v for v in variables(a) if v not in variables(b)] for a, b in ((one, other), (other, one)))
     if len(here) != len(there) or len(here) != 1 or not _exchanged((one, other), here[0], there[0]):
         return False
@@ -63,7 +63,7 @@ def _turned(universe: Universe, one: Term, other: Term) -> bool:
 
 
 def _saves(left: tuple[Term, ...], whole: Term) -> bool:
-    """Return whether the whole needs fewer computing operators than its parts and does not occur in them."""
+    """Return whether the whole has fewer operators that compute than its parts, and is not contained in the parts."""
     return _computing(whole) < _computing(*left) and whole not in subterms(*left)
 
 
@@ -72,12 +72,14 @@ def _computing(*roots: Term) -> int:
 
 
 def _exchanged(terms: tuple[Term, ...], here: Term, there: Term) -> bool:
-    """Return whether replacing one variable by another turns the first term into the second."""
+    """Return whether replacing one variable by the other turns the first term into the second."""
     return here.shape == there.shape and rebuild(terms[0], {here: there}) is terms[1]
 
 
 def _plain(term: Term) -> bool:
-    """Return whether the term has one computing operator, or two of which one sums over an extent, and no concatenation.
+    """Return whether the term is small enough to be joined.
+
+    The term may have one operator that computes, or two if one of them sums over an extent. It may not have concatenations.
 
     Larger terms are joined piece by piece.
     """
@@ -86,13 +88,13 @@ def _plain(term: Term) -> bool:
 
 
 def _instance(known: Candidate, pair: Candidate) -> bool:
-    """Return whether replacing variables by terms turns the known join into the other join."""
+    """Return whether the join `pair` is an instance of the known join, with terms in place of variables."""
     patterns, terms = (*known.left, known.right[0].args[0]), (*pair.left, pair.right[0].args[0])
     return next(_stands(list(zip(patterns, terms, strict=True)), {}), None) is not None
 
 
 def _stands(pairs: list[tuple[Term, Term]], bound: dict[Term, Term]) -> Iterator[dict[Term, Term]]:
-    """Yield the bindings of variables under which every pattern matches its term, extents aside."""
+    """Yield the bindings of variables under which every pattern matches its term, if extents are ignored."""
     if not pairs:
         yield bound
         return
@@ -114,9 +116,9 @@ def _kind(term: Term) -> list[tuple[str, Attribute]]:
 
 
 def _triples(pair: Candidate) -> Iterator[Candidate]:
-    """Yield the pair with a third output like the second, over a variable of its own.
+    """Extend the pair by a third output that is like the second output, but has a new variable.
 
-    The variable has an extent of its own if the result is well typed.
+    The new variable has its own extent, if the result is then well typed.
     """
     if not any(_contracts(t) for t in subterms(pair.left[0])):
         return
@@ -156,7 +158,7 @@ def _joined(pair: Candidate, one: Term, other: Term, second: Term, third: Term, 
 
 
 def _lengthened(whole: Term, one: Term, other: Term, second: Term, third: Term) -> Term:
-    """Return the term with the third operand appended to every concatenation of like terms of `one` and `other`."""
+    """Append the third operand to every concatenation of a term over `one` and the same term over `other`."""
     done: dict[Term, Term] = {other: second}
     for term in subterms(whole):
         if term.is_variable:
@@ -171,7 +173,7 @@ def _lengthened(whole: Term, one: Term, other: Term, second: Term, third: Term) 
 
 
 def _widened(universe: Universe, like: Term, axis: int | None) -> tuple[Universe, tuple[Shape, Shape]]:
-    """Return the universe with separate extents along the axis for two variables, and the shapes of these variables."""
+    """Return the universe with separate extents along the axis for two variables, and the shapes of these two variables."""
     if axis is None or not isinstance(like.shape[axis], Size) or len(like.shape[axis].terms) > 1:  # type: ignore[union-attr]
         return universe, (like.shape, like.shape)
     names = [f"{stem}{number}" for stem in "z" for number in (1, 2)]
@@ -189,7 +191,7 @@ def _names(universe: Universe) -> set[str]:
 
 
 def _batches(enumeration: Enumeration) -> Iterator[Candidate]:
-    """Yield two terms of one operator over different variables as the slices of that operator over stacked variables."""
+    """Join an operator applied to different variables twice: the operator is applied to stacks of these variables."""
     second = {a: b for row in enumeration.universe.variables for a, b in itertools.pairwise(row[:2])}
     for one in enumeration.representatives:
         if not _contracts(one) or not all(a in second and second[a].shape == a.shape for a in one.args):
@@ -205,7 +207,7 @@ def _batches(enumeration: Enumeration) -> Iterator[Candidate]:
 
 
 def _contracts(term: Term) -> bool:
-    """Return whether an operator of several operands sums over an extent: its operands have the extent, its result does not."""
+    """Return whether the term is a contraction: an operator on several operands, some extent of which its result lacks."""
     several = len(term.args) > 1 and term.op not in MOVES
     return several and not {e for a in term.args for e in a.shape} <= set(term.shape)
 

@@ -1,4 +1,4 @@
-"""The typing of a universe's terms: the rows of operands that each template takes, and the code and shape of each result."""
+"""The typing of a universe's terms: which operands a template accepts, and the code and shape of each result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOGETHER = 8
 
 @dataclass(frozen=True)
 class TermKind:
-    """Terms that are evaluated together: one operator with its attributes, over operands of given shapes."""
+    """Terms that are evaluated together: they have the same operator, attributes and operand shapes."""
 
     code: int
     shapes: tuple[int, ...]
@@ -30,12 +30,12 @@ class TermKind:
 
 @dataclass(frozen=True)
 class Rows:
-    """Terms that are not built.
+    """Terms as rows of numbers, without `Term` objects.
 
     Attributes:
         kinds: the kind of each term.
-        operands: the numbers of each term's operands, padded with -1.
-        keys: a key that distinguishes each term from other terms.
+        operands: the numbers of the representatives that are each term's operands, padded with -1.
+        keys: a key for each term. Different terms have different keys.
     """
 
     kinds: Ints
@@ -46,12 +46,12 @@ class Rows:
         return len(self.kinds)
 
     def at(self, where: Ints | Flags) -> Rows:
-        """Return some of the rows."""
+        """Return the selected rows."""
         return Rows(self.kinds[where], self.operands[where], self.keys[where])
 
 
 class Typing:
-    """The kinds of terms that the templates of a universe give."""
+    """The kinds of terms that the templates of a universe produce."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -64,7 +64,7 @@ class Typing:
         self._spreads: dict[tuple[str, int], Hashes] = {}
 
     def applied(self, rows: Ints, level: int) -> Iterator[Rows]:
-        """Yield all terms of the templates over these rows of operands."""
+        """Yield the terms that the templates produce from these operands, one tuple of operands per row."""
         arity = rows.shape[1]
         for template in (t for t in self.universe.templates if t.operands == arity):
             turned = arity == 2 and not OperatorCode(template.op, ()).commutative
@@ -77,7 +77,7 @@ class Typing:
                             yield found
 
     def _taken(self, template: Template, rows: Ints) -> Flags:
-        """Return which rows the template takes, shapes aside."""
+        """Return which rows of operands the template accepts, if shapes are ignored."""
         table = self.table
         good = np.ones(len(rows), dtype=bool)
         for constant, under in table.constants.items():
@@ -114,10 +114,10 @@ class Typing:
                     yield kind, members
 
     def _boundaries(self, axis: int, shape: int, rows: Ints) -> Iterator[tuple[list[tuple[Extent, Extent]], Ints]]:
-        """Yield both parts of an axis at every boundary, with the rows that the boundary applies to.
+        """Yield the two parts of an axis at each possible boundary, with the rows that have this boundary.
 
-        The boundaries are between extents of the universe, or between summands of an extent that is the whole axis. A
-        concatenation has only its own boundary.
+        A boundary divides the axis into two extents of the universe, or into two summands of its extent. A concatenation along
+        the axis is only divided between its operands.
         """
         whole_shape = self.table.shape_of(shape)
         if len(whole_shape) < -axis:
@@ -134,7 +134,7 @@ class Typing:
                 yield [(0, first), (first, whole)], rows[~joined]
 
     def _typed(self, op: str, attributes: Mapping[str, Attribute], shapes: tuple[int, ...]) -> int | None:
-        """Return the number of the kind, or None if it is not typed in every environment without equalities of extents."""
+        """Return the number of the kind, or None if the term is ill typed or requires extents to be equal."""
         key = (op, tuple(attributes.items()), shapes)
         if key not in self._known:
             self._known[key] = self._kind(op, attributes, shapes)
@@ -153,7 +153,7 @@ class Typing:
         return TermKind(self.table.codes.of(OperatorCode(op, term.attributes)), shapes, self.table.shapes.of(term.shape))
 
     def _rows(self, kind: int, operands: Ints, level: int) -> Rows:
-        """Return the rows as terms of this kind. A sum with sums as operands is only included if it is still of this level."""
+        """Return the rows as terms of this kind. A sum of sums is only included if, as one sum, it still has this level."""
         found: TermKind = self.kinds.things[kind]
         code = self.table.code_of(found.code)
         if code.commutative:
@@ -166,7 +166,7 @@ class Typing:
         return Rows(np.full(len(operands), kind, dtype=np.int64), padded, self.keys(found.code, operands))
 
     def _flat(self, op: str, rows: Ints, level: int) -> Flags:
-        """Return which sums of sums, written as one sum, are of this level and have no operand twice."""
+        """Return which sums of sums, written as one sum, have this level and no repeated operand."""
         table = self.table
         kids = self.flattened(op, rows)
         runs, weighs = table.count(table.inside(kids))
@@ -179,7 +179,7 @@ class Typing:
         return np.asarray(good)
 
     def flattened(self, op: str, rows: Ints) -> Ints:
-        """Return the operands of sums, padded with -1. An operand that is a sum itself is replaced by its own operands."""
+        """Return the operands of sums, padded with -1. An operand that is a sum is replaced by its operands."""
         table = self.table
         found = np.full((len(rows), rows.shape[1] * MOST_OPERATORS), -1, dtype=np.int64)
         for position in range(rows.shape[1]):
@@ -190,9 +190,9 @@ class Typing:
         return found
 
     def keys(self, code: int, operands: Ints, there: Flags | None = None) -> Hashes:
-        """Return a key for each term. The key of a sum does not depend on the order and nesting of its operands.
+        """Return a key for each term. The order and nesting of a sum's operands does not affect its key.
 
-        `there` is False for padding.
+        `there` is False where the operands are padded.
         """
         total = mixed_ids(np.full(len(operands), code, dtype=np.int64), ARITY)
         op = self.table.code_of(code)
@@ -205,13 +205,13 @@ class Typing:
         return total
 
     def term(self, rows: Rows, row: int) -> Term:
-        """Return the term that a row stands for."""
+        """Return the term of one row."""
         found = self.table.code_of(self.kinds.things[rows.kinds[row]].code)
         operands = (self.table.terms[n] for n in rows.operands[row].tolist() if n >= 0)
         return apply(found.op, *operands, **dict(found.attributes))
 
     def _spread(self, op: str) -> Hashes:
-        """Return the amount that each representative adds to the key of a sum that it is an operand of."""
+        """Return the number that each representative contributes to the key of a sum that contains it."""
         table = self.table
         key = op, len(table)
         if key not in self._spreads:
@@ -226,7 +226,7 @@ def _summands(extent: Size) -> list[Extent]:
 
 
 def _by_columns(columns: Ints) -> Iterator[tuple[tuple[int, ...], Ints]]:
-    """Yield each set of entries that occurs as a row, with the rows that have these entries."""
+    """Yield each distinct row, with the positions at which it occurs."""
     if not len(columns):
         return
     order = np.lexsort(columns.T[::-1])

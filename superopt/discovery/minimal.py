@@ -1,4 +1,7 @@
-"""The minimal core: by equality saturation, no equality in it follows from the rest and from the definitions of composites."""
+"""The minimal core: equality saturation finds core equalities that follow from the others, and these leave the core.
+
+An equality also leaves the core if it follows from the others and the definitions of composites.
+"""
 
 from __future__ import annotations
 
@@ -22,25 +25,29 @@ from superopt.worker_pool import Tasks, digest_of
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a law follows from others: the names of these if it does; otherwise egglog's answer, if egglog was asked."""
+    """The result of one search: the names of the laws from which a law follows, or None.
+
+    If the law does not follow, `outcome` is the answer of egglog, if egglog was asked.
+    """
 
     support: frozenset[str] | None
     outcome: Outcome | None = None
 
 
 Owners: TypeAlias = "list[tuple[int | None, Rule]]"
-"""Laws, each with the position of the equality that it states."""
+"""Laws, each with the position of the equality that the law states."""
 Reading: TypeAlias = "Callable[[Sequence[Equality], Sequence[int]], Owners]"
 Search: TypeAlias = "Callable[[Sequence[Rule], Sequence[int], Collection[int]], tuple[tuple[Verdict, ...], float]]"
 
 
 def minimal(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple[list[Equality], float]:
-    """Return the equalities, with core equalities that the rest derives demoted, and the tasks' processor seconds.
+    """Demote the core equalities that the rest derives, and return all equalities and the tasks' processor seconds.
 
-    Only stored equalities, as a rule in at least one direction, may derive others. With fewer laws, a search gets further
-    within its limits, so the core is searched again until no equality leaves it. The limits are narrow first, and then wide
-    for equalities that egglog derives at numbers. If these do not suffice, other small sets of laws are tried, or all laws. A
-    search that would meet the same laws again is skipped. `version` identifies the code that results depend on.
+    Only equalities that are stored as a rule in at least one direction may derive others. With fewer laws, a search gets
+    further within its limits. So the core is searched again until no equality leaves the core. The first searches have narrow
+    limits. The next searches have wide limits and are made for equalities that egglog derives at concrete sizes. The last
+    searches use other small sets of laws, and finally all laws. A search is skipped if an earlier search had the same laws.
+    `version` identifies the code on which results depend.
     """
     stored = [i for i, e in enumerate(equalities) if e.part == store.CORE and e.rules]
     seconds = 0.0
@@ -74,19 +81,19 @@ def minimal(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple
 
 
 def with_definitions(equalities: Sequence[Equality], core: Sequence[int]) -> Owners:
-    """Return the definitions of composites and the equalities of the core."""
+    """Return the definitions of composites and the equalities of the core as laws."""
     return [*((None, rule) for rule in definitions().values()), *((i, equalities[i].rule) for i in core)]
 
 
 def as_stored(equalities: Sequence[Equality], core: Sequence[int]) -> Owners:
-    """Return the rules of the core as they are stored, family by family, every equality once."""
+    """Return the rules of the core in the form in which they are stored, in the order of the families, without repetitions."""
     stored = ((found, i) for i in core for found in equalities[i].rules)
     owner = {found.rule: i for found, i in sorted(stored, key=lambda one: one[0].family)}
     return [(owner[rule], rule) for rule in once(owner)]
 
 
 def derived(laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]) -> tuple[tuple[Verdict, ...], float]:
-    """Return whether the law at each position follows from others, none of them at `without`; and the processor seconds."""
+    """Return whether the law at each position follows from other laws, except those at `without`, and the processor seconds."""
 
     def search(every: Laws, at: int) -> Verdict:
         return Verdict(_names(derivable(laws[at], every, without={at, *without})))
@@ -104,7 +111,7 @@ def derived_widely(
 def derived_stubbornly(
     laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
 ) -> tuple[tuple[Verdict, ...], float]:
-    """Search as `derived_widely` does; if the first laws do not suffice, try other small sets, and finally all laws."""
+    """Search as `derived_widely` does, then with other small sets of laws, and finally with all laws."""
     return _searched(laws, positions, lambda every, at: _verdict(opinion(every, at, without)))
 
 
@@ -127,9 +134,10 @@ def _searched(
 def superfluous(
     laws: Sequence[Rule], asked: Sequence[int], tasks: Tasks, version: str, search: Search
 ) -> tuple[list[int], dict[int, Verdict], float]:
-    """Return which of the positions `asked` hold laws that the rest derives, the result for each, and the tasks' seconds.
+    """Return the positions in `asked` of laws that the rest derives, the verdict for each, and the tasks' seconds.
 
-    Positions are tried from the last to the first; a law found superfluous is not used for earlier positions. Names are unique.
+    Positions are tried from the last to the first. A superfluous law is not used to derive laws at earlier positions. The names
+    of laws are unique.
     """
     key = digest_of(version, search.__name__, *map(digest, laws))
     size = max(1, min(DISCOVERY.max_laws_per_task, len(asked) // DISCOVERY.min_law_tasks))

@@ -1,4 +1,4 @@
-"""Names of rules: the operators of the left side, the operators of the right side, and a number if the name is not unique."""
+"""Names of rules: the operators of the left side, the operators of the right side, and a number if needed for uniqueness."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from superopt.rules.rule import Rule
 
 
 def named(rules: Sequence[Rule], before: Sequence[Rule] = ()) -> list[Rule]:
-    """Return the rules in their order, each with a name that no other rule has, including the rules named `before`."""
+    """Return the rules in their order, each with a name that no other rule, including those in `before`, has."""
     stems = [_stem(rule) for rule in rules]
     counts = Counter(_stem(rule) for rule in before)
     uses = counts + Counter(stems)
@@ -30,7 +30,7 @@ def _stem(rule: Rule) -> str:
 
 
 def _words(roots: tuple[Term, ...]) -> str:
-    """Return the operators from the outputs inwards, each once, or `x` for a bare variable."""
+    """Return the operators from the outputs to the inputs, each once, or `x` for a term that is a variable."""
     found: dict[str, None] = {}
     waiting = list(roots)
     while waiting:

@@ -1,4 +1,4 @@
-"""Numbers for the symbols of a universe, for matching and for comparing costs."""
+"""Concrete numbers for the symbols of a universe, used to match terms and to compare costs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ATTRIBUTE, WINDOW, LOW = 2, 5, 8
 
 
 class Numbered:
-    """Terms of a universe with numbers for its symbols. No two extents are equal."""
+    """Replaces the symbols in a universe's terms by numbers. No two extents get the same number."""
 
     def __init__(self, symbols: Mapping[str, Extent]) -> None:
         self.symbols = symbols
@@ -60,12 +60,12 @@ class Numbered:
 
 
 def distinct_numbers(universe: Universe, *, turned: bool = False) -> dict[str, Extent]:
-    """Return a number for every symbol of the universe at which its operators are well typed, if there are such numbers.
+    """Return a number for every symbol of the universe, so that its operators are well typed if this is possible.
 
-    The operators are those applied to variables and constants. Extents are large and different. Later extents are larger or,
-    with `turned`, smaller. Small numbers are used for symbols in attributes, for symbols that the universe calls small, and for
-    symbols that have to be small for a condition to hold, as the window of a pool has to fit into the image. A real number is
-    the last number of its range.
+    Only operators applied to variables and constants are considered. Extents are large and different. Later extents are larger
+    or, if `turned` is True, smaller. Small numbers are used for symbols in attributes and for symbols that the universe
+    declares small. They are also used where a condition requires small numbers: for example, the window of a pool has to fit
+    into the image. For a real number, the last number of its range is used.
     """
     conditions = list(dict.fromkeys(_conditions(universe)))
     symbols = {a for v in _attributes(universe) for a in atoms(v) if isinstance(a, Sym)}
@@ -103,7 +103,7 @@ def _numbers(universe: Universe, real: set[str], small: Mapping[str, int], large
 
 
 def _attributes(universe: Universe) -> Iterator[Extent]:
-    """Yield the extents in attributes of the universe's operators, except shapes of results."""
+    """Yield the extents in attributes of the universe's operators, except extents of result shapes."""
     for template in universe.templates:
         for name, value in template.attributes.items():
             if name != "shape":
@@ -111,7 +111,7 @@ def _attributes(universe: Universe) -> Iterator[Extent]:
 
 
 def _conditions(universe: Universe) -> Iterator[Cond]:
-    """Yield the conditions that the universe's operators put on its variables and constants."""
+    """Yield the conditions of the universe's operators when applied to its variables and constants."""
     leaves = [v for row in universe.variables for v in row] + [c.term for c in universe.constants]
     for constant in universe.constants:
         yield from constant.term.requires
@@ -131,7 +131,7 @@ def _conditions(universe: Universe) -> Iterator[Cond]:
 
 
 def is_weight(term: Term) -> bool:
-    """Return whether the term depends on no activation."""
+    """Return whether the term depends on weights only."""
     return all(v.name in WEIGHTS for v in variables(term))
 
 

@@ -1,6 +1,7 @@
-"""Combinations of representatives as operands of one more operator: all rows with a given number of operators in total.
+"""Combinations of representatives as operands of one more operator, so that the term has a given number of operators.
 
-Of three operands, at least one is a variable or constant, or each is a single operator.
+Each combination is a row of numbers. In a row of three operands, at least one operand is a variable or constant, or each
+operand is a single operator.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from superopt.policy import DISCOVERY
 
 
 def rows_of(table: Table, arity: int, level: int) -> Iterator[Ints]:
-    """Yield rows of operands over which an operator makes a term of this level.
+    """Yield rows of operands from which an operator makes a term of this level (number of operators).
 
-    Two operands come in one order, three operands in every order.
+    Pairs of operands are yielded in one order, triples in every order.
     """
     if arity == 1:
         numbers = np.arange(len(table))
@@ -29,15 +30,16 @@ def rows_of(table: Table, arity: int, level: int) -> Iterator[Ints]:
 
 
 def _reached(table: Table, runs: Ints, weighs: Ints, weights: Flags) -> Ints:
-    """Return the level of one more operator over operands with these operators together.
+    """Return the level of a term with one more operator, given the operators of its operands.
 
-    `weights` says whether only weights reach the operator.
+    `runs` counts operators that run, `weighs` counts operators that only weights reach, and `weights` says whether only weights
+    reach the new operator.
     """
     return table.level_of(runs + ~weights, weighs + weights)
 
 
 def _kept(table: Table, rows: Ints, level: int) -> Ints:
-    """Return the rows over which an operator is of this level."""
+    """Return the rows of operands from which an operator makes a term of this level."""
     if not len(rows):
         return rows
     runs, weighs = table.count(table.inside(rows))
@@ -47,10 +49,10 @@ def _kept(table: Table, rows: Ints, level: int) -> Ints:
 
 
 def _groups(table: Table) -> list[tuple[int, int, bool, Ints]]:
-    """Return the representatives in groups.
+    """Return groups of representatives with the same numbers of operators.
 
-    The representatives of a group have the same number of running operators and the same number of weight-only operators. They
-    all consist of weights only, or none does.
+    In a group, all representatives have the same number of running operators and the same number of operators that only weights
+    reach. Either all or none of them consist of weights only.
     """
     keys = np.stack([table.runs, table.weighs, table.weights], axis=1)
     kinds, which = np.unique(keys, axis=0, return_inverse=True)
@@ -59,7 +61,7 @@ def _groups(table: Table) -> list[tuple[int, int, bool, Ints]]:
 
 
 def _pairs(table: Table, level: int) -> Iterator[Ints]:
-    """Yield pairs, the later representative first: disjoint pairs, nested pairs, and pairs that share some operators."""
+    """Yield pairs of operands, the later representative first: without common operators, nested, and with some in common."""
     for (r, w, o, some), (s, x, p, others) in itertools.combinations_with_replacement(_groups(table), 2):
         both = np.array([o and p])
         if _reached(table, np.array([r + s]), np.array([w + x]), both)[0] == level:
@@ -81,13 +83,13 @@ def _disjoint(table: Table, some: Ints, others: Ints, level: int, *, alone: bool
 
 
 def _inside(table: Table) -> Ints:
-    """Return each representative paired with each operator inside it, including itself. Leaves have no operators."""
+    """Return pairs of a representative and an operator inside it, or itself. Variables and constants have no operators."""
     owner, column = np.nonzero(table.nodes >= 0)
     return np.stack([owner, table.nodes[owner, column]], axis=1)
 
 
 def _sharing(table: Table, level: int) -> Ints:
-    """Return pairs that share an operator, where neither is inside the other."""
+    """Return pairs that share an operator although neither representative is inside the other."""
     small = np.flatnonzero((table.level <= level - 2) & (table.runs + table.weighs >= 2))
     owner, column = np.nonzero(table.nodes[small] >= 0)
     shared, owner = table.nodes[small][owner, column], small[owner]

@@ -1,6 +1,6 @@
-"""General equations as text of the notation, at as many ranks and along as many axes as they are true.
+"""Equations as text of the rule notation, generalised to the ranks and axes at which they are true.
 
-Axes are counted from the end and shapes are named (`x.shape`, `(x @ w).shape`), so one text can be read at many ranks.
+Axes are counted from the end and shapes are named (`x.shape`, `(x @ w).shape`), so the same text can be read at many ranks.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Phrase:
     Attributes:
         left: the left side.
         right: the right side.
-        ranks: the ranks of the variables, and of the tuples of attribute variables.
+        ranks: the possible ranks of each variable, and the possible lengths of each tuple of attribute variables.
         where: the conditions.
-        fixed: the tuples whose length is given by their operator. Any other tuple is a shape.
+        fixed: the tuples whose length their operator determines. Every other tuple is a shape.
     """
 
     left: str
@@ -47,17 +47,17 @@ class Phrase:
     fixed: frozenset[str] = frozenset()
 
     def replaced(self, substitution: Callable[[str], str]) -> Phrase:
-        """Return the phrase with a substitution applied to both sides and the conditions."""
+        """Return the phrase with a text substitution applied to both sides and the conditions."""
         where = tuple(map(substitution, self.where))
         return replace(self, left=substitution(self.left), right=substitution(self.right), where=where)
 
     @property
     def statement(self) -> Statement:
-        """The phrase as a nameless rule that is not read yet."""
+        """The phrase as a statement of a rule without a name, before parsing."""
         return Statement("", self.left, "=>", self.right, self.ranks, self.where)
 
     def rule(self) -> Rule | None:
-        """Return the rule read from the text, or None if it cannot be read at any choice of ranks."""
+        """Parse the phrase, and return the rule, or None if it is not well formed at any choice of ranks."""
         try:
             return Rule("", self.statement, tuple(equations(self.statement)))
         except (NotationError, ShapeError):
@@ -65,7 +65,7 @@ class Phrase:
 
 
 def phrase(equation: Equation) -> Phrase:
-    """Return the equation in the notation, with names for shapes and tuples of attribute variables where they have names."""
+    """Return the equation as text, in which shapes and tuples of attribute variables are named where possible."""
     parts = getattr(equation.where, "parts", () if equation.where is True else (equation.where,))
     where = tuple(show_condition(c) for c in parts)
     plain = Phrase(show(*equation.left), show(*equation.right), tuple((v, (rank,)) for v, rank in equation.ranks), where)
@@ -75,7 +75,7 @@ def phrase(equation: Equation) -> Phrase:
 
 
 def _named_shapes(equation: Equation) -> Iterator[tuple[str, str]]:
-    """Yield printed shapes with the terms they may be named after: variables first, then small terms."""
+    """Yield shapes as text, each with the text that names it by a term: variables first, then small terms."""
     terms = sorted(
         (
             t
@@ -91,7 +91,7 @@ def _named_shapes(equation: Equation) -> Iterator[tuple[str, str]]:
 
 
 def _with_tuples(plain: Phrase, equation: Equation) -> Phrase:
-    """Return the phrase with every tuple such as `(s0, s1)` written as `s` and declared as `s[2]`."""
+    """Return the phrase with each tuple such as `(s0, s1)` replaced by `s`, which is declared as `s[2]`."""
     names = {a.name for a in attribute_atoms(*equation.left, *equation.right) if isinstance(a, Sym)}
     taken = {v for v, _ in plain.ranks} | names
     for stem in sorted({match[1] for n in names if (match := re.fullmatch(r"(.*\D)\d", n))}):
@@ -108,7 +108,7 @@ def _with_tuples(plain: Phrase, equation: Equation) -> Phrase:
 
 
 def written(equation: Equation) -> Rule | None:
-    """Return the rule at the equation's own ranks, or None if it cannot be written."""
+    """Return the equation as a rule at its own ranks, or None if it cannot be written in the notation."""
     return phrase(equation).rule()
 
 
@@ -116,9 +116,9 @@ def written(equation: Equation) -> Rule | None:
 
 
 def widest(equation: Equation, judge: ConditionJudge, kinds: Kinds = ()) -> Iterator[Rule]:
-    """Yield the rule at every rank of its tensors and along every axis at which it may be true, then at its own ranks only.
+    """Yield the rule at all ranks of its tensors and along all axes at which it may be true, then at its own ranks only.
 
-    Variables of one kind have one rank.
+    Variables of one kind have the same rank.
     """
     narrow = phrase(equation)
     rule = narrow.rule()
@@ -136,10 +136,10 @@ def widest(equation: Equation, judge: ConditionJudge, kinds: Kinds = ()) -> Iter
 
 
 def _aligned(narrow: Phrase, where: Sequence[str]) -> tuple[str, ...]:
-    """Return the conditions in a form that can be read at other ranks if the right side concatenates along one axis.
+    """Rewrite conditions so that they can be read at other ranks, if the right side concatenates along a single axis.
 
-    A condition that sizes of two variables agree along another axis becomes a condition that they agree along all axes except
-    the concatenated axis.
+    A condition that two variables have the same size along some other axis becomes the condition that they have the same sizes
+    along all axes except the concatenated axis.
     """
     joined = set(re.findall(r"concat\([^=]*axis=(-\d)", narrow.right))
     axis = min(joined) if len(joined) == 1 else ""
@@ -166,10 +166,10 @@ def _equalities(rule: Rule | None) -> int:
 
 
 def _turned(narrow: Phrase, judge: ConditionJudge, equalities: int) -> Iterator[Phrase]:
-    """Yield the phrase with its axes as variables, the widest choice of axes first.
+    """Yield the phrase with its axes replaced by variables, the most general choice of axes first.
 
-    One of two axes may become all axes of a term except the other axis. At the phrase's own ranks, every choice of axes must
-    seem true, with no more `equalities` than the phrase's own axes need.
+    If there are two axes, one of them may become all axes of a term except the other axis. At the phrase's own ranks, the rule
+    must be plausible for every choice of axes, with at most as many equality conditions as `equalities`.
     """
     literal = sorted({int(a) for a in re.findall(r"axis=(-\d)|axes=\((-\d),\)", narrow.left + narrow.right) for a in a if a})
     words = set(re.findall(r"\w+", " ".join((narrow.left, narrow.right, *narrow.where)))) | {v for v, _ in narrow.ranks}
@@ -183,7 +183,10 @@ def _turned(narrow: Phrase, judge: ConditionJudge, equalities: int) -> Iterator[
 
 
 def _namings(narrow: Phrase, literal: Sequence[int], names: Sequence[str], *, shapes: bool) -> Iterator[Phrase]:
-    """Yield the phrase with one axis as a variable and the other as a term's remaining axes, then with variables only."""
+    """Yield the phrase with its axes replaced by variables.
+
+    If there are two axes, forms in which one axis is a variable and the other stands for all remaining axes come first.
+    """
     for axis, other in ((literal[0], literal[-1]), (literal[-1], literal[0])) if len(literal) == 2 else ():
         apart = [_apart(text, other, names[0]) for text in (narrow.left, narrow.right)]
         if None not in apart:
@@ -202,9 +205,9 @@ def _axis_named(text: str, axis: int, variable: str, shapes: bool) -> str:
 
 
 def _apart(text: str, axis: int, variable: str) -> str | None:
-    """Return the text with `axes=(axis,)` after `shape=E.shape` written as `axes=others(E, k)`.
+    """Generalise `shape=E.shape, axes=(axis,)` in the text to all axes of E except axis k: `axes=others(E, k)`.
 
-    `variable` is k, the axis of E that is left out. Returns None if the axis also occurs elsewhere.
+    `variable` is the name k of the excluded axis. Returns None if `axis` also occurs elsewhere in the text.
     """
     written = f".shape, axes=({axis},)"
     while (at := text.find(written)) >= 0:
@@ -216,7 +219,7 @@ def _apart(text: str, axis: int, variable: str) -> str | None:
 
 
 def _operand(text: str, end: int) -> int:
-    """Return the start of the name or the parenthesis that ends at `end`."""
+    """Return the start of the name or of the parenthesised expression that ends at `end`."""
     depth, start = 0, end
     while start > 0 and (depth or re.fullmatch(r"[\w)]", text[start - 1])):
         start -= 1
@@ -227,9 +230,10 @@ def _operand(text: str, end: int) -> int:
 
 
 def _turns(turned: Phrase, names: Sequence[str], judge: ConditionJudge, equalities: int) -> bool:
-    """Return whether, at the phrase's own ranks, some choice of axes is well typed and every such choice seems true.
+    """Return whether the phrase is well typed for some choice of axes at its own ranks, and plausible for every such choice.
 
-    No choice may need more equalities. Axes along which the sides are well typed only at few sizes are not worth a match.
+    The result is False if some choice needs more equality conditions than `equalities`. A rule along an axis for which it needs
+    additional equalities would rarely match.
     """
     own = {v: ranks[0] for v, ranks in turned.ranks if v not in names}
     typed = False
@@ -246,7 +250,10 @@ def _turns(turned: Phrase, names: Sequence[str], judge: ConditionJudge, equaliti
 
 
 def _ranked(narrow: Phrase, kinds: Kinds) -> Iterator[Phrase]:
-    """Yield the phrase with more ranks for fewer and fewer of its tensors and shapes of one rank, and finally unchanged."""
+    """Yield the phrase with more ranks for some of its tensors and shapes.
+
+    All tensors and shapes of one rank are widened first, then fewer and fewer of them. The unchanged phrase comes last.
+    """
     native = {v: ranks[0] for v, ranks in narrow.ranks if len(ranks) == 1 and ranks[0] > 1 and v not in narrow.fixed}
     known = {v for kind in kinds for v in kind}
     rows = [*kinds, *((v,) for v in native if v not in known)]
@@ -262,7 +269,7 @@ def _ranked(narrow: Phrase, kinds: Kinds) -> Iterator[Phrase]:
 
 
 def _typed_at(narrow: Phrase, chosen: Sequence[str], rank: int) -> bool:
-    """Return whether the phrase can be read with all chosen variables at this rank and the others at some of their ranks."""
+    """Return whether the phrase is well typed with the chosen variables at this rank and the others at some of their ranks."""
     others = [(v, ranks) for v, ranks in narrow.ranks if v not in chosen]
     for choice in itertools.islice(itertools.product(*(ranks for _, ranks in others)), DISCOVERY.max_rank_choices):
         try:
@@ -274,7 +281,7 @@ def _typed_at(narrow: Phrase, chosen: Sequence[str], rank: int) -> bool:
 
 
 def _reaches(rule: Rule, wide: Phrase) -> bool:
-    """Return whether each variable occurs at every rank, and each axis variable at every axis, in some well-typed reading."""
+    """Return whether the rule is well typed for each rank of every variable and each axis of every axis variable."""
     reached = {(v, rank) for e in rule.equations for v, rank in e.ranks}
     return all((v, rank) in reached for v, ranks in wide.ranks for rank in ranks)
 
@@ -282,7 +289,7 @@ def _reaches(rule: Rule, wide: Phrase) -> bool:
 def backwards(rule: Rule, *, anew: bool = True) -> Rule:
     """Return the rule from right to left.
 
-    With `anew`, the conditions on extents are left out, because the new left side has to ask for its own.
+    If `anew` is True, the conditions on extents are left out, because the new left side needs different conditions.
     """
     old = rule.statement
     where = tuple(c for c in old.where if ".shape" not in c) if anew else old.where

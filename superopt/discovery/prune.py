@@ -1,4 +1,8 @@
-"""Pruning: drop equalities that the kept equalities imply, and directions that serve no search."""
+"""Pruning: drop equalities that the kept equalities imply, and directions that are not useful in a search.
+
+A hill is a step that a search cannot replace by other steps, because the other steps lead through terms that cost more. An
+equality is also kept if the kept equalities imply it only over a hill.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +30,9 @@ DimBinding: TypeAlias = "Callable[[Term], Term | None]"
 
 
 def useful(candidate: Candidate, numbered: DimBinding) -> bool:
-    """Return whether rewriting the candidate's left side to its right side can serve a search.
+    """Return whether rewriting the candidate's left side to its right side can be useful in a search.
 
-    The direction does not serve a search in these cases:
+    The direction is not useful in these cases:
 
     - The left side consists of variables or constants only.
     - The left side does not determine all variables of the right side.
@@ -54,10 +58,10 @@ def useful(candidate: Candidate, numbered: DimBinding) -> bool:
 
 
 def crosses(candidate: Candidate, numbered: DimBinding) -> bool:
-    """Return whether the right side costs less than the left side, or costs more but executes no more operators.
+    """Return whether the step from left to right costs less, or executes no more operators.
 
-    Weights are known. In the first case, the step crosses a hill; in the second case, it climbs one. A join always counts,
-    because it starts fewer operators.
+    Costs are computed with known weights. A step to lower costs crosses a hill. A step to higher costs that executes no more
+    operators climbs a hill. Steps with several outputs always count, because they start fewer operators.
     """
     before, after = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
     old, new = effort(before, weights_known=True), effort(after, weights_known=True)
@@ -65,7 +69,7 @@ def crosses(candidate: Candidate, numbered: DimBinding) -> bool:
 
 
 def shortens(candidate: Candidate, numbered: DimBinding) -> bool:
-    """Return whether a search gains by the step from left to right although other rules lead there in more than a few steps.
+    """Return whether the step from left to right helps a search although other rules derive it in more than a few steps.
 
     The step has to cross or climb a hill. Then it helps in three cases: an operator of the step `counts`, or the step takes out
     a constant factor, or a graph of few operators becomes a graph that has or executes fewer operators. The last case
@@ -84,17 +88,17 @@ def shortens(candidate: Candidate, numbered: DimBinding) -> bool:
 def counts(term: Term) -> bool:
     """Return whether an operator in the term is heavy or looks rows up at run time.
 
-    A runtime's fusions around such operators matter.
+    For such operators, it matters which operators around them a runtime can fuse.
     """
     return heavy(term) or "lookup" in executed(term)
 
 
 def factored(left: Sequence[Term], right: Sequence[Term]) -> bool:
-    """Return whether the step takes out a constant factor.
+    """Return whether the step from left to right takes out a constant factor.
 
-    The right side is then a product by a constant, the left side is not, and the right side executes no more operators. Weights
-    are known. A constant is a term without variables. Consecutive products by constants become one product, because terms of
-    constants are computed beforehand.
+    The right side must be a product with a constant, and the left side must not. With known weights, the right side must
+    execute at most as many operators. A constant is a term without variables. Such a step helps because consecutive products
+    with constants become one product.
     """
     if len(left) != 1 or len(right) != 1 or _by_a_constant(left[0]) or not _by_a_constant(right[0]):
         return False
@@ -103,13 +107,13 @@ def factored(left: Sequence[Term], right: Sequence[Term]) -> bool:
 
 
 def _by_a_constant(term: Term) -> bool:
-    """Return whether the term is linear in each of two operands, one of which is constant."""
+    """Return whether the term is linear in each of its two operands, and exactly one of them is constant."""
     constant = [not variables(a) for a in term.args]
     return sorted(constant) == [False, True] and is_product(term)
 
 
 def _renamed(candidate: Candidate) -> bool:
-    """Return whether exchanging variables of one row turns the left side into the right side."""
+    """Return whether exchanging interchangeable variables turns the left side into the right side."""
     used = variables(*candidate.left)
     rows = [[v for v in row if v in used] for row in candidate.universe.variables]
     for orders in itertools.product(*(itertools.permutations(row) for row in rows)):
@@ -137,7 +141,7 @@ def exchanges_variables(rule: Rule) -> bool:
 def _gains(dear: Term, cheap: Term) -> bool:
     """Return whether the cheap term executes fewer operators or costs clearly less than the dear term.
 
-    Weights are known.
+    Costs are computed with known weights.
     """
     old, new = (effort([t], weights_known=True) for t in (dear, cheap))
     return new.operators < old.operators or new.total < DISCOVERY.kept_cost_share * old.total
@@ -145,14 +149,14 @@ def _gains(dear: Term, cheap: Term) -> bool:
 
 @dataclass
 class _Place:
-    """The sizings of a universe, and the classes of its terms."""
+    """The two choices of numbers for a universe's symbols, and the classes of its terms."""
 
     sizings: tuple[Numbered, Numbered]
     classes: Classes
 
 
 class KeptEqualities:
-    """The equalities kept so far, and their verdict on another equality: redundant, a step over a hill, or new."""
+    """The equalities kept so far, which decide whether a candidate is redundant, a step over a hill, or new."""
 
     def __init__(self) -> None:
         self.rewriter = Rewriter()
@@ -161,9 +165,9 @@ class KeptEqualities:
         self._joins: list[Pattern] = []
 
     def sizings(self, universe: Universe) -> tuple[DimBinding, ...]:
-        """Return two ways to put numbers into a universe's terms: extents that are larger in one are smaller in the other.
+        """Return two ways to replace the symbols of a universe by numbers. Of two extents, each is larger in one of the ways.
 
-        A step serves a search if it does so at one of them.
+        A step is useful if it is useful with the numbers of either way.
         """
         return tuple(sizing.of for sizing in self._place(universe).sizings)
 
@@ -174,7 +178,7 @@ class KeptEqualities:
         return self._places[universe.name]
 
     def add(self, rule: Rule) -> bool:
-        """Keep a proved equality. Return False if it is kept already."""
+        """Keep a proved equality, and return whether it is new."""
         news = rule.text not in self._texts
         self._texts.add(rule.text)
         if news:
@@ -183,11 +187,11 @@ class KeptEqualities:
         return news
 
     def suspect(self, rule: Rule) -> None:
-        """Treat an equality that could not be proved as known, so that equalities that it implies are not tried again."""
+        """Treat an unproved equality as known, so that candidates that it implies are not tried again."""
         self.rewriter.add(rule)
 
     def settle(self, candidate: Candidate) -> None:
-        """Merge the classes of the candidate's sides, because the candidate was found redundant or was decided."""
+        """Merge the classes of the candidate's two sides, after the candidate was decided or found redundant."""
         place = self._place(candidate.universe)
         if len(candidate.left) == 1:
             left, right = map(place.sizings[0].of, candidate.left + candidate.right)
@@ -205,9 +209,12 @@ class KeptEqualities:
         return True
 
     def part(self, candidate: Candidate) -> str | None:
-        """Return CORE if the kept equalities do not imply the candidate, SEARCH if they imply it only over a hill, else None.
+        """Return whether the candidate is CORE, SEARCH, or None, which means redundant.
 
-        These count as hills:
+        A candidate is CORE if the kept equalities do not imply it. It is SEARCH if the kept equalities imply it only over a
+        hill.
+
+        These steps are hills:
 
         - The step saves an operator or a tenth of the cost, and an operator is heavy or there are few operators. Between
           larger graphs without a heavy operator, hills are low, and a search climbs them by itself.
@@ -231,7 +238,11 @@ class KeptEqualities:
         return SEARCH if any(is_hill(candidate) for is_hill in hills) else None
 
     def _over_a_hill(self, candidate: Candidate) -> bool:
-        """Return whether one side gains on the other at both sizings while at one sizing only dearer terms lead to it."""
+        """Return whether a step with a gain is possible only directly.
+
+        The step gains with both sets of numbers. With at least one of the sets, other steps lead to the result only through
+        more expensive terms.
+        """
         for steps in self._directions(candidate):
             gains = all(_gains(d, c) and (heavy(d) or term_size(d) <= DISCOVERY.max_local_operators) for d, c in steps)
             if gains and any(not self.rewriter.descends(d, c) for d, c in steps):
@@ -239,19 +250,22 @@ class KeptEqualities:
         return False
 
     def _takes_out_a_factor(self, candidate: Candidate) -> bool:
-        """Return whether one side is the other with a constant factor taken out, and no steps take out any at one sizing."""
+        """Return whether one side takes a constant factor out of the other, and no sequence of steps does so."""
         return any(
             all(factored([old], [new]) for old, new in steps) and not all(self._factors(old, new) for old, new in steps)
             for steps in self._directions(candidate)
         )
 
     def _factors(self, old: Term, new: Term) -> bool:
-        """Return whether steps through terms not much dearer than both sides take a constant factor out of the old term."""
+        """Return whether a sequence of steps through not much more expensive terms takes a constant factor out of `old`."""
         dearest = max(self.rewriter.cost(old), self.rewriter.cost(new))
         return self.rewriter.leads(old, dearest, lambda term: factored([old], [term]))
 
     def _directions(self, candidate: Candidate) -> Iterator[list[tuple[Term, Term]]]:
-        """Yield the candidate's sides at both sizings, left to right and right to left, if both sizings are well typed."""
+        """Yield the steps from left to right and from right to left, each with both sets of numbers.
+
+        Nothing is yielded if the candidate is not well typed with both sets.
+        """
         pairs = [tuple(map(sizing, candidate.left + candidate.right)) for sizing in self.sizings(candidate.universe)]
         for turned in (1, -1):
             steps = [(one, other) for one, other in (pair[::turned] for pair in pairs) if one is not None and other is not None]
@@ -259,7 +273,7 @@ class KeptEqualities:
                 yield steps
 
     def _of_another_kind(self, candidate: Candidate) -> bool:
-        """Return whether both sides execute one operator, of different kinds, and no step leads to the dear side.
+        """Return whether the sides execute one operator each, of different kinds, and no step leads to the more expensive side.
 
         Weights are known.
         """
@@ -274,9 +288,9 @@ class KeptEqualities:
         return True
 
     def _in_other_operators(self, candidate: Candidate) -> bool:
-        """Return whether different operators compute both sides at the same cost, and no step leads from one side to the other.
+        """Return whether different operators compute both sides at the same cost, and no step leads from one to the other.
 
-        Weights are known, and an operator on each side `counts`.
+        Costs are computed with known weights. On each side, an operator must `count`.
         """
         steps = next(self._directions(candidate), [])
         return bool(steps) and all(self._is_another_way(one, other) for one, other in steps)
@@ -306,11 +320,11 @@ class KeptEqualities:
         return self.rewriter.joins(left, right) or self.rewriter.joins_around(left, right)
 
     def _around(self, term: Term, classes: Classes) -> set[Term]:
-        """Return the representatives of the terms that are one step at the root away."""
+        """Return the representatives of all terms that one step at the root gives."""
         return {classes.canonical(t) for t in self.rewriter.steps(term)}
 
     def _joined(self, candidate: Candidate, numbered: DimBinding) -> bool:
-        """Return whether a kept join computes these outputs together already, with no more operators than the candidate."""
+        """Return whether a kept rule already computes these outputs together, with no more operators than the candidate."""
         left, right = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
         return any(
             match.roots == tuple(left) and term_size(*match.replacements) <= term_size(*right)

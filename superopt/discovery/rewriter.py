@@ -1,8 +1,8 @@
-"""Equalities between numeric terms that known equalities imply: by congruence, a step at the root, or ordered rewriting.
+"""Decide whether known equalities imply that two numeric terms are equal.
 
-A term is built over representatives, and equalities of its operands were settled before. So most equalities are one step of a
-known rule at the root away, with congruence on both sides of the step. The rewriter tries such steps first. It rewrites to
-normal forms only if the steps do not lead to the goal.
+The operands of an enumerated term are representatives of their classes, and equalities between operands were decided before. So
+most equalities follow by one step of a known rule at the root, with congruence before and after the step. The rewriter tries
+such steps first. If they do not suffice, it compares normal forms.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Classes:
         self._parents: dict[Term, Term] = {}
 
     def merge(self, term: Term, representative: Term) -> None:
-        """Make the two terms equal from now on."""
+        """Make the two terms equal."""
         one, other = self.canonical(term), self.canonical(representative)
         if one is not other:
             self._parents[one] = other
 
     def canonical(self, term: Term) -> Term:
-        """Return the term with every part replaced by its class's representative.
+        """Return the term with every part replaced by the representative of its class.
 
         Congruent terms have the same canonical term.
         """
@@ -74,7 +74,7 @@ class Classes:
 
 @dataclass(frozen=True)
 class DirectedEquation:
-    """An equation in one direction, which is prepared for matching on first use."""
+    """An equation in one direction, prepared for matching on first use."""
 
     left: Term
     right: Term
@@ -89,7 +89,7 @@ class DirectedEquation:
     def place(self) -> Place | None:
         """The position and the operator of an operand that is not a variable, or None.
 
-        In a sum or product, the position is -1, which means anywhere.
+        In a sum or product, the position is -1, which stands for any position.
         """
         anywhere = operator(self.left.op).commutative
         return next(((-1 if anywhere else i, a.op) for i, a in enumerate(self.left.args) if a.op != VARIABLE), None)
@@ -97,7 +97,10 @@ class DirectedEquation:
 
 @dataclass
 class EquationIndex:
-    """The readings for one operator and rank at the root, by a place that a term must have, in the order they were added."""
+    """The equations for one operator and rank at the root, by an operator that a matching term must contain.
+
+    Equations are in the order in which they were added.
+    """
 
     count: int = 0
     places: dict[Place | None, tuple[list[int], list[DirectedEquation]]] = field(default_factory=dict)
@@ -109,7 +112,7 @@ class EquationIndex:
         self.count += 1
 
     def fitting(self, term: Term, since: int) -> Iterator[Pattern]:
-        """Yield the patterns that may match the term, without the first `since` patterns that were added."""
+        """Yield the patterns that may match the term, except the first `since` patterns that were added."""
         commutative = operator(term.op).commutative
         own: dict[Place | None, None] = {None: None}
         own.update(dict.fromkeys((-1 if commutative else i, a.op) for i, a in enumerate(term.args)))
@@ -122,7 +125,7 @@ class EquationIndex:
 
 
 def fits(pattern: Term, term: Term, *, root: bool = False) -> bool:
-    """Return whether the pattern's operators occur in the term at their places. At the root, sums may have more operands."""
+    """Return whether the term has the pattern's operators at the same places. At the root, a sum may have more operands."""
     if pattern.op == VARIABLE:
         return len(pattern.shape) == len(term.shape)
     if pattern.op != term.op:
@@ -134,18 +137,22 @@ def fits(pattern: Term, term: Term, *, root: bool = False) -> bool:
 
 
 def size_of(term: Term) -> tuple[int, int, str]:
-    """Return a measure under which a term with fewer operators is smaller."""
+    """Return a measure by which terms are ordered: a term with fewer operators is smaller."""
     parts = subterms(term)
     return sum(map(weight, parts)), sum(len(t.args) for t in parts), term.key
 
 
 class Spread:
-    """A measure under which a term is smaller if linear operators are spread over sums and differences are sums.
+    """A measure by which terms are ordered: a term is smaller if products are distributed over sums.
 
-    The measure is a polynomial in the operands. For an operator that is linear in each operand, it is the product of the
-    operands. For other operators with several operands, it is their sum plus one for each added operand; if the order of
-    operands matters, operands after the first weigh three times. For one operand, it is three times the operand. Of two terms
-    with equal values, the term whose operators' names come first is smaller.
+    Differences are also replaced by sums. The measure of a term is a polynomial in the measures of its operands:
+
+    - for an operator with one operand, three times the operand,
+    - for an operator with several operands that is linear in each of them, the product,
+    - for another operator with several operands, the sum plus one for each operand after the first, where operands after the
+      first are multiplied by three if their order matters.
+
+    If two terms have the same measure, the names of their operators are compared alphabetically.
     """
 
     def __init__(self) -> None:
@@ -188,7 +195,7 @@ class OrderedRewriting:
         self._known: dict[Term, tuple[Term, int]] = {}
 
     def of(self, term: Term) -> Term:
-        """Return the term after these steps, which rewrite its parts first."""
+        """Return the term after ordered rewriting, which starts with the term's parts."""
         known, version = self._known.get(term, (term, -1))
         if version == self._rewriter.version:
             return known
@@ -209,7 +216,10 @@ class OrderedRewriting:
 
 
 class Rewriter:
-    """Equalities with one output as rewriting steps, and two normal forms: with the fewest operators, and spread over sums."""
+    """Equalities with one output as rewriting steps.
+
+    There are two normal forms: with the fewest operators, and with products distributed over sums.
+    """
 
     def __init__(self) -> None:
         self.version = 0
@@ -220,7 +230,7 @@ class Rewriter:
         self._efforts: dict[Term, tuple[Effort, Effort]] = {}
 
     def add(self, rule: Rule) -> None:
-        """Use the rule from now on, in both directions."""
+        """Add a rule, which is then used in both directions."""
         for equation in rule.equations:
             if len(equation.left) == 1:
                 self._direction(equation.left[0], equation.right[0], equation.where)
@@ -232,11 +242,11 @@ class Rewriter:
             self._rows.setdefault((left.op, left.rank), EquationIndex()).add(DirectedEquation(left, right, where))
 
     def joins(self, left: Term, right: Term) -> bool:
-        """Return whether both terms have one normal form."""
+        """Return whether both terms have a normal form in common."""
         return any(normal.of(left) is normal.of(right) for normal in (self.small, self.spread))
 
     def joins_around(self, left: Term, right: Term) -> bool:
-        """Return whether one step anywhere in either term, in either direction, leads to terms that join."""
+        """Return whether a step anywhere in one of the terms, or in each of them, makes their normal forms equal."""
         normal = self.small.of
         goal_left, goal_right = normal(left), normal(right)
         if goal_left is goal_right:
@@ -248,7 +258,7 @@ class Rewriter:
         return goal_left in around_right or bool(around_left & around_right)
 
     def neighbours(self, term: Term, takes: Callable[[Term, Term], bool] = lambda *_: True) -> Iterator[Term]:
-        """Yield the terms one step away, in either direction and anywhere in the term, by steps that `takes` admits."""
+        """Yield the terms that one step gives, in either direction and anywhere in the term, by steps that `takes` accepts."""
         for part in subterms(term):
             for after in self.steps(part):
                 if not takes(part, after):
@@ -259,7 +269,10 @@ class Rewriter:
                     continue
 
     def steps(self, term: Term) -> tuple[Term, ...]:
-        """Return the terms one step at the root away, in either direction. Known steps are cached and extended."""
+        """Return the terms that one step at the root gives, in either direction.
+
+        The terms are cached. If rules are added, only these rules are tried for a cached term.
+        """
         row = self._rows.get((term.op, term.rank))
         if row is None or len(term.args) > DISCOVERY.max_rewritten_summands:
             return ()
@@ -302,20 +315,20 @@ class Rewriter:
         return False
 
     def cost(self, term: Term) -> float:
-        """Return the term's total effort with weights known."""
+        """Return the term's total cost with known weights."""
         return self._effort(term)[0].total
 
     def _effort(self, term: Term) -> tuple[Effort, Effort]:
-        """Return the term's effort with weights known, and with weights unknown."""
+        """Return the term's cost with known weights, and with unknown weights."""
         known = self._efforts.get(term)
         if known is None:
             known = self._efforts[term] = effort([term], weights_known=True), effort([term], weights_known=False)
         return known
 
     def _serves(self, part: Term, after: Term) -> bool:
-        """Return whether a search takes the step.
+        """Return whether a search would take the step.
 
-        A search does not rewrite weight-only terms, and no rule only adds operators.
+        A search does not rewrite weight-only terms, and has no rules that only add operators.
         """
         names = [v.name for v in variables(part)]
         if names and WEIGHTS.issuperset(names):

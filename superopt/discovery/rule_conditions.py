@@ -1,4 +1,4 @@
-"""The questions that generalisation asks about forms of a rule. The proof comes later."""
+"""The interface through which generalisation tests forms of a rule before the proof."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from superopt.rules.rule import Rule
 
 
 class ConditionJudge(Protocol):
-    """A judge of which forms of a rule may be true."""
+    """A judge that tests which forms of a rule may be true."""
 
     def plausible(self, equations: Sequence[Equation]) -> bool:
-        """Return whether sampling finds no difference between the sides of any of the equations."""
+        """Return whether random tests find no difference between the sides of any of the equations."""
 
     def outcomes(self, equation: Equation) -> Sequence[tuple[Mapping[str, Extent], bool]]:
-        """Return random values of the equation's attribute variables, and whether the equation's sides agree there."""
+        """Return random values of the equation's attribute variables, each with whether the equation's sides agree."""
 
     def completed(self, rule: Rule) -> Rule | None:
-        """Return the rule with every condition that its right side needs, or None if no conditions keep all its ranks."""
+        """Return the rule with all conditions that its right side needs, or None if no conditions suffice at all its ranks."""

@@ -1,7 +1,7 @@
-"""The representatives of a universe's classes, as columns of numbers from which whole batches of terms are built.
+"""The representatives of a universe's classes as columns of numbers, from which terms are built in batches.
 
-A representative is identified by its number. An operator with its attributes is identified by a code, a shape by another code.
-The operators inside a representative are representatives themselves and are listed by number.
+A number identifies a representative. A code identifies an operator with its attributes, and another code identifies a shape.
+The operators inside a representative are representatives too, and are listed by their numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_OPERATORS = 8
 
 @dataclass(frozen=True)
 class OperatorCode:
-    """An operator with its attributes, as in a template of the universe."""
+    """An operator with its attributes, as in a template of a universe."""
 
     op: str
     attributes: tuple[tuple[str, Attribute], ...]
@@ -36,7 +36,7 @@ class OperatorCode:
 
 
 class Numbering:
-    """Numbers for things, in the order in which they are first seen."""
+    """Assigns numbers to objects in the order in which they are first seen."""
 
     def __init__(self) -> None:
         self.numbers: dict[Any, int] = {}
@@ -51,7 +51,7 @@ class Numbering:
 
 
 class Table:
-    """Columns with an entry for each representative, in the order in which the representatives were found."""
+    """Columns with one entry for each representative, in the order in which the representatives were found."""
 
     def __init__(self, universe: Universe) -> None:
         self.universe = universe
@@ -76,7 +76,7 @@ class Table:
         return self._arrays[name]
 
     def add(self, term: Term, code: int, level: int) -> int:
-        """Add a representative whose arguments are representatives already, and return its number."""
+        """Add a representative whose operands are representatives, and return its number."""
         number = len(self.terms)
         self.terms.append(term)
         self.numbers[term] = number
@@ -104,36 +104,36 @@ class Table:
         return number
 
     def shape_of(self, code: int) -> Shape:
-        """Return the shape of this code."""
+        """Return the shape with this code."""
         found: Shape = self.shapes.things[code]
         return found
 
     def code_of(self, number: int) -> OperatorCode:
-        """Return the operator and attributes of this code."""
+        """Return the operator and attributes with this code."""
         found: OperatorCode = self.codes.things[number]
         return found
 
     def level_of(self, runs: Ints, weighs: Ints) -> Ints:
-        """Return the level of terms with `runs` running operators and `weighs` further operators that only weights reach."""
+        """Return the level of terms with `runs` operators that run and `weighs` operators that only weights reach."""
         return np.asarray(runs + np.maximum(weighs - self.universe.weighing, 0))
 
     def inside(self, operands: Ints) -> Ints:
-        """Return the operators inside each row of operands, each once. Both the operands and the result are padded with -1."""
+        """Return the distinct operators inside each row of operands. Operands and result are padded with -1."""
         nodes = np.where(operands[..., None] >= 0, self.nodes[operands], -1)
         together = np.sort(nodes.reshape(len(operands), operands.shape[1] * MOST_OPERATORS), axis=1)
         together[:, 1:][together[:, 1:] == together[:, :-1]] = -1
         return np.asarray(together)
 
     def count(self, nodes: Ints) -> tuple[Ints, Ints]:
-        """Return how many operators each row of nodes has: those that run, and those that only weights reach."""
+        """Count the operators in each row of nodes: those that run, and those that only weights reach."""
         there = nodes >= 0
         safe = np.where(there, nodes, 0)
         return (np.where(there, self.run[safe], 0)).sum(axis=1), (np.where(there, self.weighing[safe], 0)).sum(axis=1)
 
     def prefixed(self, used: Ints) -> Flags:
-        """Return whether each term uses the first of its interchangeable variables.
+        """Return whether each term uses its interchangeable variables from the first on, without gaps.
 
-        All other terms are renamings of such terms.
+        Every other term is a renaming of such a term.
         """
         good = np.ones(len(used), dtype=bool)
         for row in self.universe.variables:

@@ -1,4 +1,4 @@
-"""The number of graphs that the terms of a universe stand for. An argument may be any graph of its class."""
+"""Count the graphs that the terms of a universe stand for. An argument of a term stands for every graph of its class."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from superopt.policy import DISCOVERY
 
 
 class GraphTally:
-    """A count of graphs of up to `most` operators. Of graphs that share work between arguments, only the terms are counted."""
+    """A count of graphs with at most `most` operators. If arguments of a term share work, only the term itself counts."""
 
     def __init__(self, table: Table, typing: Typing, most: int) -> None:
         self.table = table
@@ -23,7 +23,7 @@ class GraphTally:
         self._counted: Ints | None = None
 
     def leaves(self, count: int) -> None:
-        """Add variables and constants, each in a class of its own."""
+        """Add variables and constants, each with its own class."""
         self._leaves = count
 
     def add(self, rows: Rows, classes: Ints, *, last: bool) -> None:
@@ -57,17 +57,17 @@ class GraphTally:
         return found
 
     def _own(self, rows: Rows, kids: Ints) -> Ints:
-        """Return the number of operators of each root: n - 1 for a sum of n."""
+        """Return how many operators the root of each term stands for: n - 1 for a sum of n operands."""
         sums = np.array([self.table.code_of(k.code).commutative for k in self.typing.kinds.things], dtype=bool)
         return np.where(sums[rows.kinds] if len(rows) else False, (kids >= 0).sum(axis=1) - 1, 1)
 
     def _unshared(self, kids: Ints, own: Ints) -> Ints:
-        """Return how many terms have more operators than `most` if shared operators are counted each time."""
+        """Return the number of terms with more operators than `most`, if shared operators are counted each time."""
         counts = own + np.where(kids >= 0, self._sizes()[kids], 0).sum(axis=1)
         return np.asarray((counts > self.most).sum())
 
     def _sizes(self) -> Ints:
-        """Return the number of operators of each representative, with shared operators counted each time."""
+        """Return the number of operators of each representative, if shared operators are counted each time."""
         if len(self._tree) != len(self.table):
             own = self.table.run + self.table.weighing
             for number in range(len(self._tree), len(self.table)):
@@ -76,7 +76,7 @@ class GraphTally:
         return np.asarray(self._tree, dtype=np.int64)
 
     def _members(self) -> Ints:
-        """Return, for each class, the number of its graphs of 0, 1, ... operators, from terms below the last level."""
+        """Return, for each class, the number of its graphs with 0, 1, ... operators, from terms below the last level."""
         if self._counted is None:
             counts = np.zeros((len(self.table), self.most + 1), dtype=np.int64)
             counts[: self._leaves, 0] = 1
@@ -87,7 +87,10 @@ class GraphTally:
         return self._counted
 
     def _ways(self, members: Ints, kids: Ints, operators: Ints) -> Ints:
-        """Return in how many ways graphs for the arguments have this many operators in total. A negative number gives 0."""
+        """Return the number of ways to choose graphs for the arguments with this many operators in total.
+
+        The result is 0 for a negative number of operators.
+        """
         ways = np.zeros((len(kids), self.most + 1), dtype=np.int64)
         ways[:, 0] = 1
         for column in kids.T:

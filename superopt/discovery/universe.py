@@ -1,7 +1,8 @@
 """Universes: typed vocabularies of variables, constants and operator templates.
 
-Extents are symbols that the variables of a universe share, so that terms compose. The rules of a universe are generalised to
-independent extents afterwards. The variables of one row of `variables` are interchangeable.
+A template is an operator with attributes. The variables of a universe share symbols as extents, so that operators can be
+applied to them together. Rules are generalised to independent extents afterwards. The variables in one row of `variables` are
+interchangeable.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ class Template:
         op: the operator.
         operands: the number of operands.
         attributes: the attributes.
-        cut: if not 0, an axis. The template stands for the operand's two parts along the axis, at every boundary.
+        cut: if not 0, an axis. The template then stands for the two parts of the operand along this axis, for each boundary
+            between two parts.
         first: if not 0, the first extent that the first operand must have. It distinguishes activations from weights.
-        beside: if not empty, an operator that must make one of the operands.
+        beside: if not empty, an operator. One of the operands must be a result of this operator.
         weighted: whether the second operand must consist of weights only and the first operand must not.
-        takes: for each operand, the operators and the names of variables that are allowed. An empty or missing entry allows
-            all.
+        takes: for each operand, the operators and the names of variables that are allowed. An empty or missing entry allows all
+            operands.
     """
 
     op: str
@@ -45,7 +47,7 @@ class Template:
 
 @dataclass(frozen=True)
 class Constant:
-    """A constant, and the operators that it may be a direct operand of. Constants do not count as operators."""
+    """A constant, and the operators of which it may be a direct operand."""
 
     term: Term
     under: tuple[str, ...]
@@ -63,12 +65,13 @@ class Universe:
         templates: the operators.
         ranges: the numbers that a symbol may stand for in an environment.
         limit: the most operators of a term.
-        repeats: whether an operator may have one operand twice, and scale and relu may be applied to themselves.
-        instances: values for symbols. A rule is also stated at these values if its left side leaves the symbols open.
-        small: symbols of extents that are small compared with all others when costs are compared, such as low ranks.
+        repeats: whether an operator may have the same operand twice, and whether scale and relu may be applied to themselves.
+        instances: values for symbols. If the left side of a rule does not determine the symbols, the rule is stated for these
+            values.
+        small: symbols of extents, such as low ranks, that are small compared with all other extents when costs are compared.
         conditions: the names of variables that are 0 or 1.
         positive: the names of variables that are greater than 0.
-        weighing: the number of operators reached only by weights that are not counted.
+        weighing: the number of operators that are not counted because only weights reach them.
     """
 
     family: str
@@ -91,22 +94,22 @@ FACTORS: tuple[Extent, ...] = (2, 3, 5, 7)
 
 
 def symbols(names: str) -> list[Size]:
-    """Return extents and attribute variables by their names."""
+    """Return extents and attribute variables with these names."""
     return [size(Sym(name)) for name in names.split()]
 
 
 def unary(op: str, *, first: Extent = 0, **attributes: Attribute) -> Template:
-    """Return a template for an operator of one operand."""
+    """Return a template for an operator with one operand."""
     return Template(op, 1, attributes, first=first)
 
 
 def binary(op: str, *, first: Extent = 0, beside: str = "", **attributes: Attribute) -> Template:
-    """Return a template for an operator of two operands."""
+    """Return a template for an operator with two operands."""
     return Template(op, 2, attributes, first=first, beside=beside)
 
 
 def convolution(pads: tuple[Extent, ...], *, group: Extent, **attributes: Attribute) -> Template:
-    """Return a template for the convolution of an image by a kernel of weights."""
+    """Return a template for the convolution of an image with a kernel of weights."""
     return Template("conv", 2, {"pads": pads, "group": group, **attributes}, weighted=True)
 
 

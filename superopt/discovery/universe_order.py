@@ -1,4 +1,4 @@
-"""The order of exploration: a universe's rules make candidates of other universes redundant if they share operators."""
+"""The order in which universes are explored: rules of a universe make candidates with the same operators redundant."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from superopt.policy import DISCOVERY
 
 
 def foundations(universes: Sequence[Universe]) -> dict[str, tuple[str, ...]]:
-    """Return, for each universe, the names of the earlier universes that it builds on, in the order given.
+    """Return, for each universe, the names of the earlier universes that it waits for, in the given order.
 
     Two operators of one universe form a pair, because they meet in its terms. A universe waits for as few earlier universes as
     cover the share `DISCOVERY.covered_pair_share` of its pairs that any earlier universe has. If several universes cover

@@ -1,4 +1,4 @@
-"""Values of representatives in every environment, and digests of terms over the representatives."""
+"""The values of representatives in every environment, and digests of terms over the representatives."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Digests:
     """Digests of some terms.
 
     Attributes:
-        defined: whether each of the requested rows has a digest. The other columns cover only rows with a digest.
-        every: digests over all environments.
-        positive: digests over the environments with positive inputs only.
+        defined: whether each requested row has a digest. The other columns have entries only for rows with a digest.
+        every: the digest over all environments.
+        positive: the digest over the environments with positive inputs only.
         total: whether a term is defined in every environment.
         sure: False if only the first environment was evaluated, because no other term has the same value there.
     """
@@ -87,8 +87,8 @@ class ValueColumns:
     def digests(self, rows: Rows, kinds: Sequence[TermKind], *, quick: bool) -> Digests:
         """Return the digests of the rows.
 
-        With `quick`, environments after the first are evaluated only for rows whose value in the first environment is not
-        unique.
+        If `quick` is True, only rows whose value in the first environment is not unique are evaluated in the other
+        environments.
         """
         shapes = np.array([k.result for k in kinds], dtype=np.int64)
         found = [self._of(rows, kinds, 0)]
@@ -107,14 +107,14 @@ class ValueColumns:
         return Digests(defined, total[defined], positive[defined], whole[defined], sure[defined])
 
     def _of(self, rows: Rows, kinds: Sequence[TermKind], number: int) -> tuple[Hashes, Flags]:
-        """Return digests of rows in one environment, and whether they are exact."""
+        """Return digests of rows in one environment, and whether the values are exact."""
         digests, exact = np.zeros(len(rows), np.uint64), np.zeros(len(rows), bool)
         for members, value in self._evaluated(rows, kinds, number):
             digests[members], exact[members] = self.fingerprints.digests(value, number)
         return digests, exact
 
     def _evaluated(self, rows: Rows, kinds: Sequence[TermKind], number: int) -> Iterator[tuple[Ints, Array]]:
-        """Yield the rows' values in one environment in batches of one kind each, without kinds that are not defined there."""
+        """Yield the rows' values in one environment, in batches of one kind. Kinds that are not defined there are left out."""
         columns = np.asarray(self._columns, dtype=np.int64)
         order = np.argsort(rows.kinds, kind="stable")
         edges = np.flatnonzero(np.diff(rows.kinds[order])) + 1
@@ -132,7 +132,7 @@ class ValueColumns:
                 yield part, np.broadcast_to(value, (*value.shape[:-1], len(part)))
 
     def _step(self, stores: Sequence[Array | None]) -> int:
-        """Return how many terms to evaluate at once, so that intermediate values fit into a cache."""
+        """Return the number of terms to evaluate at once, so that intermediate values fit into a cache."""
         sizes = [s[..., 0].size for s in stores if s is not None]
         return int(np.clip(DISCOVERY.max_batch_elements // (max(sizes) * (min(sizes) if len(sizes) > 1 else 1)), 64, 1 << 14))
 
@@ -140,7 +140,7 @@ class ValueColumns:
         return digests + mixed_ids(shapes, SHAPED)
 
     def _summed(self, found: Sequence[tuple[Hashes, Flags]], shapes: Ints) -> tuple[Hashes, Hashes, Hashes, Flags]:
-        """Return digests in the first environment, in all, in those with positive inputs, and whether all are exact."""
+        """Return the digests in the first environment, in all, and in those with positive inputs; and whether all are exact."""
         parts = [d * np.uint64(2 * e + 1) for e, (d, _) in enumerate(found)]
         positive = functools.reduce(lambda a, b: a + b, parts[: self.fingerprints.positive])
         every = functools.reduce(lambda a, b: a + b, parts)
@@ -148,7 +148,7 @@ class ValueColumns:
         return self._salted(found[0][0], shapes), self._salted(every, shapes), self._salted(positive, shapes), total
 
     def add(self, rows: Rows, kinds: Sequence[TermKind]) -> None:
-        """Store the values of rows that became representatives, in this order. The table already has these representatives."""
+        """Store the values of rows that became representatives, in the order in which the table has them."""
         base = len(self._columns)
         self._columns += [0] * len(rows)
         results = np.array([kinds[k].result for k in rows.kinds.tolist()], dtype=np.int64)
@@ -172,7 +172,7 @@ class ValueColumns:
         self._remember(self._summed(found, results))
 
     def digest_of(self, term: Term) -> int | None:
-        """Return the digest, over all environments, of any term over the universe's variables, or None if it is not defined."""
+        """Return the digest of a term over all environments, or None if the term is not defined in some environment."""
         found = []
         for number in range(self.count):
             value = self._value(term, number, {})
@@ -201,7 +201,7 @@ class ValueColumns:
 
 
 def _repeated(values: Hashes, where: Flags) -> Flags:
-    """Return which of the values selected by `where` occur more than once among them."""
+    """Return which of the values selected by `where` occur more than once among the selected values."""
     _, inverse, counts = np.unique(values[where], return_inverse=True, return_counts=True)
     found = np.zeros(len(values), bool)
     found[where] = counts[inverse] > 1

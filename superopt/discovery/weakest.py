@@ -1,7 +1,8 @@
-"""The weakest conditions on real attribute variables under which an equation that does not always hold may hold.
+"""The weakest conditions on real attribute variables that may make an equation true.
 
-Random values of the variables are tried. The conditions are conjunctions of a few comparisons with 0, with 1 and between
-variables. They must exclude every value at which the sides differ. The weakest conjunction keeps the most other values.
+Random values of the variables are tried. A condition is a conjunction of a few comparisons of variables with 0, with 1 and with
+each other. The condition must be false at every value at which the sides differ. The weakest condition is true at the most
+other values.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from superopt.policy import DISCOVERY
 
 
 def weakest(equation: Equation, judge: ConditionJudge) -> Iterator[tuple[Cond, ...]]:
-    """Yield conditions that exclude every value at which the equation was found wrong, the least restrictive first."""
+    """Yield conditions that are false at every value at which the equation was found wrong, the least restrictive first."""
     reals = sorted(a for a in attribute_atoms(*equation.left) if isinstance(a, Sym) and a.real)
     outcomes = judge.outcomes(equation) if reals else ()
     wrong = [values for values, agrees in outcomes if not agrees]

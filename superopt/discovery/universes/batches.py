@@ -1,4 +1,4 @@
-"""The batches family: batched products, tensors stacked along a new axis, and positions picked by constant indices."""
+"""The batches family: batched products, tensors stacked along a new axis, and rows selected by constant indices."""
 
 from __future__ import annotations
 

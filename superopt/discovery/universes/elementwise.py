@@ -1,6 +1,7 @@
-"""Universes that follow from what an operator is: for an elementwise operator, how it commutes with moves of elements.
+"""Universes that are derived from an operator's traits: how an elementwise operator commutes with moves of elements.
 
-An operator that no other universe mentions gets its universes here, so a new file of specs/ alone gives rewrites.
+Operators that no other universe mentions get their universes here. So a new definition in specs/ suffices for rules about the
+new operator.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from superopt.errors import ShapeError
 
 FAMILY = "operators"
 CONDITIONS = frozenset({"c", "d"})
-"""The names by which a definition calls operands that are 0 or 1."""
+"""The names that definitions use for operands that are 0 or 1."""
 N, K = symbols("n k")
 MATRICES, ROW = tuple(variable(name, (N, K)) for name in "xyzq"), variable("t", (K,))
 LEAVES = tuple(v.name for v in (*MATRICES, ROW))
@@ -22,7 +23,7 @@ OPERANDS = (*LEAVES, "transpose", "expand", "reshape", "slice", "concat")
 
 
 def universes_of(name: str) -> tuple[Universe, ...]:
-    """Return the universes that the operator's traits suggest: one if it is elementwise, else none."""
+    """Return the universes for the operator: one if it is elementwise, else none."""
     spec = operator(name)
     if spec.definition is None or any(p.kind != "real" for p in spec.parameters):
         return ()

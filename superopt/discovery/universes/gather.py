@@ -46,7 +46,7 @@ LINEAR = Universe(
 
 
 def functions(name: str, *templates: Template, positive: bool = False) -> Universe:
-    """Return a universe about how these functions of a table's rows commute with lookups."""
+    """Return a universe for rules by which these functions of a table's rows commute with lookups."""
     return Universe(
         family="lookups",
         name=name,

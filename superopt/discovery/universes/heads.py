@@ -1,9 +1,13 @@
 """The heads family: attention heads that are flattened into one axis with the batch, or share keys and values in groups.
 
-Elementwise and row operations on scores, in either shape of heads, form a universe of their own. So do heads of a batch of one:
-ONNX Runtime fuses a transpose of three axes into a product, but not a transpose of four axes. Moving heads before their rows
-and back cancels, and so does flattening heads and splitting them again. Exporters write products of heads as products of stacks
-of matrices, and repeat keys and values that several query heads share for each of these heads.
+The universes include:
+
+- elementwise and row operations on scores, in either layout of heads,
+- heads of a batch of one, for which ONNX Runtime fuses a transpose of three axes into a product, but not a transpose of four
+  axes,
+- moves of heads before their rows and back, and flattening of heads and splitting them again, which cancel,
+- products of heads as products of stacks of matrices, and keys and values repeated for each of the query heads that share them,
+  as exporters write them.
 """
 
 from __future__ import annotations
@@ -80,7 +84,7 @@ SCORES = Universe(
 
 
 def _lone(order: tuple[int, ...]) -> Universe:
-    """Return a universe of heads of a batch of one whose other axes are permuted to this order."""
+    """Return a universe of heads of a batch of one, whose other axes are permuted to this order."""
     heads = N, H, K
     return Universe(
         family="heads",

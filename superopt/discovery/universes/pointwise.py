@@ -185,7 +185,7 @@ CONDITIONS = Universe(
 
 
 def moves(name: str, *functions: Template, positive: bool = False) -> Universe:
-    """Return a universe about how these functions commute with operators that only move elements."""
+    """Return a universe for rules by which these functions commute with operators that only move elements."""
     return Universe(
         family="pointwise",
         name=name,

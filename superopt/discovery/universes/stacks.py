@@ -1,4 +1,4 @@
-"""The stacks family: tensors side by side that are stacked along a separate axis and unstacked again."""
+"""The stacks family: tensors that are stacked along a separate axis, or unstacked again."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ REGROUPED = (
 
 
 def _neighbouring(name: str, whole: Shape, axis: int, step: Extent, shape: Shape, along: int) -> Universe:
-    """Return a universe of two neighbouring parts of a tensor, cut along one axis from `P` on and joined along another."""
+    """Return a universe of two neighbouring parts of a tensor, cut along one axis from `P` on and joined along another axis."""
     cuts = (P, P + step), (P + step, P + 2 * step), (P, P + 2 * step)
     return Universe(
         family="stacks",

@@ -1,4 +1,4 @@
-"""The lone family: operators along axes of one position, as in attention to a single token."""
+"""The lone family: operators along axes with one position, as in attention to a single token."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ SMALL: tuple[Extent, ...] = (2, 3, 4)
 
 
 def _alone(op: str, **attributes: Attribute) -> Template:
-    """Return a template for an operator on the column itself."""
+    """Return a template for an operator that is applied only to the column variable."""
     return Template(op, 1, attributes, takes=(("x",),))
 
 
 def _lone(name: str, rows: Extent) -> Universe:
-    """Return a universe of operators along an axis of one position, where they are constant or change nothing."""
+    """Return a universe of operators along an axis with one position, where they are constant or have no effect."""
     return Universe(
         family="lone",
         name=name,
@@ -37,7 +37,7 @@ def _lone(name: str, rows: Extent) -> Universe:
 
 
 def _head(name: str, *batch: Extent, rows: Extent) -> Universe:
-    """Return a universe of products of ones by stacks of single rows, as in each head of attention to a single token."""
+    """Return a universe of products of ones with stacks of single rows, as in each head of attention to a single token."""
     axes = (*range(-2 - len(batch), -2), -1)
     return Universe(
         family="lone",
