@@ -1,4 +1,4 @@
-"""Adversarial inputs: masks, infinities, NaN, extreme numbers and constant rows, on which rewrites over the reals may fail."""
+"""Adversarial inputs, on which rewrites over the reals may fail: masks, infinities, NaN, extreme numbers and constant rows."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _WINDOWED = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPoo
 
 @dataclass(frozen=True)
 class _Magnitudes:
-    """Magnitudes of a floating-point type.
+    """Special magnitudes of a floating-point type.
 
     Attributes:
         huge: a number whose square overflows.
         tiny: a number whose square underflows.
-        denormal: a number below the normal numbers.
-        mixed: a factor for which numbers from `1 / mixed` to `mixed` have finite sums.
-        mask: the value of a mask.
+        denormal: a subnormal number.
+        mixed: a factor such that numbers between `1 / mixed` and `mixed` have finite sums.
+        mask: the value with which models usually mask elements.
         lowest: the lowest finite number.
     """
 
@@ -48,12 +48,13 @@ _DOUBLE = _Magnitudes(1e200, 1e-200, 1e-310, 1e6, -1e9, float(np.finfo(np.float6
 
 @dataclass(frozen=True)
 class _Draw:
-    """The parameters of a change to a value.
+    """What a change of a value needs to know.
 
     Attributes:
         rng: the random generator.
         of: the magnitudes of the value's type.
-        apart: the shape of random numbers: one number for each element, or for each plane of an image.
+        apart: the shape of the random numbers that a change draws. There is one random number for each element or, for images,
+            one for each plane.
     """
 
     rng: np.random.Generator
@@ -62,7 +63,7 @@ class _Draw:
 
 
 _Change = Callable[[Array, _Draw], Array]
-"""A function that makes adversarial values from ordinary values, in float64."""
+"""A function that maps ordinary values to adversarial values, in float64."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ class InputValues:
 def images(model: ModelProto) -> frozenset[str]:
     """Return the inputs that reach a convolution or a pooling over windows.
 
-    Algorithms for these operators compute whole tiles at once, so all pixels of a plane get the same magnitude.
+    Algorithms for these operators compute whole tiles of pixels at once. So `adversarial_values` gives all pixels of a plane
+    the same magnitude.
     """
     found: set[str] = set()
     for graph in graphs(model):
@@ -99,13 +101,14 @@ def adversarial_values(
 ) -> list[InputValues]:
     """Return adversarial values for the inputs, the most significant first.
 
-    Masks and indices vary with the values: all elements are off, one row is off, all elements are on, or elements are random.
+    Integer and boolean inputs, which are masks or indices, change together with the floating-point inputs: all elements are
+    off, one row is off, all elements are on, or elements are random.
 
     Args:
         ports: the inputs.
         seed: the seed of the values.
         sizes: the sizes of dynamic dimensions.
-        high: for inputs that pick rows of a table, the number of rows.
+        high: for inputs that select rows of a table, the number of rows.
         windowed: the inputs that are `images`.
     """
     floats = [port.name for port in ports if is_floating(port.dtype)]
@@ -136,7 +139,7 @@ def adversarial_values(
 
 
 def _one_row_off(value: Array, last: int) -> Array:  # noqa: ARG001
-    """Return the value with one row along each axis off."""
+    """Return the value with one row along each axis set to 0."""
     off = value.copy()
     for axis in range(value.ndim):
         off[(slice(None),) * axis + (value.shape[axis] // 2,)] = 0
@@ -149,7 +152,7 @@ _SWITCHES: dict[str, Callable[[Array, int], Array]] = {
     "all on": np.full_like,
     "random": lambda value, last: value,  # noqa: ARG005
 }
-"""Changes to masks and indices, by name. An element that is off is 0, and an index that is on is the last index."""
+"""Changes to masks and indices, by name. An element that is off is 0. An index that is on is the last index."""
 
 
 def _changes(floats: Sequence[str]) -> Iterator[tuple[str, dict[str, _Change]]]:

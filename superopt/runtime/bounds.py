@@ -1,4 +1,4 @@
-"""The inputs of a model that pick elements of a tensor by position, and bounds on the random numbers for these inputs."""
+"""The inputs of a model that select elements of a tensor by position, and bounds on the random numbers for these inputs."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ Shapes = Mapping[str, Sequence[int | None]]
 
 
 class IndexRange(int):
-    """The range of the random numbers for an input: at least `low`, and less than the integer itself.
+    """A bound on the random numbers for an input: numbers are at least `low` and less than this integer.
 
-    If each position along the last axis has its own bound, `columns` holds these bounds, and the integer is the least bound.
+    If each position along the last axis has its own bound, `columns` contains these bounds, and this integer is the least of
+    them.
     """
 
     low: int
@@ -50,16 +51,17 @@ class IndexRange(int):
 
 @dataclass(frozen=True)
 class _Origin:
-    """The model input from which a value's numbers come, and whether the value's last axis is still the input's last axis."""
+    """The model input whose elements a value contains, and whether the last axis of the value is the input's last axis."""
 
     name: str
     whole: bool = True
 
 
 def index_bounds(model: ModelProto) -> dict[str, int]:
-    """Return a bound for each input whose values are positions along axes of known size: the least of these sizes.
+    """Return a bound for each input whose values are positions along axes of known sizes: the least of these sizes.
 
-    All positions below the bound exist. A bound that also has a lower limit or columns is an `IndexRange`.
+    All positions below the bound exist. If there is also a lower limit, or a bound for each column, the result is an
+    `IndexRange`.
     """
     bounds: dict[str, int] = {}
     tables: Shapes = {t.name: tuple(t.dims) for t in model.graph.initializer}
@@ -88,7 +90,7 @@ def index_bounds(model: ModelProto) -> dict[str, int]:
 
 
 def _bound(node: NodeProto, title: str, shape: Sequence[int | None], rows: _Origin) -> int | None:
-    """Return the bound on positions in a tensor of this shape that the node takes, or None if the axis' size is not known."""
+    """Return the bound on positions that the node reads in a tensor of this shape, or None if the axis has an unknown size."""
     numbers = {a.name: a.i for a in node.attribute if a.type == AttributeProto.INT}
     if title in _PICKS_PLACES:
         extents = shape[numbers.get("batch_dims", 0) :]
@@ -107,7 +109,7 @@ def _bound(node: NodeProto, title: str, shape: Sequence[int | None], rows: _Orig
 
 
 def _both(one: int, other: int) -> int:
-    """Return the bound on the numbers that are within both bounds."""
+    """Return the bound that combines both bounds."""
     low = max(getattr(one, "low", 0), getattr(other, "low", 0))
     sides = [getattr(bound, "columns", ()) for bound in (one, other)]
     if any(sides):
@@ -119,7 +121,7 @@ def _both(one: int, other: int) -> int:
 
 
 def _inferred(model: ModelProto) -> Shapes:
-    """Return the shapes that ONNX infers for values, with None for an unknown size. Large weights are not copied."""
+    """Return the shapes that ONNX infers for values, with None for each unknown size. Large weights are not copied."""
     hollow = ModelProto(ir_version=max(model.ir_version, 4))
     hollow.opset_import.extend(model.opset_import)
     hollow.functions.extend(model.functions)
@@ -145,7 +147,7 @@ def _shape(value: ValueInfoProto) -> tuple[int | None, ...]:
 
 
 def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    """Yield the nodes of a graph and of the graphs inside it."""
+    """Yield the nodes of a graph and of all graphs nested in it."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:

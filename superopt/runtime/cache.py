@@ -1,4 +1,4 @@
-"""The time cache: measured times between runs, in one SQLite file that any number of processes may use at once."""
+"""The time cache: measured times that are kept between runs, in one SQLite file that several processes may use at once."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ _locked: dict[Path, float] = {}
 
 
 def default_path() -> Path:
-    """Return the default path of the time cache, in the user's cache folder according to the XDG base directories."""
+    """Return the default path of the time cache: in the user's cache folder, as defined by the XDG base directories."""
     return cache_folder() / "times.sqlite"
 
 
 class Cache:
-    """A table from keys (any JSON values) to JSON values, in memory and, if `path` can be written, on disk.
+    """A mapping from keys to values, both JSON, in memory and on disk if the file at `path` can be written.
 
-    A key is stored as its digest. Entries on disk never change: the value that a process stored first stays. If the file is not
-    a database, or the folder cannot be written, the cache is in memory alone, and `error` says why. Values that are put after
-    the search was asked to stop are also in memory alone, because their computation may have been cut short.
+    A key is stored as its digest. Entries on disk never change: if several processes store a value for one key, the first value
+    stays. If the file is not a database, or if the folder cannot be written, the cache exists only in memory, and `error`
+    contains the reason. After the search was asked to stop, new values are stored only in memory, because their computation may
+    have been cut short.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -57,7 +58,10 @@ class Cache:
         return self._known.get(digest)
 
     def put(self, key: Sequence[Json], value: Json) -> None:
-        """Store the value for the key, on disk before returning, or in memory alone if the file cannot be written."""
+        """Store the value for the key.
+
+        When this method returns, the value is on disk, or in memory only if the file cannot be written.
+        """
         digest = digest_of(key)
         self._known[digest] = value
         if self._file is None or stopping():
@@ -78,7 +82,7 @@ class Cache:
         return known
 
     def entries(self, kind: str) -> Iterator[tuple[Json, Json]]:
-        """Yield the keys that begin with the word `kind`, in the order of their texts, and their values."""
+        """Yield the keys whose first element is `kind`, sorted by their texts, with their values."""
         begins = text_of([kind])[:-1] + ","
         found = {key: value for key, value in self._unsaved.items() if key.startswith(begins)}
         if self._file is not None:
@@ -101,7 +105,7 @@ class Cache:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The part of a cache that belongs to some settings, which are appended to every key."""
+    """The part of a cache for some settings. The settings are appended to every key."""
 
     cache: Cache
     settings: Sequence[Json]
@@ -116,7 +120,7 @@ class Part:
 
 
 def text_of(value: Json) -> str:
-    """Return JSON without spaces: the same text for the same value."""
+    """Return the value as JSON without spaces. Equal values have equal texts."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
@@ -126,7 +130,7 @@ def digest_of(key: Json) -> str:
 
 
 def _connected(path: Path) -> sqlite3.Connection:
-    """Open the file, unless a recent wait for it was in vain.
+    """Open the file, unless a recent attempt ended because the file stayed locked.
 
     Raises:
         sqlite3.Error, OSError: the file cannot be opened, or another process has locked it.

@@ -1,4 +1,4 @@
-"""The numerical check: compare two models on inputs of many sizes and values, with a float64 run of the original."""
+"""The numerical check: compare two models on inputs of many sizes and values, and with a float64 run of the original."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ FACTOR = CHECK.max_error_factor
 class Check:
     """The result of a numerical check that passed.
 
-    Errors are the largest that were found, relative to the largest finite magnitude of their output.
+    Each error is the largest error found, relative to the largest finite magnitude of its output.
 
     Attributes:
-        original_error: the original's error, or 0 without a float64 run.
-        candidate_error: the candidate's error.
-        reference: `float64`, or the reason why no float64 run was possible. The candidate was then compared with the original
-            directly.
+        original_error: the error of the original, or 0 without a float64 run.
+        candidate_error: the error of the candidate.
+        reference: `float64`, or the reason why no float64 run was possible. In that case, the candidate was compared with the
+            original directly.
         inputs: the names of the inputs that were run.
-        left_out: the names of the inputs on which the original fails or for which there was no time, and the number of sizes at
-            which the original does not run.
+        left_out: the names of the inputs on which the original fails or for which there was no time. If the original does not
+            run at some sizes, an additional text gives the number of these sizes.
     """
 
     original_error: float
@@ -55,12 +55,12 @@ class Check:
 
 @dataclass(frozen=True)
 class CheckSizes:
-    """Sizes of dynamic dimensions at which two models are checked.
+    """Sizes of the dynamic dimensions at which two models are checked.
 
     Attributes:
-        name: the text that the names of inputs show for these sizes, or an empty text.
+        name: the text that identifies these sizes in the names of inputs, or an empty text.
         sizes: the sizes, by name.
-        seconds: seconds after which no further input starts.
+        seconds: the number of seconds after which no further input is run.
     """
 
     name: str
@@ -100,22 +100,23 @@ def check_all(
 ) -> Check:
     """Run both models on the same inputs, at the sizes of the trials and at other sizes, and compare them element by element.
 
-    Inputs are random numbers, edge cases and, if `adversarial`, masks, infinities, NaN, and huge, tiny and mixed magnitudes.
-    For dynamic dimensions, small, odd, even and large sizes are drawn, and sizes on both sides of the model's constants.
+    The inputs are random numbers and edge cases. If `adversarial` is True, there are also masks, infinities, NaN, and huge,
+    tiny and mixed magnitudes. For dynamic dimensions, the sizes are small, odd, even and large numbers, and numbers on both
+    sides of the model's constants.
 
-    An element must be finite where the original's element is finite. Its distance from the original or from a float64 run must
-    be explained by rounding; see `OutputPair`. On all ordinary inputs together, the candidate's largest error must be at most
-    `factor` times the original's. An error of the original below 4 units in the last place of the output's largest magnitude
-    counts as 4 units. Where the original is far from its float64 run, the candidate must be far from it too, because the
-    original may round on purpose.
+    An element must be finite where the original's element is finite. Rounding must explain its distance from the original's
+    element or from the float64 run (see `OutputPair`). On all ordinary inputs together, the candidate's largest error must be
+    at most `factor` times the original's largest error. In this comparison, an error of the original below 4 units in the last
+    place of the output's largest magnitude counts as 4 units. Where the original is far from its float64 run, the candidate
+    must be far from the float64 run too, because the original may round on purpose.
 
-    If a candidate seems to stray, float64 runs that round every value at random show how far rounding moves the original's
-    results. Without a float64 run, inputs that differ in their last places show how far the results move.
+    If a candidate's error seems too large, further runs measure how far rounding can move the original's results. These are
+    float64 runs in which every value is rounded at random. If there is no float64 run, they are runs of the original on inputs
+    that differ in their last places.
 
-    A trial starts no further input after its seconds, or once inputs and outputs take 256 MiB, but two ordinary and two
-    adversarial inputs are always run. The candidate is loaded after the original is unloaded. If exact values come from another
-    provider (see `begins_with`), both models also run on the device's own provider, with its rounding, at the sizes of the
-    first trial.
+    A trial runs no further input once its time is over, or once inputs and outputs take 256 MiB. But two ordinary and two
+    adversarial inputs are always run. The original is unloaded before the candidate is loaded. If another provider computes the
+    exact values (see `begins_with`), both models also run on the device's own provider at the sizes of the first trial.
 
     Raises:
         CheckFailedError: the interfaces differ, an error is too large, the candidate has NaN or infinity where the original has
@@ -139,7 +140,7 @@ def _checked(
     exact: bool = True,
     adversarial: bool = True,
 ) -> Check:
-    """Run the check of `check_all` in sessions that are exact, or in sessions that are not.
+    """Run the check of `check_all` in sessions with exact arithmetic (without TF32), or in sessions without this restriction.
 
     Raises:
         CheckFailedError, InvalidModelError: as `check_all`.
@@ -169,12 +170,12 @@ class _Run:
         name: the name of the input.
         feeds: the values of the model's inputs.
         values: the results.
-        nudged: samples of noise, such as the results on inputs that differ from these in their last places.
+        nudged: samples of noise, such as the results on inputs that differ from the input in their last places.
         exact: the results in float64, if they are known.
-        ordinary: the input is not adversarial.
+        ordinary: whether the input is not adversarial.
         peak: the largest magnitude of an intermediate value in float64, or 0 if it is not known.
-        spread: for each output, the elements that a tile of a convolution makes infinite or NaN, if they are known.
-        pointless: intermediate values leave the range of their type, so other arithmetic has no requirement to meet.
+        spread: for each output, the elements that a tile of a convolution makes infinite or NaN. None if they are not known.
+        pointless: whether intermediate values leave the range of their type. Then the run is not compared.
     """
 
     name: str
@@ -189,22 +190,22 @@ class _Run:
 
     @property
     def bytes(self) -> int:
-        """The bytes of the inputs and outputs, without lists."""
+        """The size of the inputs and outputs in bytes, without lists."""
         held = itertools.chain(self.feeds.values(), self.values, *self.nudged, self.exact or ())
         return sum(value.nbytes for value in held if isinstance(value, np.ndarray))
 
     @property
     def input_bytes(self) -> int:
-        """The bytes of the inputs."""
+        """The size of the inputs in bytes."""
         return sum(value.nbytes for value in self.feeds.values())
 
     def beside(self, noise: float) -> _Run:
-        """Return the run with a substitute for measured noise: results off by the share `noise` of their largest magnitude."""
+        """Add a substitute for measured noise: the results, moved by the share `noise` of their largest magnitude."""
         moved = [_moved(value, noise) if isinstance(value, np.ndarray) else value for value in self.values]
         return replace(self, nudged=[*self.nudged, moved])
 
     def outputs(self, names: Sequence[str], candidate: Sequence[Any], *, direct: bool) -> Iterator[tuple[str, OutputPair]]:
-        """Yield the name of each output, and the output of the original and of the candidate.
+        """Yield the name and the pair of each output.
 
         Raises:
             CheckFailedError: as `_tensors`.
@@ -226,9 +227,9 @@ class _Run:
 
 
 class _Bench:
-    """The original, loaded once, with its float64 evaluation if there is one, its runs so far, and the inputs left out.
+    """The original with all that is known about it: its session, its float64 evaluation, its runs, and the inputs left out.
 
-    `why` is the reason why there is no float64 run.
+    `why` is the reason why there is no float64 run, or an empty text.
     """
 
     def __init__(self, original: Loadable, device: Device, seed: int, *, exact: bool) -> None:
@@ -247,7 +248,10 @@ class _Bench:
         return sum(run.bytes for run in self.runs) > CHECK.max_result_bytes
 
     def run(self, trial: CheckSizes, *, adversarial: bool) -> None:
-        """Run the inputs for which there is time and memory: two ordinary inputs, then adversarial inputs, then the others."""
+        """Run the inputs of a trial, as far as time and memory allow.
+
+        Two ordinary inputs come first, then the adversarial inputs, then the other ordinary inputs.
+        """
         self.high = feasible_bounds(self.session, trial.sizes, self.high)
         ordinary = cases(self.session.inputs, self.seed, trial.sizes, self.high)
         hard = adversarial_values(self.session.inputs, self.seed, trial.sizes, self.high, self.windowed) if adversarial else []
@@ -270,8 +274,8 @@ class _Bench:
     def run_sizes(self, start: Mapping[str, int], *, adversarial: bool) -> None:
         """Run the original at other sizes.
 
-        Dimensions without a drawn size keep the smallest sizes at which the original has run so far. Sizes at which a run may
-        be long are put off until runs at smaller sizes show how long it takes.
+        Dimensions without a given size keep the smallest sizes at which the original has run so far. Sizes at which a run may
+        take long are delayed until runs at smaller sizes show how long such a run takes.
         """
         names = dynamic_dimensions(self._hollow)
         start = {name: _known(start, name) for name in names}
@@ -312,9 +316,9 @@ class _Bench:
             self.left_out.append(f"{failed} sizes at which the original does not run")
 
     def _run_at(self, sizes: Mapping[str, int], turn: int, *, adversarial: bool) -> float:
-        """Run the original on random inputs at these sizes, and return the seconds of a run.
+        """Run the original on random inputs at these sizes, and return how many seconds a run takes.
 
-        If the run is short, one adversarial input is run too, another one at each `turn`.
+        If the run is short, one adversarial input is run too. `turn` determines which adversarial input this is.
 
         Raises:
             InvalidModelError: the original does not run at these sizes.
@@ -333,7 +337,7 @@ class _Bench:
         return seconds
 
     def _ran(self, name: str, feeds: Mapping[str, Array], *, ordinary: bool, exactly: bool = True) -> _Run:
-        """Run the original on these inputs. If the inputs are ordinary and `exactly` is set, run it in float64 too.
+        """Run the original on these inputs. If the inputs are ordinary and `exactly` is True, also run it in float64.
 
         Raises:
             InvalidModelError: the original does not run.
@@ -347,7 +351,8 @@ class _Bench:
         self, feeds: Mapping[str, Array], values: Sequence[Any], *, ordinary: bool
     ) -> tuple[Sequence[Any] | None, float]:
         """Return the results in float64, or None if there are none, and the largest magnitude of an intermediate value.
-        On inputs that are not ordinary, partial sums count as intermediate values.
+
+        On adversarial inputs, partial sums count as intermediate values.
         """
         if self.reference is None:
             return None, 0.0
@@ -362,7 +367,7 @@ class _Bench:
         return exact, self.reference.peak
 
     def look_closer(self, run: _Run) -> _Run:
-        """Return the run with everything that can be learned about it: more samples of noise, and its results in float64."""
+        """Add more samples of noise, the results in float64, and other data about the run."""
         if run.exact is None:
             exact, peak = self._exact(run.feeds, run.values, ordinary=run.ordinary)
             run = replace(run, exact=exact, peak=peak)
@@ -378,14 +383,15 @@ class _Bench:
         return self._rounded(run, numbers) or self._beside(run, numbers)
 
     def _beside(self, run: _Run, numbers: Iterable[int]) -> list[Sequence[Any]]:
-        """Return the results on inputs that differ in their last places."""
+        """Return the original's results on inputs that differ from the run's inputs in their last places."""
         nudged = (_nudged(run.feeds, self.seed + 1 + number) for number in numbers)
         return [_beside(self.session, run.values, feeds) for feeds in nudged]
 
     def _rounded(self, run: _Run, numbers: Iterable[int]) -> list[Sequence[Any]]:
         """Return results in float64 with every intermediate value rounded at random.
 
-        There are none without a float64 run. Results whose sizes change, for example by the scales of a Resize, are dropped.
+        The result is empty if there is no float64 run. Results whose sizes change are dropped: for example, rounding may change
+        the scales of a Resize.
         """
         if self.reference is None or run.exact is None:
             return []
@@ -398,7 +404,9 @@ class _Bench:
     def _overflows(self, run: _Run) -> bool:
         """Return whether intermediate values leave the range of their type.
 
-        The float64 run decides. Without a float64 run, or if its range is no larger, a run in ONNX Runtime decides.
+        This is decided by the float64 run. It is decided by a run in ONNX Runtime if there is no float64 run, or if the type of
+        the values is float64.
+
         """
         kinds = {np.asarray(value).dtype for value in (*run.feeds.values(), *run.values)}
         if run.exact is not None:
@@ -413,7 +421,7 @@ class _Bench:
         return bool(self._infinite(run.feeds) - self._infinite(usual))
 
     def _infinite(self, feeds: Mapping[str, Array]) -> set[str]:
-        """Return the names of the values of the graph with an element that is infinite or NaN."""
+        """Return the names of the values in the graph that have an infinite element or a NaN."""
         try:
             values = self._revealed.run(feeds)
         except InvalidModelError:
@@ -423,7 +431,7 @@ class _Bench:
 
     @functools.cached_property
     def _revealed(self) -> Session:
-        """A session of the original with all values of its graph as outputs."""
+        """A session of the original in which all values of the graph are outputs."""
         model = ModelProto()
         model.CopyFrom(self._hollow)
         own = {port.name for port in model.graph.output}
@@ -440,13 +448,16 @@ class _Bench:
 
 
 def _known(sizes: Mapping[str, int], key: str) -> int:
-    """Return the size of a dimension, given by its key or by another name of the dimension, or 1 if none is given."""
+    """Return the size that is given for a dimension, by its key or by another name of the dimension, or 1 if none is given."""
     name, _, axis = key.removesuffix("]").partition("[")
     return sizes.get(key, sizes.get(f"{name}.{axis}", sizes.get("?", 1)))
 
 
 def _expected(past: Sequence[tuple[float, float]], amount: float) -> float:
-    """Return the expected seconds of a run on inputs with `amount` elements, assuming that time grows with their square."""
+    """Return the expected seconds of a run on inputs with `amount` elements.
+
+    The time is assumed to grow with the square of this number.
+    """
     below = max((known for known in past if 0 < known[0] <= amount), default=None)
     if below is None:
         return math.inf if 8 * amount > CHECK.max_sized_input_bytes else 0.0
@@ -463,7 +474,10 @@ def _compared(
     direct: bool,
     exact: bool,
 ) -> tuple[list[tuple[str, OutputErrors]], list[tuple[_Run, Sequence[Any]]]]:
-    """Return the errors of a candidate on ordinary inputs, by output, and its results for the runs where it seems to stray.
+    """Run the candidate and compare its results with the original's.
+
+    Returns the errors on ordinary inputs, by output, and the candidate's results for the runs in which its error seems too
+    large.
 
     Raises:
         CheckFailedError: the candidate has another interface, or cannot be loaded or run.
@@ -488,16 +502,16 @@ def _compared(
 def _looked_closer(
     bench: _Bench, doubtful: Sequence[tuple[_Run, Sequence[Any]]], factor: float
 ) -> tuple[list[tuple[str, OutputErrors]], set[str]]:
-    """Look closer at the runs where the candidate seems to stray.
+    """Examine the runs more closely in which the candidate's error seems too large.
 
-    Runs with small inputs come first. An ordinary run for which there is no time is judged by the largest noise of the runs
-    before it, relative to the output's magnitude.
+    Runs with small inputs come first. If there is no time to examine an ordinary run, the largest noise of the previous runs,
+    relative to the output's magnitude, is used for it.
 
     Returns:
         The errors by output, and the names of the adversarial runs for which there was no time.
 
     Raises:
-        CheckFailedError: the candidate strays.
+        CheckFailedError: a candidate's error is too large.
     """
     errors: list[tuple[str, OutputErrors]] = []
     undecided: set[str] = set()
@@ -530,7 +544,7 @@ def _looked_closer(
 def _together(errors: Sequence[tuple[str, OutputErrors]], factor: float) -> tuple[float, float]:
     """Return the largest error of the original and of the candidate.
 
-    Floating-point outputs are judged apart from other outputs, whose errors are shares of wrong elements with a coarser least.
+    Floating-point outputs are compared separately. The errors of other outputs are shares of wrong elements.
 
     Raises:
         CheckFailedError: the candidate's error is too large.
@@ -550,7 +564,7 @@ def _together(errors: Sequence[tuple[str, OutputErrors]], factor: float) -> tupl
 
 
 def _beside(session: Session, values: Sequence[Any], nudged: Mapping[str, Array]) -> Sequence[Any]:
-    """Return the results on slightly different inputs, or `values` if there are no results of the same shapes."""
+    """Return the results on slightly different inputs, or `values` if the shapes of the results differ or the run fails."""
     try:
         moved = session.run(nudged)
     except InvalidModelError:
@@ -574,7 +588,7 @@ def _nudged(feeds: Mapping[str, Array], seed: int) -> dict[str, Array]:
 
 
 def _moved(value: Array, share: float) -> Array:
-    """Return the value with each finite float increased by `share` of the largest magnitude."""
+    """Return the array with `share` of its largest finite magnitude added to every element."""
     if not is_floating(value.dtype):
         return value
     wide = value.astype(np.float64)
@@ -583,7 +597,7 @@ def _moved(value: Array, share: float) -> Array:
 
 
 def _alike(values: Sequence[Any], exact: Sequence[Any]) -> bool:
-    """Return whether the results have the same number of elements and the same shapes."""
+    """Return whether two results have the same structure: equal lengths of lists and equal shapes."""
     for value, other in zip(values, exact, strict=True):
         if isinstance(value, list) and isinstance(other, list):
             same = len(value) == len(other) and _alike(value, other)
@@ -597,16 +611,17 @@ def _alike(values: Sequence[Any], exact: Sequence[Any]) -> bool:
 def _tensors(names: Sequence[str], *runs: Sequence[Any]) -> Iterator[tuple[str, *tuple[Any, ...]]]:
     """Yield the name of each output and its values in the runs.
 
-    A sequence yields each of its elements, a map its keys and its numbers, and an optional output its value if it is present.
+    The elements of a sequence are yielded one by one. The keys of a map and the numbers of a map are yielded as two arrays. An
+    optional output is left out if it is absent.
 
     Raises:
-        CheckFailedError: sequences differ in length, or an output is present in some of the runs only.
+        CheckFailedError: sequences differ in length, or an output is present in only some of the runs.
     """
     for name, *given in zip(names, *runs, strict=True):
         found = [_parts(value) if isinstance(value, dict) else value for value in given]
         lists = [len(value) if isinstance(value, list) else value is None for value in found]
         if len(set(lists)) > 1:
-            raise CheckFailedError(f"output {name!r} has another number of elements than the original's")
+            raise CheckFailedError(f"output {name!r} does not have as many elements as in the original")
         if isinstance(found[0], list):
             yield from _tensors([f"{name}[{n}]" for n in range(len(found[0]))], *found)
         elif found[0] is not None:
@@ -614,14 +629,17 @@ def _tensors(names: Sequence[str], *runs: Sequence[Any]) -> Iterator[tuple[str, 
 
 
 def _parts(value: Mapping[Any, Any]) -> list[Array]:
-    """Return a map's keys and its numbers, as float32 if ONNX Runtime has converted them to Python floats of more digits."""
+    """Return a map's keys and its numbers.
+
+    The numbers are float32 if ONNX Runtime has converted them to Python floats.
+    """
     numbers = np.array([*value.values()])
     own = all(isinstance(number, float) and not isinstance(number, np.floating) for number in value.values())
     return [np.array([*value]), numbers.astype(np.float32) if own else numbers]
 
 
 def _reference(model: ModelProto, folder: Path) -> tuple[Reference | None, str]:
-    """Return the model in float64, or the reason why there is none. The folder has the tensors in other files."""
+    """Return the model in float64, or the reason why there is none. External tensors are in the folder."""
     try:
         return Reference(model, folder), ""
     except NoReferenceError as error:
@@ -642,10 +660,10 @@ def _listed(ports: Sequence[Port]) -> str:
 def cases(
     ports: Sequence[Port], seed: int, sizes: Mapping[str, int] | None, high: Mapping[str, int]
 ) -> list[tuple[str, Callable[[], dict[str, Array]]]]:
-    """Return the names of the ordinary inputs to run and functions that make the inputs, the most significant first.
+    """Return the ordinary inputs to run, the most significant first, each with a name and a function that makes its values.
 
-    Integers stay random in all inputs, because they are indices, masks and sizes. A single boolean, which usually chooses a
-    branch, alternates between true and false.
+    Integers are random in all inputs, because they are indices, masks or sizes. A single boolean usually selects a branch, so
+    it alternates between true and false.
     """
 
     def floats(change: Callable[[Array], Array], offset: int) -> Callable[[], dict[str, Array]]:
@@ -672,7 +690,7 @@ def cases(
 
 
 def _enlarged(values: Array) -> Array:
-    """Return the values times 1000, or times less if the type's range is narrow: products of two values must not overflow."""
+    """Return the values times 1000, or times less if the type has a narrow range, so that a product of two values is finite."""
     most = float(np.finfo(values.dtype).max) if values.dtype.kind == "f" else 1e38
     enlarged: Array = values * np.asarray(min(1000.0, most**0.25), values.dtype)
     return enlarged

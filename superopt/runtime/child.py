@@ -1,4 +1,4 @@
-"""Child processes in which models are loaded and run first, so that a crash of ONNX Runtime does not end this process."""
+"""Child processes that load and run models first, so that a crash of ONNX Runtime does not end the current process."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Child:
         return ChildSession(self, tuple(port_of(*port) for port in ports), patience)
 
     def ask(self, request: str, *arguments: Any, patience: float) -> Any:
-        """Send a request and return its answer. The answer must come within `patience` seconds.
+        """Send a request, and return the answer, which must come within `patience` seconds.
 
         Raises:
             InvalidModelError: ONNX Runtime raises an error.
@@ -76,7 +76,7 @@ class Child:
         if state == "late":
             self._process.kill()
             self.close()
-            raise TimeoutError(f"ONNX Runtime does not {request} the model within {patience:.0f} s")
+            raise TimeoutError(f"ONNX Runtime did not {request} the model within {patience:.0f} s")
         if state == "failed":
             raise InvalidModelError(f"ONNX Runtime cannot {request} the model: {first_line(ValueError(answer))}")
         return answer
@@ -90,7 +90,7 @@ class Child:
 
     @property
     def is_alive(self) -> bool:
-        """Return whether the process runs and is a child of the current process."""
+        """Return whether the process is running and is a child of the current process."""
         return self._owner == os.getpid() and self._process.poll() is None
 
     def close(self) -> None:
@@ -105,7 +105,10 @@ class Child:
 
 
 class ChildSession:
-    """A model loaded in a child process: its inputs, and runs whose results stay in the child process."""
+    """A model loaded in a child process.
+
+    Its inputs are known here. The results of its runs stay in the child process.
+    """
 
     def __init__(self, child: Child, inputs: tuple[Port, ...], patience: float) -> None:
         self._child, self.inputs, self._patience = child, inputs, patience
@@ -125,7 +128,10 @@ _kept: list[Child] = []
 
 @contextlib.contextmanager
 def keeping_child(program: Path = PROGRAM) -> Iterator[None]:
-    """Use one child process with this program for all models in the context. A new process replaces it only if it has died."""
+    """Use one child process, with this program, for all models that are loaded in the context.
+
+    A new process replaces the child process only if the child process has died.
+    """
     _kept[:] = [Child(program)]
     try:
         yield
@@ -135,7 +141,7 @@ def keeping_child(program: Path = PROGRAM) -> Iterator[None]:
 
 @contextlib.contextmanager
 def child() -> Iterator[Child]:
-    """Provide a child process to load a model in."""
+    """Provide a child process in which a model can be loaded."""
     if _kept:
         if not _kept[0].is_alive:
             _kept[:] = [Child(_kept[0].program)]
@@ -149,7 +155,7 @@ def child() -> Iterator[Child]:
 
 
 def _source(model: Loadable) -> tuple[str | bytes, str]:
-    """Return the source of a session, and the folder of its external data if the source is not a file."""
+    """Return the file or the bytes of a model, and the folder of its external data if the model is given as bytes."""
     if isinstance(model, StoredModel):
         return model.content, str(model.folder)
     if isinstance(model, bytes):

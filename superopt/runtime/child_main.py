@@ -19,7 +19,7 @@ QUIET = 4
 
 
 def session_of(ort: Any, source: str | bytes, folder: str, threads: int, without: str) -> Any:
-    """Return the session of a model: the path or the bytes of the model, and the folder of its external data if not empty."""
+    """Return a session of a model, given by its path or bytes, with external data in `folder` unless that is empty."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

@@ -1,4 +1,4 @@
-"""End-to-end comparison of candidates with an original: interleaved runs, with a second copy of the original as control."""
+"""End-to-end comparison of candidates with an original: runs in turns, with a second copy of the original as control."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ _DEVIATION = 1.4826
 
 @dataclass(frozen=True)
 class Comparison:
-    """How much faster a candidate is than the original, measured end to end in one process.
+    """The result of a comparison: how much faster a candidate is than the original, measured end to end in one process.
 
     Times are processor time if one thread does all the work; see `Bound.seconds`.
 
     Attributes:
         original: median seconds of a run of the original.
         candidate: median seconds of a run of the candidate.
-        ratio: the median over rounds of original / candidate, with the original's two sessions averaged. Above 1 is faster.
+        ratio: the median over rounds of original / candidate, where the times of the original's two sessions are averaged. A
+            ratio above 1 means that the candidate is faster.
         low: the lower bound of the median ratio, with 95 % confidence.
         high: the upper bound of the median ratio, with 95 % confidence.
-        control: the ratio of the original's two sessions.
-        noise: how far from 1 the control may be with 95 % confidence, from the spread of all its rounds except outliers.
+        control: the ratio of the times of the original's two sessions.
+        noise: how far from 1 the control may be with 95 % confidence, from the spread of all rounds except outliers.
         rounds: the number of rounds.
     """
 
@@ -66,13 +67,13 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Until:
-    """When a comparison needs no further rounds.
+    """The conditions under which a comparison needs no further rounds.
 
     Attributes:
-        rounds: the number of rounds of one load from which `clear` decides.
-        clear: whether the comparison is clear.
-        obvious: whether the comparison is obvious, which decides from 3 rounds on.
-        loads: how often models that load fast are loaded, at most.
+        rounds: the number of rounds since which `clear` decides. Before, `obvious` decides.
+        clear: a function that returns whether a comparison is clear.
+        obvious: a function that returns whether a comparison is obvious. It is used from 3 rounds on.
+        loads: how often models that load fast are loaded at most.
     """
 
     rounds: int
@@ -112,15 +113,15 @@ DECIDED = Until(COMPARISON.min_verdict_rounds, _is_decided, _is_obvious)
 Sizes: TypeAlias = "Mapping[str, int] | None"
 """Sizes of dynamic dimensions, by name."""
 Opened: TypeAlias = Callable[[int], AbstractContextManager[Sequence[Sequence[Timed]]]]
-"""A function from the number of earlier loads to a context in which the models are loaded.
+"""A function that takes the number of earlier loads and returns a context in which the models are loaded.
 
-The context gives, for each of some sizes, the original, the candidates and a second copy of the original, in this order, with
-inputs of these sizes.
+The context provides, for each choice of sizes, the models with inputs of these sizes: the original, the candidates and a second
+copy of the original, in this order.
 """
 Setting: TypeAlias = tuple[Loadable, Device]
 """A model, and the device of its session."""
 Times: TypeAlias = tuple[float, ...]
-"""Seconds of one run of each model in one round, in the order of the models."""
+"""The seconds of one run of each model in one round, in the order of the models."""
 
 
 class How(TypedDict, total=False):
@@ -135,7 +136,7 @@ class How(TypedDict, total=False):
 
 
 def compare(original: Loadable, candidate: Loadable, device: Device, *, sizes: Sizes = None, **how: Unpack[How]) -> Comparison:
-    """Compare two models on one device, at one choice of sizes, until it is decided whether the candidate is faster.
+    """Compare two models on one device and at one choice of sizes, until it is decided whether the candidate is faster.
 
     Raises:
         InvalidModelError, ProviderError: as `compare_settings`.
@@ -171,8 +172,8 @@ def compare_settings(
 ) -> list[list[Comparison]]:
     """Time all models on the same random inputs, each in a session on its device.
 
-    The models are timed in turns; see `in_turns`. Models that are too large to be in memory at the same time are loaded one at
-    a time; see `in_blocks`. If numbers of threads differ, wall time is measured for all models.
+    The models are timed in turns; see `in_turns`. Models that do not fit into memory together are loaded one at a time; see
+    `in_blocks`. If the models have different numbers of threads, wall-clock time is measured for all of them.
 
     Args:
         original: the original and its device.
@@ -181,10 +182,10 @@ def compare_settings(
         seconds: the most seconds of the comparison.
         seed: the seed of the inputs.
         high: the bounds of integer inputs, as in `random_inputs`.
-        cold: whether nothing of a model is in the processor's caches when a measured run starts.
+        cold: whether the processor's caches contain nothing of a model when a measured run starts.
         loads: how often models are loaded, as in `in_turns`.
-        until: when rounds end, as in `in_turns`.
-        progress: called with the share of the time that has passed.
+        until: the condition under which rounds end, as in `in_turns`.
+        progress: a function that is called with the share of the time that has passed.
 
     Returns:
         For each choice of sizes, one comparison for each candidate, all from the same rounds.
@@ -224,14 +225,14 @@ def compare_settings(
 
 
 def _message(model: Loadable) -> Loadable:
-    """Return the model in a form that needs no conversion at each load."""
+    """Return the model in a form that can be loaded repeatedly without a conversion."""
     return model.SerializeToString() if isinstance(model, ModelProto) else model
 
 
 def loading(count: int, load: int) -> list[int]:
-    """Return the order in which `count` models are loaded at load number `load`.
+    """Return the order in which `count` models are loaded for the time number `load`.
 
-    In `count` successive loads, each model is once at every place. The next `count` loads have the reverse orders.
+    In `count` successive loads, each model is once at every place of the order. The next `count` loads have the reverse orders.
     """
     order = [(load + place) % count for place in range(count)]
     return order[::-1] if load // count % 2 else order
@@ -248,17 +249,20 @@ def in_turns(
     """Compare each candidate with the original at each choice of sizes, by visiting all models in turns.
 
     The comparison takes at most `seconds`. Models are loaded up to `loads` times, in a different order each time (see
-    `loading`), because a session keeps its luck with the placement of its memory, and sessions loaded last have less luck.
+    `loading`), because the speed of a session depends on the placement of its memory, which stays the same until the next load,
+    and sessions that are loaded last tend to be slower.
 
     A round visits the original, each candidate and the original's second copy, starting with a different model each time. A
-    visit is one unmeasured run, which brings the model into the caches, and the fastest of the runs that follow. If a run is
-    long, a visit is a single run.
+    visit starts with one unmeasured run, which brings the model into the caches. The time of a visit is the time of the fastest
+    run that follows. If a run is long, a visit is a single run.
 
     The rounds of a load end early when `until` is reached for every candidate. Loading ends early when `until` was reached in
-    two loads, or when all rounds together reach it after three loads, or after more than half of the loads if `until` allows
-    further loads. If `loads` allows it, at least two loads are made. The exceptions are a first load whose rounds took all of
-    the time, and models that took longer than both `seconds` and 10 s to load: a GPU's libraries may compile kernels for each
-    session.
+    two loads, or when all rounds together reach `until` after three loads. If `until` allows further loads, the latter applies
+    only after more than half of the loads.
+
+    At least two loads are made if `loads` allows it, with two exceptions. There is no second load if the rounds of the first
+    load took all of the time, or if loading took longer than both `seconds` and 10 s, because a GPU's libraries may compile
+    kernels for each session.
     """
     rounds: list[list[Times]] = []
     began, spent, clear, load = active_time(), 0.0, 0, 0
@@ -299,12 +303,12 @@ def in_blocks(
     seconds: float = COMPARISON.comparison_seconds,
     progress: Callable[[float], None] | None = None,
 ) -> list[Comparison]:
-    """Compare each candidate with the original, the first in `loaded`, with one model in memory at a time.
+    """Compare each candidate with the original, which is first in `loaded`, with only one model in memory at a time.
 
-    A loaded model is visited for at least half a second, and unloaded before the next one is loaded. The original is loaded
-    again after the last candidate: its times before and after the candidates belong to one round. There are four rounds, or
-    more if these take less than `seconds`. There are two rounds if no candidate gained in either round, if all candidates are
-    far from the original in both rounds, or if no candidate can be found faster in four rounds.
+    A loaded model runs for at least half a second and is unloaded before the next model is loaded. The original is loaded again
+    after the last candidate. Its times before and after the candidates belong to one round. There are four rounds, or more if
+    these take less than `seconds`. The comparison ends after two rounds in three cases: if no candidate gained in either round,
+    if all candidates are far from the original in both rounds, or if no candidate can be found faster in four rounds.
     """
     rounds: list[Times] = []
     start = active_time()
@@ -322,10 +326,11 @@ def in_blocks(
 
 
 def _is_settled(rounds: Sequence[Times], spent: float, seconds: float) -> bool:
-    """Return whether the rounds, at least two, are enough.
+    """Return whether the rounds are enough. At least two rounds are necessary.
 
     They are enough if no candidate gained in any round, or if every comparison is obvious. They are also enough if each
-    candidate lost a round and four rounds take all of the time: the bounds of a ratio over so few rounds include every round.
+    candidate was slower in some round and four rounds would take all of the time, because the bounds of a ratio over so few
+    rounds include every round.
     """
     found = _summaries(rounds) if len(rounds) >= COMPARISON.min_block_rounds // 2 else []
     lost = spent * COMPARISON.min_block_rounds >= seconds * len(rounds) and all(one.low <= 1 for one in found)
@@ -335,7 +340,10 @@ def _is_settled(rounds: Sequence[Times], spent: float, seconds: float) -> bool:
 
 
 def _block(load: Callable[[], Timed]) -> float:
-    """Return the least seconds of a run of the model, from at least three runs that together take at least half a second."""
+    """Load the model and return the seconds of its fastest run.
+
+    There are at least three runs, and they take at least half a second in total.
+    """
     timed = load()
     times: list[float] = []
     with timed.alone():
@@ -351,7 +359,7 @@ def _report(progress: Callable[[float], None] | None, start: float, seconds: flo
 
 
 def _rounds(timed: Sequence[Timed], deadline: float, until: Until, report: Callable[[], None]) -> list[Times]:
-    """Time rounds until `until` is reached or the deadline has passed. The deadline does not cut the least number of rounds."""
+    """Time rounds until `until` is reached or the deadline has passed. A least number of rounds is timed in any case."""
     with timed[0].alone():
         runs = [_runs_for_visit(t) for t in timed]
     least = COMPARISON.min_long_rounds_per_load if all(samples == 1 for samples, _ in runs) else COMPARISON.min_rounds_per_load
@@ -368,7 +376,10 @@ def _rounds(timed: Sequence[Timed], deadline: float, until: Until, report: Calla
 
 
 def _runs_for_visit(timed: Timed) -> tuple[int, int]:
-    """Return the samples of a visit and the runs of a sample, so that a visit takes about 8 ms or one run."""
+    """Return the number of samples in a visit, and the number of runs in a sample.
+
+    A visit should take about 8 ms, or one run if a run is longer.
+    """
     start = active_time()
     timed.run()
     if active_time() - start > COMPARISON.long_run_seconds:
@@ -387,7 +398,7 @@ def _visit(timed: Timed, samples: int, batch: int) -> float:
 
 
 def _summaries(rounds: Sequence[Times]) -> list[Comparison]:
-    """Return the comparison of each candidate. All models but the first and the last are candidates."""
+    """Return the comparison of each candidate. The first and the last model are copies of the original."""
     return [_summary([(times[0], times[which], times[-1]) for times in rounds]) for which in range(1, len(rounds[0]) - 1)]
 
 
@@ -408,7 +419,7 @@ def _summary(rounds: Sequence[tuple[float, float, float]]) -> Comparison:
 
 
 def _median_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the median and its 95 % interval from order statistics, which assume nothing about the noise's distribution."""
+    """Return the median and its 95 % confidence interval from order statistics, without assumptions about the distribution."""
     ordered = sorted(values)
     count = len(ordered)
     below = max(0, int((count - _CONFIDENCE * count**0.5) / 2))
@@ -416,7 +427,7 @@ def _median_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def _median_error(values: Sequence[float]) -> float:
-    """Return the standard error of the median of values that are normally distributed except for some outliers.
+    """Return the standard error of the median of normally distributed values with some outliers.
 
     The error is estimated from the median absolute deviation, which outliers do not change (Rousseeuw and Croux, Alternatives
     to the median absolute deviation, 1993).

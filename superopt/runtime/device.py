@@ -1,4 +1,4 @@
-"""Devices that sessions run on, and the providers, provider options and libraries that ONNX Runtime uses for them."""
+"""The devices on which sessions run, and the providers, provider options and libraries that ONNX Runtime uses for them."""
 
 from __future__ import annotations
 
@@ -34,22 +34,23 @@ def runtime() -> Any:
         import onnxruntime
     except ImportError as error:
         raise RuntimeMissingError(
-            "ONNX Runtime is not installed: pip install 'superopt[gpu]' (or 'superopt[cpu]', for the CPU alone)"
+            "ONNX Runtime is not installed: pip install 'superopt[gpu]' (or 'superopt[cpu]' for the CPU only)"
         ) from error
     return onnxruntime
 
 
 @dataclass(frozen=True)
 class Device:
-    """A device for sessions, and how sessions use the device.
+    """A device for sessions, with options for these sessions.
 
     Attributes:
-        provider: `cpu`, `cuda` or `tensorrt`. On `tensorrt`, CUDA runs the nodes that TensorRT does not take.
+        provider: `cpu`, `cuda` or `tensorrt`. With `tensorrt`, CUDA runs the nodes that TensorRT does not support.
         threads: the number of CPU threads.
         cuda_graph: whether runs are replayed as a CUDA graph. Requires `cuda`.
-        without: the names of ONNX Runtime's own optimizers to leave out.
-        portable: whether to leave out the last level of optimizers, which has the layouts that one machine's processor prefers.
-        nhwc: whether CUDA's operators work on images with channels last. Requires `cuda`.
+        without: the names of ONNX Runtime's own optimizers to switch off.
+        portable: whether to switch off the last level of optimizers, which uses layouts for the processor of the current
+            machine.
+        nhwc: whether CUDA's operators on images use the layout with channels last. Requires `cuda`.
     """
 
     provider: str = "cpu"
@@ -72,17 +73,17 @@ class Device:
 
     @property
     def memory(self) -> str:
-        """The name of the device in an ONNX Runtime binding."""
+        """The name of the device in ONNX Runtime's bindings."""
         return "cpu" if self.provider == "cpu" else "cuda"
 
     @property
     def name(self) -> str:
-        """The hardware's name."""
+        """The name of the processor or GPU."""
         return cpu_name() if self.provider == "cpu" else gpu_name()
 
     @property
     def identity(self) -> str:
-        """A text with everything about the device and the runtime that a measured time depends on."""
+        """A text that contains everything about the device and ONNX Runtime on which a measured time depends."""
         graph = "graph" if self.cuda_graph else "stream"
         rounding = ("no TF32",) if self.provider != "cpu" and _is_without_tf32() else ()
         layout = (*(("portable",) if self.portable else ()), *(("nhwc",) if self.nhwc else ()))
@@ -91,11 +92,11 @@ class Device:
 
 
 def begins_with(device: Device, *, exact: bool = False, shown: bool = False) -> str:
-    """Return the provider that is first offered the nodes of a session on the device. Later providers take the other nodes.
+    """Return the first provider in the provider list of a session on the device. Later providers take the remaining nodes.
 
     TensorRT has no option that turns TF32 off for one session. If values must be `exact`, CUDA's own kernels replace TensorRT,
-    unless the environment variable NVIDIA_TF32_OVERRIDE=0 turns TF32 off for the whole process. A written graph or a trace does
-    not have the nodes inside a TensorRT engine. If nodes must be `shown`, the CPU takes the nodes that TensorRT would be given.
+    unless the environment variable NVIDIA_TF32_OVERRIDE=0 turns TF32 off for the whole process. A saved graph or a trace does
+    not contain the nodes inside a TensorRT engine. If nodes must be `shown`, the CPU takes TensorRT's place.
     """
     if device.provider != "tensorrt":
         return device.provider
@@ -105,7 +106,7 @@ def begins_with(device: Device, *, exact: bool = False, shown: bool = False) -> 
 
 
 def providers(device: Device, *, exact: bool = False, shown: bool = False) -> list[Any]:
-    """Return the providers of a session on the device, as `onnxruntime.InferenceSession` takes them; see `begins_with`.
+    """Return the providers of a session on the device, as `onnxruntime.InferenceSession` takes them (see `begins_with`).
 
     Runs are replayed as a CUDA graph only if values need not be `exact`, because values that are compared are not bound to a
     fixed place in memory.
@@ -125,7 +126,11 @@ def _is_without_tf32() -> bool:
 
 @contextlib.contextmanager
 def taken_from_the_program() -> Iterator[None]:
-    """Make sessions use the options that the program gives. With `LOAD_CONFIG`, only the model's own options would apply."""
+    """Make sessions use the options that the program gives.
+
+    If the environment variable `LOAD_CONFIG` is set, ONNX Runtime uses only the options in the model. So the variable is
+    removed while the context is open.
+    """
     before = os.environ.pop(LOAD_CONFIG, None)
     try:
         yield
@@ -136,7 +141,7 @@ def taken_from_the_program() -> Iterator[None]:
 
 @contextlib.contextmanager
 def silenced(device: Device) -> Iterator[None]:
-    """Suppress the output of loading the libraries of a GPU. Callers check afterwards whether the libraries were loaded."""
+    """Suppress the output that loading a GPU's libraries causes. Callers check afterwards whether the libraries were loaded."""
     if device.provider == "cpu":
         yield
         return
@@ -155,7 +160,7 @@ def silenced(device: Device) -> Iterator[None]:
 
 @functools.cache
 def _preload_cuda() -> None:
-    """Load the CUDA and cuDNN libraries that pip installed, if this version of ONNX Runtime can."""
+    """Load the CUDA and cuDNN libraries that pip installed, if this version of ONNX Runtime supports this."""
     preload = getattr(runtime(), "preload_dlls", None)
     if preload is not None:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):
@@ -164,6 +169,6 @@ def _preload_cuda() -> None:
 
 @functools.cache
 def _preload_tensorrt() -> None:
-    """Load the TensorRT libraries that pip installed, by importing TensorRT's own module."""
+    """Load the TensorRT libraries that pip installed, by importing the Python module of TensorRT."""
     with contextlib.suppress(Exception):
         importlib.import_module("tensorrt")

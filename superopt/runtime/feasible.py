@@ -1,4 +1,4 @@
-"""Random inputs and sizes at which a model runs: integers that the model takes as sizes, counts or positions have to fit."""
+"""Find random inputs and sizes at which a model runs: integer inputs that are sizes, counts or positions have to be valid."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Runs(Protocol):
 
 @dataclass(frozen=True)
 class Feasible:
-    """Sizes and bounds of random inputs at which a model runs. If none were found, `error` is the error of the first run."""
+    """Sizes and bounds of random inputs at which a model runs. If there are none, `error` is the error of the first run."""
 
     sizes: Sequence[Mapping[str, int]]
     high: Mapping[str, int]
@@ -37,7 +37,9 @@ class Feasible:
 
 
 def feasible(session: Runs, sizes: Sequence[Mapping[str, int]], high: Mapping[str, int], *, chosen: bool = True) -> Feasible:
-    """Find inputs on which the model runs at all of the `sizes` or, unless the user chose the sizes, at other sizes.
+    """Find inputs on which the model runs at all of the `sizes`.
+
+    If this fails and the user did not choose the sizes, other sizes are tried.
 
     Args:
         session: The model.
@@ -46,7 +48,7 @@ def feasible(session: Runs, sizes: Sequence[Mapping[str, int]], high: Mapping[st
         chosen: Whether the user chose the sizes, so that no other sizes may be tried.
 
     Raises:
-        InvalidModelError: No values of the type of one of the inputs can be made.
+        InvalidModelError: No values can be made for the type of an input.
     """
     error, deadline = "", active_time() + CHECK.feasible_seconds
     for where, ways in _attempts(session.inputs, sizes, high, chosen=chosen):
@@ -66,9 +68,9 @@ def feasible(session: Runs, sizes: Sequence[Mapping[str, int]], high: Mapping[st
 
 
 def feasible_bounds(session: Runs, sizes: Mapping[str, int] | None, high: Mapping[str, int] | None) -> Mapping[str, int]:
-    """Return the first bounds with which the model runs at these sizes; see `feasible`.
+    """Return the first bounds of integer inputs with which the model runs at these sizes; see `feasible`.
 
-    If the model has no integer inputs, or does not run with any bounds that are tried, the given bounds are returned.
+    If the model has no integer inputs, or if all attempts fail, the given bounds are returned.
     """
     given = high or {}
     if not any(port.dtype.kind in "iu" for port in session.inputs):
@@ -79,7 +81,7 @@ def feasible_bounds(session: Runs, sizes: Mapping[str, int] | None, high: Mappin
 def _attempts(
     ports: Sequence[Port], sizes: Sequence[Mapping[str, int]], high: Mapping[str, int], *, chosen: bool
 ) -> Iterator[tuple[Sequence[Mapping[str, int]], list[Mapping[str, int]]]]:
-    """Yield sizes, and the bounds to try in turn at these sizes."""
+    """Yield choices of sizes, each with the bounds to try at these sizes."""
     ways = [*_bounds(ports, high)]
     yield sizes, ways
     names = [*sizes[0]] if sizes else []
@@ -92,7 +94,7 @@ def _attempts(
 
 
 def _bounds(ports: Sequence[Port], high: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
-    """Yield the given bounds, then bounds for inputs without any, then bounds for all integer inputs and short float inputs."""
+    """Yield bounds to try: the given bounds, then bounds for inputs without any, all integer inputs, and short float inputs."""
     integers = [port.name for port in ports if port.dtype.kind in "iu"]
     scales = [port.name for port in ports if is_floating(port.dtype) and len(port.shape) <= 1]
     free = [name for name in integers if name not in high]

@@ -1,4 +1,4 @@
-"""A lock on a GPU that several processes of superopt use, so that no run disturbs another."""
+"""A lock on a GPU for all processes of superopt, so that no run disturbs another run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from superopt.runtime.device import Device
 
 
 class Turn:
-    """A reentrant lock on a GPU, held by one thread of one process on this machine at a time.
+    """A reentrant lock on a GPU. At any time, at most one thread of one process on this machine holds the lock.
 
-    The lock is a lock on the file at `path`. If the file cannot be written, or the system has no such locks, other processes
+    The file at `path` is locked. If the file cannot be written, or if the operating system has no file locks, other processes
     are not excluded.
     """
 
@@ -55,7 +55,7 @@ class Turn:
 
 @contextlib.contextmanager
 def alone(device: Device) -> Iterator[None]:
-    """Hold the lock of the device's GPU, so that superopt runs nothing else there. On a CPU, the system shares the cores."""
+    """Hold the lock of the device's GPU, so that no other run of superopt uses it. On a CPU, this does nothing."""
     if device.provider == "cpu":
         yield
         return

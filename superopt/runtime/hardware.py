@@ -14,10 +14,10 @@ _VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX"}
 
 @functools.cache
 def cpu_name() -> str:
-    """Return the processor's name, as the operating system gives it, with its family, model and widest vector extension.
+    """Return the processor's name from the operating system, with its family, model and widest vector extension.
 
-    Virtual machines may give different processors the same name. The family and model, if they are known, and the vector
-    extension tell these processors apart.
+    Virtual machines may give different processors the same name. The family, the model and the vector extension distinguish
+    these processors.
     """
     with contextlib.suppress(OSError):
         return described(Path("/proc/cpuinfo").read_text(encoding="utf-8")) or _otherwise()
@@ -25,7 +25,7 @@ def cpu_name() -> str:
 
 
 def described(cpuinfo: str) -> str:
-    """Return the name of the first processor in the text of a `/proc/cpuinfo` file, or an empty text if it has none."""
+    """Return the name of the first processor in the text of a `/proc/cpuinfo` file, or an empty text if there is none."""
     first, _, _ = cpuinfo.partition("\n\n")
     facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
     vectors = next((name for flag, name in _VECTORS.items() if flag in facts.get("flags", "").split()), "")
@@ -41,7 +41,7 @@ def _otherwise() -> str:
 
 @functools.cache
 def gpu_name() -> str:
-    """Return the name and driver version of the first GPU, as `nvidia-smi` gives them, or `cuda` if `nvidia-smi` fails."""
+    """Return the name and driver version of the first GPU from `nvidia-smi`, or `cuda` if `nvidia-smi` fails."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     with contextlib.suppress(OSError, subprocess.SubprocessError, IndexError):
         return subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()[0].strip()
@@ -50,7 +50,10 @@ def gpu_name() -> str:
 
 @functools.cache
 def cache_sizes() -> tuple[int, ...]:
-    """Return the bytes of each data cache of the first processor, the fastest first, or nothing if they are not known."""
+    """Return the size in bytes of each data cache of the first processor, the fastest first.
+
+    The result is empty if the sizes are not known.
+    """
     units = {"K": 10, "M": 20, "G": 30}
     sizes: list[int] = []
     for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):

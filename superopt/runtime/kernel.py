@@ -1,4 +1,4 @@
-"""The timing of one node of an optimized graph by itself, and the signature that its time depends on."""
+"""The timing of a single node of an optimized graph, and the signature of a node, on which its time depends."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def last_level_cache() -> int:
 
 @dataclass(frozen=True)
 class Operand:
-    """An input of a node: its ONNX element type, its shape, and its tensor if it is constant."""
+    """An input of a node: its ONNX element type, its shape, and its tensor if the input is constant."""
 
     element: int
     shape: tuple[int, ...]
@@ -50,16 +50,19 @@ class Operand:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     @property
     def bytes(self) -> int:
-        """Size of the values in bytes."""
+        """The size of the values in bytes."""
         return self.size * np_dtype(self.element).itemsize
 
     def described(self) -> Json:
-        """Return type, shape, whether it is constant, and the values of a small integer constant (axes, shapes, pads)."""
+        """Return the type, the shape, whether the input is constant, and the values of a small integer constant.
+
+        Such a constant may contain axes, a shape or pads.
+        """
         described: list[Json] = [self.element, list(self.shape), self.tensor is not None]
         if self.tensor is not None and self.size <= COST.max_described_elements and np_dtype(self.element).kind in "iu":
             described.append(numpy_helper.to_array(self.tensor).tolist())
@@ -68,7 +71,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class KernelTiming:
-    """Seconds of one run, and the kind of each output (None for an output that is left out)."""
+    """The seconds of one run, and the type and shape of each output. None stands for an output that is left out."""
 
     seconds: float
     outputs: tuple[Operand | None, ...]
@@ -83,7 +86,7 @@ class KernelTiming:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A node with all its operands known, in a model of these opsets. Kernels with equal signatures take equal time."""
+    """A node with known operands, in a model with these opsets. Kernels with equal signatures take equal time."""
 
     node: NodeProto
     operands: Mapping[str, Operand]
@@ -91,7 +94,7 @@ class Kernel:
     ir_version: int
 
     def signature(self) -> list[Json]:
-        """Return the properties that the node's time depends on, besides the device."""
+        """Return the properties on which the node's time depends, except the device."""
         first = {name: position for position, name in reversed(list(enumerate(self.node.input)))}
         return [
             self.node.domain,
@@ -104,17 +107,17 @@ class Kernel:
 
     @property
     def weight_bytes(self) -> int:
-        """Size of the constant operands in bytes."""
+        """The size of the constant operands in bytes."""
         return sum(o.bytes for o in self._used().values() if o.tensor is not None)
 
     def _used(self) -> dict[str, Operand]:
         return {name: self.operands[name] for name in self.node.input if name}
 
     def model(self, copies: int = 1) -> ModelProto:
-        """Return a model of the node alone, or of `copies` of the node over the same operands.
+        """Return a model that contains only the node, or `copies` of the node with the same operands.
 
-        Constants without values are filled at random, because their values do not change the time. The largest ones refer to a
-        file (see `nodes.WEIGHTS`).
+        Constants without values are filled at random, because their values do not change the time. The largest constants are in
+        a file (see `nodes.WEIGHTS`).
         """
         inputs, initializers = [], []
         for position, (name, operand) in enumerate(self._used().items()):
@@ -134,16 +137,16 @@ class Kernel:
         return helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version)
 
     def timed(self, device: Device, *, cold: bool = False, call: float = 0.0) -> KernelTiming:
-        """Time the node by itself, without graph optimizations. `VIEWS` take no time.
+        """Time the node alone, without graph optimizations. Operators in `VIEWS` count as taking no time.
 
-        On a GPU, the next node is launched while the last one still runs. So a short node takes the time that a second copy
-        adds to a run, plus the seconds of `call`.
+        On a GPU, a node is launched while the previous node still runs. So the time of a short node is the time that a second
+        copy of the node adds to a run, plus `call`.
 
         Args:
             device: the device to run on.
-            cold: whether enough copies take turns that large weights are in no cache. One copy is enough if fetching the
-                weights takes at most a small part of the time.
-            call: seconds that any run costs.
+            cold: whether several copies of the node run in turns, so that large weights are in no cache. One copy is used if
+                fetching the weights takes only a small part of the time.
+            call: the seconds that every run costs.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot run the node alone.
@@ -175,7 +178,7 @@ class Kernel:
             return KernelTiming(seconds, kinds)
 
     def outputs(self, device: Device) -> tuple[Operand | None, ...]:
-        """Return the kind of each output, from one run of the node on the device.
+        """Run the node once on the device, and return the type and shape of each output.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot run the node alone.
@@ -196,8 +199,9 @@ class Kernel:
 def least_seconds(bound: Sequence[Bound], budget: float = COST.node_timing_seconds) -> float:
     """Return the time of one run in seconds: the least mean over short batches of runs.
 
-    Batches run for `budget` seconds, and at least three times. If one run takes longer than `budget`, the time is the lesser of
-    two runs. Several sessions take turns within a batch, and then three runs of each suffice.
+    Batches run for `budget` seconds, and at least three times. If one run takes longer than `budget`, there are two runs, and
+    the result is the shorter time. Several sessions run in turns within a batch. In this case, three runs of each session are
+    enough.
     """
     with bound[0].alone():
         for b in bound[1:]:
@@ -215,10 +219,10 @@ def least_seconds(bound: Sequence[Bound], budget: float = COST.node_timing_secon
 
 
 def _added(one: Bound, two: Bound) -> float:
-    """Return the seconds by which a run of `two` takes longer than a run of `one`, and not less than 0.
+    """Return how many seconds longer a run of `two` takes than a run of `one`, at least 0.
 
-    Each time is the least mean over short batches of runs. The two take turns, so that other load on the machine affects
-    neither.
+    Each time is the smallest mean over short batches of runs. The two sessions run in turns, so that other load on the machine
+    affects both in the same way.
     """
     with one.alone():
         runs, least = max(1, int(COST.timing_batch_seconds / one.seconds(1))), [math.inf, math.inf]
@@ -239,7 +243,9 @@ def attribute_value(attribute: AttributeProto) -> Json:
 
 
 def random_values(element: int, shape: Sequence[int], salt: int = 0) -> Array:
-    """Return an array of ONNX element type `element`: floats of magnitude 1/2 to 3/2 with either sign, and other types zero.
+    """Return an array of ONNX element type `element`.
+
+    Floats have magnitudes from 1/2 to 3/2 and either sign. Values of other types are zero.
 
     The floats depend only on `salt`, and none is near the subnormal numbers.
     """
@@ -262,7 +268,7 @@ def np_dtype(element: int) -> np.dtype[Any]:
     """Return the numpy type of an ONNX element type.
 
     Raises:
-        InvalidModelError: there is none.
+        InvalidModelError: numpy has no such type.
     """
     try:
         return np.dtype(helper.tensor_dtype_to_np_dtype(element))
@@ -271,7 +277,7 @@ def np_dtype(element: int) -> np.dtype[Any]:
 
 
 def _renamed(node: NodeProto, suffix: str) -> NodeProto:
-    """Return the same node with the suffix on its own name and on the names of its outputs."""
+    """Return the node with the suffix added to its name and to the names of its outputs."""
     other = NodeProto()
     other.CopyFrom(node)
     other.name += suffix

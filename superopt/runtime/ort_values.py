@@ -1,4 +1,7 @@
-"""Convert arrays to ONNX Runtime's values and back. bfloat16, which numpy lacks, is exchanged as bare memory."""
+"""Convert arrays to ONNX Runtime's values and back.
+
+numpy has no bfloat16, so bfloat16 values are exchanged as raw memory.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def value_of(array: Array, memory: str, runtime: Any) -> Any:
-    """Return the array as an `OrtValue` of the module `runtime` in this memory. A bfloat16 value shares the array's memory."""
+    """Return the array as an `OrtValue` in this memory. `runtime` is the onnxruntime module.
+
+    A bfloat16 value shares the array's memory.
+    """
     whole = np.ascontiguousarray(array).reshape(array.shape)
     if whole.dtype == BFLOAT16:
         return runtime.OrtValue.ortvalue_from_numpy_with_onnx_type(whole.view(np.uint16), TensorProto.BFLOAT16)
@@ -24,7 +30,7 @@ def value_of(array: Array, memory: str, runtime: Any) -> Any:
 
 
 def array_of(value: Any) -> Any:
-    """Return the numbers in an `OrtValue`, or its other contents."""
+    """Return the content of an `OrtValue`, as an array if it is a tensor."""
     if not value.is_tensor() or value.element_type() != TensorProto.BFLOAT16:
         return value.numpy()
     shape = tuple(value.shape())

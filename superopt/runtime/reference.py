@@ -1,6 +1,7 @@
-"""A model in float64, without rounding to float32: ONNX's reference evaluator with faster convolution and pooling.
+"""Evaluate a model in float64: ONNX's reference evaluator, with faster convolution and pooling.
 
-The evaluator's own convolution and pooling loop over pixels in Python. The classes here loop over the kernel's taps.
+The evaluator's own convolution and pooling loop over pixels in Python. The classes in this module loop over the taps
+(positions) of the kernel.
 """
 
 from __future__ import annotations
@@ -35,32 +36,38 @@ _LEAST = {
     TensorProto.FLOAT16: 2.0**-24,
     TensorProto.BFLOAT16: 2.0**-126,
 }
-"""The least magnitude that kernels tell from 0, by element type: float16 keeps subnormal numbers, wider types may not."""
+"""The smallest magnitude that kernels distinguish from 0, by element type.
+
+Kernels for float16 keep subnormal numbers. Kernels for wider types may not.
+"""
 _DEQUANTIZES = 19
 """The opset from which the evaluator knows DequantizeLinear."""
 _EXPONENTIALS = frozenset({"Exp", "Sinh", "Cosh"})
-"""Operators that overflow in float64 too."""
+"""Operators that may overflow in float64 too."""
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Conv"})
-"""Operators that sum products. A partial sum may overflow where the sum does not."""
+"""Operators that sum products. A partial sum may overflow even if the sum does not."""
 _PICKS = frozenset({"Gather", "GatherElements", "GatherND"})
-"""Operators that read a few elements of a table. The result is widened and rounded, and the table is not."""
+"""Operators that read a few elements of a table.
+
+The result, not the table, is converted to float64 and rounded.
+"""
 _TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype"}
 
 
 class NoReferenceError(Exception):
-    """The reference evaluator does not know an operator of the model, or fails in an operator."""
+    """The reference evaluator does not support an operator of the model, or an operator fails."""
 
 
 class Reference:
-    """A model evaluated in float64. Each weight is widened when a node needs it.
+    """A model that is evaluated in float64. Each weight is converted to float64 when a node reads the weight.
 
     Args:
         model: the model. Weights may be in other files.
-        folder: the folder of these files.
+        folder: the folder that contains these files.
         tiles: whether a convolution spreads infinities and NaN over the tiles of Winograd's algorithm.
 
     Raises:
-        NoReferenceError: the evaluator does not know an operator of the model.
+        NoReferenceError: the evaluator does not support an operator of the model.
     """
 
     def __init__(self, model: ModelProto, folder: Path = Path(), *, tiles: bool = False) -> None:
@@ -94,14 +101,14 @@ class Reference:
             raise NoReferenceError(first_line(error)) from error
 
     def run_rounded(self, feeds: Mapping[str, Array], seed: int) -> list[Any]:
-        """Return the outputs with every intermediate value changed at random by up to a unit in the last place of its type.
+        """Return the outputs if every intermediate value is changed at random by up to one unit in the last place of its type.
 
-        Inputs, weights and the result of every node change, but not tables from which elements are picked. Values near the
-        least magnitude of the type become multiples of it. The outputs thus spread as rounding spreads them, also where terms
-        that depend on the same input cancel (Monte Carlo arithmetic, Parker 1997).
+        Inputs, weights and the results of all nodes change, but not tables from which elements are selected. Values near the
+        smallest magnitude of the type become multiples of this magnitude. So the outputs vary as they vary by rounding, even if
+        terms that depend on the same input cancel (Monte Carlo arithmetic, Parker 1997).
 
         Raises:
-            NoReferenceError: the evaluator fails in an operator.
+            NoReferenceError: an operator fails.
         """
         evaluator = type(self._evaluator)  # the bodies of control flow have evaluators of the same class
         evaluator.rounded = _Rounding(self._ulp, self._least, np.random.default_rng(seed))
@@ -111,12 +118,12 @@ class Reference:
             evaluator.rounded = None
 
     def run(self, feeds: Mapping[str, Array], *, partial: bool = False) -> list[Any]:
-        """Return the outputs, floats as float64. A sequence is a list.
+        """Return the outputs, with floats as float64 and sequences as lists.
 
-        If `partial`, `peak` also covers partial sums of products.
+        If `partial` is True, `peak` also includes partial sums of products.
 
         Raises:
-            NoReferenceError: the evaluator fails in an operator.
+            NoReferenceError: an operator fails.
         """
         wide = {name: _wide(value) for name, value in feeds.items()}
         self._evaluator.peak, self._evaluator.partial = 0.0, partial
@@ -129,17 +136,20 @@ class Reference:
 
     @property
     def peak(self) -> float:
-        """The largest magnitude of a value in the last run, without values in control flow bodies.
+        """The largest magnitude of a value in the last run, except values in control flow bodies.
 
-        Only finite values count, and infinite exponentials of finite values. Partial sums of products, in any order, count if
-        the run was `partial`.
+        Only finite values count, and exponentials of finite values even if they are infinite. If the run was `partial`, partial
+        sums of products in any order also count.
         """
         return float(self._evaluator.peak)
 
 
 @dataclass(frozen=True)
 class _Rounding:
-    """Changes floats at random by up to `ulp` of their magnitude, and rounds small ones up or down to multiples of `least`."""
+    """Changes floats at random by up to `ulp` of their magnitude.
+
+    Small floats are rounded up or down to multiples of `least` instead.
+    """
 
     ulp: float
     least: float
@@ -157,7 +167,7 @@ class _Rounding:
 
 
 class _Values(dict[str, Any]):
-    """The values that are known while a graph runs. A weight is read anew at each access, and not cached."""
+    """The values that are known while a graph runs. A weight is read again at each access, and not cached."""
 
     def __init__(self, weights: Mapping[str, Callable[..., Array]], rounded: _Rounding | None) -> None:
         super().__init__({"": None})
@@ -168,14 +178,17 @@ class _Values(dict[str, Any]):
         return weight if self.rounded is None else np.asarray(self.rounded(weight))
 
     def read_by(self, node: Any) -> list[Any]:
-        """Return the inputs of a node. A weight that the node picks elements from keeps its own type, and is not rounded."""
+        """Return the inputs of a node.
+
+        If the node selects elements of a weight, the weight keeps its type and is not rounded.
+        """
         if node.op_type not in _PICKS or node.input[0] in self:
             return [self[name] for name in node.input]
         return [self.weights[node.input[0]](wide=False), *(self[name] for name in node.input[1:])]
 
 
 class _Evaluator(ReferenceEvaluator):
-    """An evaluator that drops a value after its last use. `weights` are those of the whole model, by name."""
+    """An evaluator that drops each value after its last use. `weights` contains the weights of the whole model, by name."""
 
     weights: Mapping[str, Callable[..., Array]] = {}
     rounded: _Rounding | None = None
@@ -189,7 +202,7 @@ class _Evaluator(ReferenceEvaluator):
         attributes: dict[str, Any] | None = None,
         **_: Any,
     ) -> list[Any]:
-        """Return the values of these outputs, or of all outputs."""
+        """Run the graph, and return the values of the named outputs, or of all outputs."""
         wanted = self.output_names if output_names is None else output_names
         known = _Values(self.weights, self.rounded)
         known.update(self.rt_inits_)
@@ -216,7 +229,7 @@ class _Evaluator(ReferenceEvaluator):
 
     @functools.cached_property
     def _last_uses(self) -> list[set[str]]:
-        """For each node, the values that no later node needs."""
+        """For each node, the values that no later node reads."""
         needed = {"", *self.output_names}
         found = []
         for node in reversed(self.nodes_):
@@ -227,7 +240,7 @@ class _Evaluator(ReferenceEvaluator):
 
 
 def _partial_sums(node: NodeProto, left: Array, right: Array) -> float:
-    """Return a bound on the partial sums, in any order, of a product or a convolution."""
+    """Return an upper bound on the magnitudes of partial sums, in any order, of a product or a convolution."""
     flipped = {attribute.name for attribute in node.attribute if attribute.i}
     a, b = (np.abs(np.where(np.isfinite(value), value, 0.0)) for value in (left, right))
     if node.op_type == "Conv":
@@ -248,7 +261,7 @@ def _names(node: NodeProto) -> Iterator[str]:
 
 
 def _read(tensor: TensorProto, folder: Path, *, wide: bool = True) -> Array:
-    """Return the tensor's values, with floats as float64 if `wide`."""
+    """Return the tensor's values. If `wide` is True, floats are converted to float64."""
     stored = ir.serde.deserialize_tensor(tensor)
     if isinstance(stored, ir.ExternalTensor):
         stored = ir.ExternalTensor(
@@ -261,7 +274,7 @@ def _read(tensor: TensorProto, folder: Path, *, wide: bool = True) -> Array:
 
 
 def _wide(value: Array) -> Array:
-    """Return the values, with floats as float64."""
+    """Return the values, with floats converted to float64."""
     return value.astype(np.float64) if is_floating(value.dtype) else value
 
 
@@ -294,7 +307,7 @@ def _widen_tensor(tensor: TensorProto) -> None:
 
 
 class Window:
-    """The positions of a kernel that slides over the spatial axes of an image: pads, places, and the pixels under each tap."""
+    """A kernel that slides over the spatial axes of an image: its pads, its places, and the pixels under each of its taps."""
 
     def __init__(self, image: Sequence[int], kernel: Sequence[int], **attributes: Any) -> None:
         rank = len(kernel)
@@ -326,7 +339,7 @@ class Window:
         return np.pad(image, [(0, 0), (0, 0), *self.pads], constant_values=value)
 
     def taps(self, padded: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
-        """Yield each position in the kernel, with the pixels of the padded image that it meets at the kernel's places."""
+        """Yield each tap (position in the kernel), with the image's pixels under the tap at all places of the kernel."""
         for tap in itertools.product(*map(range, self.kernel)):
             cuts = tuple(
                 slice(t * d, t * d + (n - 1) * s + 1, s)
@@ -342,8 +355,8 @@ _TILE = 5
 class Conv(OpRun):
     """Convolution (ONNX Conv), one matrix product for each kernel tap and group.
 
-    With `tiles`, an output that shares a tile with an infinity or NaN is NaN, as in Winograd's algorithm and in kernels
-    enlarged by zeros.
+    If `tiles` is True, outputs that share a tile with an infinity or NaN are NaN, as in Winograd's algorithm and with kernels
+    that are enlarged by zeros.
     """
 
     op_domain = ""
@@ -391,7 +404,7 @@ class MaxPool(OpRun):
 
 
 class AveragePool(OpRun):
-    """Average pooling (ONNX AveragePool). Pads may count or not, but pixels beyond the declared pads never count."""
+    """Average pooling (ONNX AveragePool). Pads count if the node says so, but pixels beyond the declared pads never count."""
 
     op_domain = ""
 
@@ -425,7 +438,10 @@ class ZipMap(OpRun):
 
 
 class GatherElements(OpRun):
-    """Values picked along an axis (ONNX GatherElements). The evaluator's own operator fails where the first extent is 1."""
+    """Values selected along an axis (ONNX GatherElements).
+
+    The evaluator's own operator fails if the first extent is 1.
+    """
 
     op_domain = ""
 
@@ -447,7 +463,10 @@ class DequantizeLinear(OpRun):
 
 
 class Loop(OpRun):
-    """Loop (ONNX Loop). The evaluator's own runs no iteration without a condition, and concatenates outputs of rank 2."""
+    """Loop (ONNX Loop).
+
+    The evaluator's own operator runs no iteration if there is no condition, and only concatenates outputs of rank 2.
+    """
 
     op_domain = ""
     body: Any
@@ -478,5 +497,5 @@ class Loop(OpRun):
             rows.append(row)
             count += 1
         if not rows and len(self.body.output_names) > 1 + len(carried):
-            raise NotImplementedError("a Loop that runs not once has outputs of unknown shape")
+            raise NotImplementedError("a Loop without iterations has outputs of unknown shape")
         return (*state, *(np.stack(column) for column in zip(*rows, strict=True)))

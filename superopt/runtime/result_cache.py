@@ -1,4 +1,4 @@
-"""Cache the results computed from models, so that models with the same bytes are not searched again."""
+"""A cache of results that are computed from models, so that models with the same bytes are not searched again."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ RUNNING = ("model", "protobuf", "runtime")
 def once(cache: Path, about: Sequence[Json], models: Sequence[Loadable], find: Callable[[], Json]) -> tuple[Json, float]:
     """Return the result of `find` for the models, and the seconds of `active_time` that it took, from the cache if possible.
 
-    The cache holds results of the same code for the same models. `about` names the result, and everything except the models
-    that the result depends on.
+    Cached results are valid for the same code and the same models. `about` identifies the result, and lists everything except
+    the models on which the result depends.
     """
 
     def found() -> Json:

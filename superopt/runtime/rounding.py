@@ -1,9 +1,9 @@
-"""The check of one output of a candidate: element by element, its error must be explained by rounding.
+"""The check of one output of a candidate, element by element: rounding must explain its error.
 
-The candidate must also be finite where the original is. Each element may be off by a few times its own noise. The noise is
-estimated from the original's error against float64, and from how far the original's result moves when its inputs change in
-their last places. A single sample of noise may be small by chance, so the noise of the quieter elements in the same row, column
-or plane counts as well. The magnitude of other rows does not count.
+The candidate must also be finite wherever the original is finite. The error of an element may be a few times the noise of the
+element. The noise is estimated from the original's error against float64, and from how far the original's result moves when its
+inputs change in their last places. A single sample of noise may be small by chance. So the noise of elements with little noise
+in the same row, column or plane is also used. The magnitudes of other rows are not used.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class OutputErrors:
     """Errors of one output.
 
     The errors of a floating-point output are relative to the largest finite magnitude of the exact output. The error of any
-    other output is the share of elements that are off.
+    other output is the share of wrong elements.
 
     Attributes:
         original: the original's error.
         candidate: the candidate's error.
-        least: the least value that the original's error counts as on all inputs together. It comes from how far the output
-            moves with the last places of the inputs.
-        direct: there is no float64 run, so the candidate is compared with the original.
-        floating: the output is floating-point.
-        off: the number of elements in which the original is off by a large part of the output's size.
+        least: a lower bound for the original's error when the errors on all inputs are combined. It is determined by how far
+            the output moves if the inputs change in their last places.
+        direct: whether the candidate is compared with the original, because there is no float64 run.
+        floating: whether the output is floating-point.
+        off: the number of elements for which the error of the original is large relative to the size of the output's elements.
         elements: the number of elements.
-        own: the sum of the squares of the original's errors in these elements, relative to the size.
+        own: the sum over these elements of the squares of the original's errors, relative to this size.
         other: the same sum for the candidate.
     """
 
@@ -65,7 +65,7 @@ class OutputErrors:
         )
 
     def strayed(self, factor: float) -> str:
-        """Return how the candidate's error is too large, or an empty text if it is not."""
+        """Return a message if the candidate's error is too large, or an empty text."""
         allowed = factor * max(self.original, self.least)
         if self.candidate <= allowed:
             return ""
@@ -75,7 +75,7 @@ class OutputErrors:
         return f"{self.candidate:.2%} of the elements are wrong, {self.original:.2%} of the original's"
 
     def joined(self, other: OutputErrors) -> OutputErrors:
-        """Merge the errors of one output on several inputs: the largest errors, and the sums of the counts."""
+        """Combine the errors of one output on several inputs: take the largest errors, and add the counts."""
         largest = {name: max(getattr(self, name), getattr(other, name)) for name in ("original", "candidate", "least")}
         sums = {name: getattr(self, name) + getattr(other, name) for name in ("off", "elements", "own", "other")}
         return replace(self, **largest, **sums, direct=self.direct or other.direct)
@@ -88,12 +88,12 @@ class OutputPair:
     Attributes:
         original: the original's output.
         candidate: the candidate's output.
-        nudged: the original's outputs on inputs that differ in their last places.
+        nudged: the original's outputs on inputs that differ from the input in their last places.
         exact: the output in float64, if it is known.
-        ordinary: the inputs are finite and random. NaN and infinities must be where the original has them, except where
-            rounding decides.
-        direct: there is no float64 run. The candidate may be off by 1024 units in the last place.
-        spread: elements that need not be finite although the original's are.
+        ordinary: whether the inputs are finite and random. If so, NaN and infinities must be where the original has them,
+            except where rounding decides.
+        direct: whether there is no float64 run. If so, the error of the candidate may be 1024 units in the last place.
+        spread: the elements that need not be finite although the original's elements are finite.
     """
 
     original: Array
@@ -105,7 +105,7 @@ class OutputPair:
     spread: Array | None = None
 
     def fault(self, factor: float) -> str:
-        """Return the candidate's fault, or an empty text if there is none."""
+        """Return a message if the candidate's output is wrong, or an empty text."""
         original, candidate = self.original, self.candidate
         if original.shape != candidate.shape or original.dtype != candidate.dtype:
             return f"{original.dtype}{list(original.shape)} became {candidate.dtype}{list(candidate.shape)}"
@@ -117,7 +117,7 @@ class OutputPair:
             return self._not_finite() or self._strays(factor)
 
     def errors(self, factor: float) -> OutputErrors:
-        """Return the errors of both outputs, relative to the largest magnitude of the output."""
+        """Return the errors of the original's and the candidate's output, relative to the largest magnitude of the output."""
         reference = self.original if self.exact is None else self.exact
         if not self.original.size or self.original.shape != self.candidate.shape:
             return OutputErrors()
@@ -139,7 +139,11 @@ class OutputPair:
         return OutputErrors(before, after, max(moved, ulps * ulp_of(self.original.dtype)), self.direct, True, *off)  # noqa: FBT003
 
     def _far_off(self, original: Array, candidate: Array, exact: Array) -> tuple[int, int, float, float]:
-        """Return how many elements of the original are far from float64, of how many, and the sums of squared errors."""
+        """Return the number of elements of the original that are far from the float64 run.
+
+        The result also contains the total number of elements, and the sums of the squared errors of the original and of the
+        candidate in the elements that are far off.
+        """
         size = np.fmax(np.abs(original), np.abs(exact))
         size = np.where(np.isfinite(size), size, 0.0)
         size = np.mean(size, axis=-1, keepdims=True) if size.ndim else size
@@ -184,7 +188,7 @@ class OutputPair:
         return ELSEWHERE if self.ordinary and (differs & ~unsettled).any() else ""
 
     def _unsettled(self) -> Array:
-        """Return where the original is not finite and rounding alone changes the element."""
+        """Return where the original is not finite and rounding alone can change the element."""
         changed = np.zeros(self.original.shape, bool)
         for other in self.nudged:
             changed |= ~_same(self.original, other)
@@ -192,7 +196,7 @@ class OutputPair:
         return found
 
     def _strays(self, factor: float) -> str:
-        """Return how the candidate differs from both the original and the float64 run, or an empty text if it does not."""
+        """Return a message if the candidate differs too much from both the original and the float64 run, or an empty text."""
         kind = self.original.dtype
         ulp, least = ulp_of(kind), _smallest(kind)
         original, candidate = self.original.astype(np.float64), self.candidate.astype(np.float64)
@@ -226,7 +230,10 @@ def _same(first: Array, second: Array) -> Array:
 
 
 def _noise(original: Array, nudged: Sequence[Array]) -> Array:
-    """Return the most that each element moves, or 0 where the element or its moved values are not finite."""
+    """Return how far each element moves at most in the samples.
+
+    The result is 0 where the element or a moved value is not finite.
+    """
     noise = np.zeros(original.shape)
     for other in nudged:
         moved = np.abs(original - other.astype(np.float64))
@@ -235,7 +242,10 @@ def _noise(original: Array, nudged: Sequence[Array]) -> Array:
 
 
 def _excess(value: Array, center: Array, noise: Array, samples: int, factor: float, floor: float, least: float) -> Array:
-    """Return each element's error over its allowed error, or 0 if the error is allowed. NaN if something is not finite."""
+    """Return the ratio of each element's error to its allowed error, or 0 if the error is allowed.
+
+    The result is NaN where the error is not finite.
+    """
     error = np.abs(value - center)
     noise = np.where(np.isfinite(noise), noise, 0.0)
     allowed = factor * np.fmax(noise, floor * np.abs(center)) + least
@@ -245,9 +255,10 @@ def _excess(value: Array, center: Array, noise: Array, samples: int, factor: flo
 
 
 def _pooled(noise: Array, samples: int) -> Array:
-    """Return the largest error expected of elements as quiet as the quieter ones of the same row, column or plane.
+    """Return an estimate of the largest noise in each element's row, column or plane, from the elements with the least noise.
 
-    Elements of equal noise are assumed. The largest of `samples` samples lies below a known quantile for a tenth of them.
+    All elements of a row are assumed to have the same noise. The largest of `samples` samples is then below a known quantile
+    for a tenth of the elements.
     """
     quantile = math.sqrt(2) * _inverse_erf(CHECK.quiet_share ** (1 / samples))
     found: Array = np.full((1,) * noise.ndim, np.inf)
@@ -260,7 +271,7 @@ def _pooled(noise: Array, samples: int) -> Array:
 
 
 def _quiet(noise: Array, axis: int) -> Array:
-    """Return the lowest decile of the nonzero noise along an axis."""
+    """Return the lowest decile of the noise along an axis, where elements without noise are left out."""
     extent = noise.shape[axis]
     some = np.take(noise, np.arange(0, extent, -(-extent // CHECK.max_row_elements)), axis)
     ordered = np.sort(np.where(some > 0, some, np.inf), axis)
@@ -279,7 +290,7 @@ def _inverse_erf(value: float) -> float:
 
 
 def ulp_of(dtype: np.dtype[Any]) -> float:
-    """Return the relative distance of neighbouring numbers of a floating-point type."""
+    """Return the relative distance of neighbouring numbers in a floating-point type."""
     return float(np.finfo(dtype).eps) if dtype.kind == "f" else 2.0**-7
 
 
@@ -289,7 +300,7 @@ def largest_of(dtype: np.dtype[Any]) -> float:
 
 
 def _smallest(dtype: np.dtype[Any]) -> float:
-    """Return the largest error from a kernel that flushes subnormal numbers to 0."""
+    """Return the largest error that a kernel causes by flushing subnormal numbers to 0."""
     if dtype.name == "float16":
         return 16 * float(np.finfo(dtype).smallest_subnormal)
     return float(np.finfo(dtype if dtype.kind == "f" else np.float32).tiny)

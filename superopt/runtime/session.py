@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions: a model loaded on a device, and runs that measure the model without the overhead around it."""
+"""ONNX Runtime sessions: a model loaded on a device, and the timing of runs without the overhead of calling them."""
 
 from __future__ import annotations
 
@@ -66,8 +66,9 @@ _OBJECT = np.dtype(object)
 class Port:
     """An input of a model.
 
-    An extent is an int, or a name if the dimension is dynamic: the dimension's own name, or one made of the port's name and the
-    axis. If the input is not a tensor of numbers, its elements are objects, and `kind` is ONNX Runtime's text for its type.
+    An extent is an int or, for a dynamic dimension, a name: the dimension's name in the model, or a name made of the input's
+    name and the axis. `kind` is ONNX Runtime's text for the input's type. If the input is not a tensor of numbers, `dtype` is
+    the object type.
     """
 
     name: str
@@ -76,7 +77,10 @@ class Port:
     kind: str = ""
 
     def concrete(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Return the shape with dynamic extents taken from `sizes`, by `input[axis]`, else by name, else 1."""
+        """Return the shape with sizes for its dynamic dimensions.
+
+        Sizes are looked up under `input[axis]`, then under the dimension's name. If there is none, the size is 1.
+        """
         return tuple(
             extent if isinstance(extent, int) else sizes.get(f"{self.name}[{axis}]", sizes.get(extent, 1))
             for axis, extent in enumerate(self.shape)
@@ -84,20 +88,20 @@ class Port:
 
 
 class Session:
-    """A model loaded in ONNX Runtime on a device, with no spinning, and with one thread unless the device says otherwise.
+    """A model loaded in ONNX Runtime on a device, without spinning threads, and with one thread unless the device has more.
 
     Args:
         model: the model.
         device: the device.
         optimize: whether all graph optimizations run, or none.
         exact: whether TF32 is off, for comparing values (see `begins_with`).
-        anywhere: whether the provider may run none of the nodes.
+        anywhere: whether the session is accepted if the provider runs none of the nodes.
         portable: whether the graph is optimized without the layouts that are specific to this machine's processor.
-        saved: the path to write ONNX Runtime's optimized graph to. Initializers stay in the files where the model has them, or
-            are inside the graph. Such a session packs no weights, so its run times mean nothing. For TensorRT, the graph that
-            TensorRT is given is written.
-        traced: how the name of the file that `trace` returns begins. For TensorRT, the trace is of a run on the CPU.
-        sizes: numbers for dynamic dimensions, which the session then takes for fixed.
+        saved: the path to which ONNX Runtime's optimized graph is written. Initializers stay in the model's files or are stored
+            in the graph. Such a session does not pack weights, so its run times mean nothing. For TensorRT, the written graph
+            is the graph that TensorRT receives.
+        traced: the beginning of the name of the file that `trace` returns. For TensorRT, the trace is from a run on the CPU.
+        sizes: sizes for dynamic dimensions. The session then treats these dimensions as fixed.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load the model.
@@ -145,7 +149,7 @@ class Session:
         self._plain, self._narrow = _OBJECT in kinds, BFLOAT16 in kinds
 
     def _require(self, provider: str, *, anywhere: bool) -> None:
-        """Check that the session has the provider, and runs nodes on it unless they may be `anywhere`.
+        """Check that the session has the provider, and that it runs some node there unless nodes may run `anywhere`.
 
         Raises:
             ProviderError: the check fails.
@@ -162,7 +166,7 @@ class Session:
 
     @functools.cached_property
     def placement(self) -> Mapping[str, int]:
-        """The number of nodes on each provider. Empty if this version of ONNX Runtime does not report it."""
+        """The number of nodes on each provider, or an empty mapping if this version of ONNX Runtime does not report it."""
         count: Counter[str] = Counter()
         short = {long: name for name, long in PROVIDERS.items()}
         if hasattr(self._session, "get_provider_graph_assignment_info"):
@@ -171,7 +175,7 @@ class Session:
         return count
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """Return the values of the outputs. A sequence is a list of its elements.
+        """Run the model, and return the values of its outputs. A sequence is a list of its elements.
 
         Raises:
             InvalidModelError: ONNX Runtime fails while it runs the model.
@@ -184,20 +188,20 @@ class Session:
             return [array_of(value) for value in self._session.run_with_ort_values(None, placed)]
 
     def trace(self) -> Path:
-        """Stop profiling, and return the file of ONNX Runtime's profiler with all nodes that have run so far."""
+        """Stop profiling, and return the profile file, which contains all nodes that have run so far."""
         return Path(self._session.end_profiling())
 
     def bind(self, feeds: Mapping[str, Array], *, wall: bool = False) -> Bound:
-        """Return the session with its inputs on the device and its output buffers fixed, run once and ready to be timed.
+        """Put the inputs on the device, fix the output buffers, run the model once, and return the session ready to be timed.
 
-        If `wall`, it is timed by wall-clock time (see `Bound.seconds`).
+        If `wall` is True, wall-clock time is measured (see `Bound.seconds`).
         """
         return Bound(self._session, self.device, self.outputs, feeds, wall=wall)
 
     def ready(self, feeds: Mapping[str, Array], *, wall: bool = False) -> Bound | Unbound:
-        """Return the session run once and ready to be timed, bound if all its inputs and outputs are tensors of numbers.
+        """Return the session ready to be timed after one run, bound if all inputs and outputs are tensors of numbers.
 
-        Feeds for inputs that the session does not have are left out. `wall` is as in `bind`.
+        Entries of `feeds` for inputs that the session does not have are ignored. `wall` is as in `bind`.
         """
         own = {port.name: feeds[port.name] for port in self.inputs if port.name in feeds}
         return Unbound(self, own) if self._plain else self.bind(own, wall=wall)
@@ -205,7 +209,7 @@ class Session:
 
 @contextlib.contextmanager
 def _failing() -> Iterator[None]:
-    """Turn any error of ONNX Runtime while it runs a model into an `InvalidModelError`."""
+    """Convert every error of ONNX Runtime while a model runs to an `InvalidModelError`."""
     try:
         yield
     except Exception as error:
@@ -213,7 +217,10 @@ def _failing() -> Iterator[None]:
 
 
 class Unbound:
-    """A session and its inputs, run once. Values that are not tensors of numbers cannot be put on the device beforehand."""
+    """A session and its inputs, for models with values that are not tensors of numbers.
+
+    Such values cannot be put on the device in advance.
+    """
 
     def __init__(self, session: Session, feeds: Mapping[str, Array]) -> None:
         self._session, self._feeds = session, feeds
@@ -239,8 +246,8 @@ class Unbound:
 class Bound:
     """A session whose inputs and outputs are on the device, so that a run does only the model's own work.
 
-    An output whose shape differs from the declared shape cannot be bound in advance. If there is such an output, all outputs
-    stay in `_free`: they are bound anew before each run, and ONNX Runtime allocates them.
+    An output whose shape differs from the declared shape cannot be bound in advance. If there is such an output, `_free` lists
+    all outputs. They are bound again before each run, and ONNX Runtime allocates them.
     """
 
     def __init__(
@@ -274,7 +281,10 @@ class Bound:
             return value_of(array, self._device.memory, runtime())
 
     def _shapes(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
-        """Return the outputs of a run outside the capture. A CUDA graph needs its buffers before its first run."""
+        """Run the model once without a CUDA graph, and return the outputs.
+
+        A CUDA graph needs output buffers before its first run.
+        """
         options = runtime().RunOptions()
         options.add_run_config_entry("gpu_graph_id", "-1")
         with _failing(), alone(self._device):
@@ -282,7 +292,7 @@ class Bound:
         return values
 
     def run(self) -> None:
-        """Run the model once. The run is finished on the device when this returns."""
+        """Run the model once, and wait until the device has finished."""
         with _failing(), alone(self._device):
             self._run_once()
 
@@ -292,7 +302,7 @@ class Bound:
         self._session.run_with_iobinding(self._binding)
 
     def outputs(self) -> list[Array]:
-        """Return the values that the last run left in the outputs.
+        """Return the values of the outputs after the last run.
 
         Raises:
             InvalidModelError: an output is not a tensor.
@@ -304,10 +314,10 @@ class Bound:
     def seconds(self, runs: int) -> float:
         """Return the mean time of `runs` runs in seconds. Each run is finished on the device before the next begins.
 
-        If the calling thread does all the work, the time is the processor time of that thread: on an idle machine it equals the
-        wall-clock time, and on a busy machine it leaves out the turns of other processes. No run options are passed, because
-        with run options ONNX Runtime makes a logger for each run, which takes 24 microseconds. A clock that has not moved
-        counts as a nanosecond.
+        If the calling thread does all the work, the processor time of the thread is measured. On an idle machine, processor
+        time equals wall-clock time. On a busy machine, processor time excludes the time of other processes. No run options are
+        passed, because ONNX Runtime then makes a logger for each run, which takes 24 microseconds. If the clock has not moved,
+        the time counts as one nanosecond.
         """
         run, binding, now = self._session.run_with_iobinding, self._binding, self._now
         with _failing(), alone(self._device):
@@ -322,7 +332,10 @@ class Bound:
 
 
 def _is_as_declared(declared: Sequence[int | str | None], shape: Sequence[int]) -> bool:
-    """Return whether an output has the declared shape. ONNX Runtime fills a buffer bound in advance only if it has."""
+    """Return whether an output has the declared shape.
+
+    ONNX Runtime fills a buffer that is bound in advance only if it has.
+    """
     pairs = zip(declared, shape, strict=False)
     return len(declared) == len(shape) and all(n == size for n, size in pairs if isinstance(n, int) and n >= 0)
 
@@ -336,12 +349,13 @@ def random_inputs(
 ) -> dict[str, Array]:
     """Return a random value for each input.
 
-    Floats are standard normal. Integers lie in [0, high[name]), or are 0 or 1 without a bound. Booleans are true half of the
-    time. Texts are digits. A bound that is an `IndexRange` says where integers begin, and gives the value of all elements of a
-    float input. Dynamic extents are taken from `sizes` and are 1 otherwise.
+    Floats have a standard normal distribution. Integers are at least 0 and below `high[name]`, or are 0 or 1 if there is no
+    bound. Booleans are true half of the time. Texts are digits. If a bound is an `IndexRange`, it also sets the least integer,
+    and the value of all elements of a float input. Sizes of dynamic dimensions are taken from `sizes`. Without an entry, the
+    size is 1.
 
     Raises:
-        InvalidModelError: an input is not a tensor, or has a type that numpy lacks.
+        InvalidModelError: an input is not a tensor, or has a type that numpy does not have.
     """
     rng = np.random.default_rng(seed)
     feeds: dict[str, Array] = {}
@@ -362,7 +376,7 @@ def random_inputs(
 
 
 def _integers(rng: np.random.Generator, end: int, shape: tuple[int, ...]) -> Array:
-    """Return random integers below `end`, within the further limits of `end` if it is an `IndexRange`."""
+    """Return random integers below `end`. If `end` is an `IndexRange`, its other limits apply too."""
     if not isinstance(end, IndexRange):
         return rng.integers(0, max(1, end), shape)
     if end.columns and shape and shape[-1] <= len(end.columns):
@@ -371,12 +385,12 @@ def _integers(rng: np.random.Generator, end: int, shape: tuple[int, ...]) -> Arr
 
 
 def is_floating(dtype: np.dtype[Any]) -> bool:
-    """Return whether values of the type are floating-point numbers, bfloat16 included."""
+    """Return whether values of the type are floating-point numbers. bfloat16 is included."""
     return dtype.kind == "f" or dtype.name == "bfloat16"
 
 
 def _dtype(type_text: str) -> np.dtype[Any]:
-    """Return the numpy type for ONNX Runtime's text for a type, such as `tensor(float)`, or else the object type."""
+    """Return the numpy type for ONNX Runtime's text for a type, such as `tensor(float)`, or the object type for other texts."""
     chosen: DTypeLike = _DTYPES.get(type_text.removeprefix("tensor(").removesuffix(")"), object)
     return np.dtype(chosen)
 
@@ -399,7 +413,10 @@ def port_of(name: str, kind: str, extents: Sequence[int | str | None]) -> Port:
 
 
 def _source(model: Loadable, options: Any) -> str | bytes:
-    """Return the path or bytes to make a session from. For bytes, the options get the folder of the model's external data."""
+    """Return the path or bytes from which a session is made.
+
+    For bytes, the folder of the model's external data is set in the options.
+    """
     if isinstance(model, StoredModel):
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.folder))
         return model.content

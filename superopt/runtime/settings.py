@@ -1,4 +1,4 @@
-"""Session choices that tuning makes, by name, and the ONNX Runtime settings that they stand for."""
+"""The session choices of tuning, by name, and the ONNX Runtime settings for each choice."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ EXTENDED = 2
 
 @dataclass(frozen=True)
 class Settings:
-    """Session settings beyond the defaults.
+    """Session settings that differ from the defaults.
 
     Attributes:
         entries: configuration entries.
-        options: options by the names of the attributes of `onnxruntime.SessionOptions`.
+        options: session options, by the names of the attributes of `onnxruntime.SessionOptions`.
         provider_options: options of the CUDA provider.
     """
 
@@ -38,7 +38,10 @@ class Settings:
 
 
 def settings(choices: Sequence[str]) -> Settings:
-    """Return the settings of the choices. The name of an optimizer leaves it out, and `option=value` sets an option."""
+    """Return the settings for the choices.
+
+    A choice is the name of an optimizer to switch off, or `option=value` to set an option.
+    """
     values = _values(choices)
     without = [choice for choice in choices if "=" not in choice]
     return Settings(
@@ -49,10 +52,10 @@ def settings(choices: Sequence[str]) -> Settings:
 
 
 def chosen(device: Device, choices: Sequence[str]) -> Device:
-    """Return the device whose sessions have these choices, with no other optimizers left out.
+    """Return the device with these choices for its sessions. Only the optimizers among the choices are switched off.
 
     Raises:
-        ProviderError: a choice is for another provider.
+        ProviderError: a choice requires another provider.
     """
     values = _values(choices)
     return replace(

@@ -1,7 +1,7 @@
-"""Sizes of dynamic dimensions at which the numerical check runs both models: small, odd, even, large, and around constants.
+"""Sizes of dynamic dimensions at which the numerical check runs both models.
 
-A rewrite that is right only at some sizes is caught by runs at others: sizes of mixed residues, 0 to 4, sizes on both sides of
-every constant that the model compares with or slices at, and unequal sizes for dimensions that share no proper name.
+A rewrite that is right only at some sizes is found by runs at other sizes: 0 to 4, sizes with different residues, sizes on both
+sides of every constant that the model compares with or slices at, and unequal sizes for dimensions that do not share a name.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _DECIDES = frozenset(
     {"Slice", "Min", "Max", "Mod", "Div", "Clip", "Where", "TopK", "Split", "Range", "Equal", "Less", "Greater"}
     | {"LessOrEqual", "GreaterOrEqual"}
 )
-"""Operators whose constants may be thresholds at which the meaning of a model changes with a size."""
+"""Operators whose constants may be thresholds for sizes: the result of the operator may change its meaning there."""
 _SHIFTS_SIZES = frozenset({"Add", "Sub", "Mul", "Pad", "Gather", "Expand", "Tile", "Resize", "Reshape", "ConstantOfShape"})
 _FACTORS = frozenset({"Mul", "Div", "Mod"})
 _ATTRIBUTES = ("starts", "ends", "strides", "kernel_shape", "split", "pads", "blocksize")
 
 
 def dimension_key(port: str, axis: int, name: str) -> str:
-    """Return the name by which a dynamic dimension is given a size: its own, or `input[axis]` if it has no proper name."""
+    """Return the name under which a size is given for a dynamic dimension: its name in the model, else `input[axis]`."""
     return f"{port}[{axis}]" if is_unnamed(name) else name
 
 
 def dynamic_dimensions(model: ModelProto) -> list[str]:
-    """Return the keys of the dynamic dimensions of a model's inputs, each once."""
+    """Return the keys of the dynamic dimensions of a model's inputs, without repetitions."""
     weights = {tensor.name for tensor in model.graph.initializer}
     found: dict[str, None] = {}
     for port in model.graph.input:
@@ -43,9 +43,9 @@ def dynamic_dimensions(model: ModelProto) -> list[str]:
 
 
 def sizes_to_check(model: ModelProto, start: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Yield sizes for some of the dynamic dimensions, the most significant first.
+    """Yield sizes for some or all dynamic dimensions, the most significant sizes first.
 
-    The dimensions that are not named may have any size at which the model runs.
+    Dimensions without a size may have any size at which the model runs.
 
     Args:
         model: the model. Weights may be in other files.
@@ -88,14 +88,17 @@ def _unequal(names: Sequence[str]) -> Iterator[dict[str, int]]:
 
 
 def _empty(names: Sequence[str]) -> Iterator[dict[str, int]]:
-    """Yield sizes with one dimension of 0, then two, and unequal other sizes. Proofs hold only for sizes of at least 1."""
+    """Yield sizes in which one or two dimensions are 0, with unequal sizes for the others.
+
+    Proofs hold only for sizes of at least 1.
+    """
     for sizes, count in itertools.product(itertools.islice(_unequal(names), 3), (1, 2)):
         for chosen in itertools.combinations(names, count) if count < len(names) else ():
             yield sizes | dict.fromkeys(chosen, 0)
 
 
 def _around(names: Sequence[str], constants: Sequence[int]) -> Iterator[dict[str, int]]:
-    """Yield each constant, one more, and one less, for one dimension and for all dimensions."""
+    """Yield each constant, the constant plus 1 and minus 1, as the size of one dimension and of all dimensions."""
     for constant in constants:
         if constant > CHECK.min_laddered_size:
             yield from ({name: constant // CHECK.ladder_factor} for name in names)
@@ -111,9 +114,10 @@ def _by_turns(kinds: Sequence[Iterator[dict[str, int]]]) -> Iterator[dict[str, i
 
 
 def telling_constants(model: ModelProto) -> list[int]:
-    """Return positive integers that the model compares sizes with, slices at, or computes with, the most significant first.
+    """Return positive integers with which the model compares, slices or computes, the most significant first.
 
-    If the model has factors, each threshold constant is also taken times each factor: `N // 2 > 100` changes at 200.
+    If the model multiplies or divides by constants, the products of each threshold and each such constant are included: `N // 2
+    > 100` changes at 200.
     """
     ranks: dict[int, int] = {}
     factors: dict[int, None] = {}
@@ -136,7 +140,7 @@ def telling_constants(model: ModelProto) -> list[int]:
 
 
 def _integers(graph: GraphProto) -> Iterator[tuple[str, list[int]]]:
-    """Yield the whole numbers in the small constants of a graph, by name."""
+    """Yield the name of each small constant of a graph, with the whole numbers in it."""
     for tensor in graph.initializer:
         yield tensor.name, _whole(tensor)
     for node in graph.node:
@@ -150,7 +154,10 @@ def _integers(graph: GraphProto) -> Iterator[tuple[str, list[int]]]:
 
 
 def _whole(tensor: TensorProto) -> list[int]:
-    """Return the elements that are whole numbers, if the tensor has few elements and is inside the ModelProto."""
+    """Return the elements that are whole numbers.
+
+    The result is empty if the tensor has many elements or is outside the ModelProto.
+    """
     kinds = (TensorProto.INT32, TensorProto.INT64, TensorProto.FLOAT, TensorProto.DOUBLE)
     count = 1
     for extent in tensor.dims:

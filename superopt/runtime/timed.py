@@ -1,4 +1,4 @@
-"""Loaded models with inputs that can be timed, with weights in the processor's caches or in no cache."""
+"""Loaded models with inputs that can be timed, with their weights either in the processor's caches or in no cache."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from superopt.runtime.kernel import last_level_cache
 
 
 class Timed(Protocol):
-    """A loaded model with its inputs. `run` runs it once, and `seconds` gives the mean time of a number of runs.
+    """A loaded model with its inputs. `run` runs the model once, and `seconds` returns the mean time of several runs.
 
-    If the model runs on a GPU, no other process of superopt runs anything there while the context of `alone` is open.
+    While the context of `alone` is open, no other process of superopt uses the model's GPU.
     """
 
     def alone(self) -> AbstractContextManager[None]: ...
@@ -25,18 +25,18 @@ class Timed(Protocol):
 
 
 class Cold:
-    """A timed model, with the processor's caches filled with other data before each timed run."""
+    """A timed model. Before each timed run, the processor's caches are filled with other data."""
 
     def __init__(self, timed: Timed) -> None:
         self._timed = timed
         self._other = np.ones(3 * last_level_cache() // 2, np.uint8)
 
     def alone(self) -> AbstractContextManager[None]:
-        """Return the model's own context."""
+        """Return the `alone` context of the model."""
         return self._timed.alone()
 
     def run(self) -> None:
-        """Run the model once, with the caches as they are."""
+        """Run the model once, without filling the caches before."""
         self._timed.run()
 
     def seconds(self, runs: int) -> float:

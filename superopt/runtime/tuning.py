@@ -1,9 +1,9 @@
-"""Session tuning: find the session settings with which a model is fastest on a device.
+"""Session tuning: find the session settings with which a model runs fastest on a device.
 
 An ONNX Runtime optimizer that fuses operators is not faster on every device, because the fused kernel may be slower. The
-optimizers that affect a model are read off the graph that a session optimizes the model to. Each optimizer is left out in turn,
-and the session is measured beside the session that has all optimizers. On a CPU, tuning also tries fewer threads, and all
-operators without the layout that the processor prefers. With CUDA, it tries the layout NHWC, and runs replayed as a CUDA graph.
+optimized graph of a session shows which optimizers affect a model. Each of these optimizers is switched off in turn, and the
+session is compared with the session that has all optimizers. On a CPU, tuning also tries fewer threads, and sessions without
+the layout that the processor prefers. With CUDA, tuning tries the layout NHWC and runs that are replayed as a CUDA graph.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Tuning:
     """The result of tuning a model's sessions.
 
     Attributes:
-        tried: for each choice alone, a comparison with the plain session.
-        choices: the choices that a session should have (see `settings`), or none if the defaults are best.
+        tried: the comparison of each single choice with the plain session.
+        choices: the choices for the session (see `settings`), or none if the defaults are best.
         comparison: the comparison of `choices` with the plain session, or None if the defaults are best.
     """
 
@@ -62,7 +62,7 @@ class Tuning:
 
     @property
     def settings(self) -> Settings:
-        """The settings that a session should have."""
+        """The settings for the session."""
         return settings(self.choices)
 
 
@@ -75,7 +75,7 @@ def tune(
     sizes: Mapping[str, int] | None = None,
     high: Mapping[str, int] | None = None,
 ) -> Tuning:
-    """Find the session settings with which the model is fastest on the device, in about `seconds` of measurement.
+    """Find the session settings with which the model runs fastest on the device, in about `seconds` of measurement.
 
     `sizes` and `high` are as in `random_inputs`.
 
@@ -107,7 +107,7 @@ def tune(
 
 
 def candidates(optimizers: Sequence[str], device: Device) -> list[str]:
-    """Return the choices that are worth trying on the device, for a model on which these optimizers act."""
+    """Return the choices that are worth trying on the device for a model that these optimizers affect."""
     names = [*optimizers]
     if device.provider == "cpu":
         names += [f"{LEVEL}={EXTENDED}"] if _LAYOUT in optimizers and not device.portable else []
@@ -119,9 +119,9 @@ def candidates(optimizers: Sequence[str], device: Device) -> list[str]:
 
 
 def _joined(names: Sequence[str]) -> list[str]:
-    """Return the choices that do not overlap, given choices in the order of their gains.
+    """Return the choices that can be combined, given choices in the order of their gains.
 
-    Only the best number of threads is kept, and no optimizer of the last level if that level is left out.
+    Only the best number of threads is kept. Optimizers of the last level are dropped if the whole level is switched off.
     """
     threads = [name for name in names if name.startswith(f"{THREADS}=")]
     idle = {*threads[1:], *(LAST_LEVEL if f"{LEVEL}={EXTENDED}" in names else ())}
@@ -129,7 +129,7 @@ def _joined(names: Sequence[str]) -> list[str]:
 
 
 def _is_possible(model: Loadable, device: Device, choices: Sequence[str], **inputs: Any) -> bool:
-    """Return whether the model runs in such a session. Without provider options it is assumed to run.
+    """Return whether the model runs in a session with these choices. Choices without provider options always count as possible.
 
     Not every operator has every layout. A CUDA graph allows no nodes on the CPU, no sequences and no dynamic dimensions.
     """
@@ -146,7 +146,7 @@ def _is_possible(model: Loadable, device: Device, choices: Sequence[str], **inpu
 
 
 def acting(model: Loadable, device: Device) -> list[str]:
-    """Return the optimizers that put operators into the session's graph which the model lacks, or has fewer of.
+    """Return the optimizers that affect the model: the optimized graph has more of their operators than the model.
 
     Raises:
         InvalidModelError, ProviderError: as `tune`.
