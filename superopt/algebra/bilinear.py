@@ -1,7 +1,7 @@
-"""Toom-Cook's bilinear algorithms for correlation, exactly: fewer products than the definition has, for more sums.
+"""Toom-Cook's bilinear algorithms for correlation, in exact arithmetic: fewer products than the definition, but more sums.
 
-After Toom (1963), Cook (1966) and Winograd, Arithmetic Complexity of Computations (1980), chapter V. The product of two
-polynomials is computed from their values at points; the transposed algorithm computes a correlation.
+After Toom (1963), Cook (1966) and Winograd, Arithmetic Complexity of Computations (1980), chapter V. The original algorithm
+computes the product of two polynomials from their values at points. Its transpose computes a correlation.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Matrix: TypeAlias = "tuple[tuple[Fraction, ...], ...]"
 
 @dataclass(frozen=True)
 class ToomCook:
-    """`tile` neighbouring values of a correlation with `taps` weights by tile + taps - 1 products, F(tile, taps).
+    """An algorithm that computes `tile` neighbouring values of a correlation of `taps` weights with tile + taps - 1 products.
 
-    With g[taps] and d[tile + taps - 1], entry by entry,
+    The algorithm is called F(tile, taps). For g[taps] and d[tile + taps - 1], each entry of both sides is equal:
 
         back @ ((kernel @ g) * (data @ d))  ==  [total(taps, lambda k: g[k] * d[i + k]) for i in range(tile)]
     """
@@ -38,15 +38,15 @@ class ToomCook:
         return self.tile + self.taps - 1
 
     def kernel(self) -> Matrix:
-        """Return the matrix that multiplies the weights, products x taps."""
+        """Return the matrix that multiplies the weights; its shape is products x taps."""
         return self._matrices[0]
 
     def data(self) -> Matrix:
-        """Return the matrix that multiplies the neighbouring elements, products x products."""
+        """Return the matrix that multiplies the neighbouring elements; its shape is products x products."""
         return self._matrices[1]
 
     def back(self) -> Matrix:
-        """Return the matrix that multiplies the products, tile x products."""
+        """Return the matrix that multiplies the products; its shape is tile x products."""
         return self._matrices[2]
 
     @property
@@ -57,10 +57,10 @@ class ToomCook:
 
     @property
     def growth(self) -> float:
-        """The typical ratio of the rounding error to that of the definition.
+        """The typical ratio of the algorithm's rounding error to the definition's rounding error.
 
-        The error is taken to grow as the root of the sum of the squares of the summands, for independent weights and elements
-        of one magnitude: in the definition, the root of `taps`.
+        The error is assumed to grow as the root of the sum of the squares of the summands, where weights and elements are
+        independent and of the same magnitude. For the definition, this is the root of `taps`.
         """
         sizes = [_squares(g) * _squares(d) for g, d in zip(self.kernel(), self.data(), strict=True)]
         worst = max(sum(a * a * size for a, size in zip(row, sizes, strict=True)) for row in self.back())
@@ -70,8 +70,8 @@ class ToomCook:
 def points() -> Iterator[Fraction]:
     """Yield the points at which polynomials are evaluated: 0, 1, -1, 1/2, -2, -1/2, 2, 1/3, -3, ...
 
-    Each a is followed by -1 / a, which keeps rounding errors small (Barabasz, Anderson, Soodhalter and Gregg, Error analysis
-    and improving the accuracy of Winograd convolution for deep neural networks, 2020).
+    Each point a is followed by -1 / a, because this order keeps rounding errors small (Barabasz, Anderson, Soodhalter and
+    Gregg, Error analysis and improving the accuracy of Winograd convolution for deep neural networks, 2020).
     """
     yield from (Fraction(0), Fraction(1), Fraction(-1))
     for number in itertools.count(2):
@@ -80,7 +80,7 @@ def points() -> Iterator[Fraction]:
 
 @functools.cache
 def _matrices(tile: int, taps: int) -> tuple[Matrix, Matrix, Matrix]:
-    """Return the matrices for the weights, for the data and back. The last point is the point at infinity."""
+    """Return the matrices for the weights, for the data and for the products. The last point is the point at infinity."""
     finite = list(itertools.islice(points(), tile + taps - 2))
     others = [[b for b in finite if b != a] for a in finite]
     scales = [math.prod((a - b for b in rest), start=Fraction(1)) for a, rest in zip(finite, others, strict=True)]

@@ -1,10 +1,10 @@
-"""Digests of the operators' meaning: of the parsed code of their definitions and axioms, wherever that code is.
+"""Digests of the operators' meaning: hashes of the parsed code of their definitions and axioms, whichever file contains it.
 
-The digest of an operator covers the definition and the axioms in its spec file, the code that these reach in the modules that
-specs share (`index`, `elementwise`, `composite` ...), and the definitions of the operators that it is composed of. Comments,
-docstrings, layout and the modules in which code lies are not covered. Neither is the code that lifts and lowers ONNX nodes: a
-proof does not rest on it. The term language itself (`TERM_LANGUAGE`), which reads and types definitions, belongs to the provers
-and is not covered.
+The digest of an operator covers the definition and the axioms in its file in specs/, the code that these use in the modules
+that the files share (`index`, `elementwise`, `composite` ...), and the definitions of the operators of which it is composed. A
+digest does not cover comments, docstrings, layout and the modules in which code is located. It does not cover the code that
+lifts and lowers ONNX nodes, because no proof depends on this code. It does not cover the term language (`TERM_LANGUAGE`), which
+parses and types definitions and belongs to the provers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ AXIOMS = "AXIOMS"
 DEFINING = ("algebra", "speclib")
 """The packages of superopt that definitions use, besides the rule language."""
 TERM_LANGUAGE = frozenset({"extent", "operators", "substitution", "tautology", "terms"})
-"""The modules of `algebra` at which the search for the code of a definition ends."""
+"""The modules of `algebra` that end the search for the code of a definition: their code is not covered."""
 INFIX = {"@": "matmul", "+": "add", "-": "sub", "*": "mul"}
 """The operators that notation text writes between their operands."""
 DIGITS = 16
@@ -39,12 +39,12 @@ IGNORED_FIELDS = frozenset({"ctx", "kind", "type_comment"})
 
 
 def digests(specs: Path, package: Path) -> Mapping[str, str]:
-    """Return the digest of each operator in the folder of specs, given the folder of the package that the specs import.
+    """Return the digest of each operator in the folder `specs`, whose files import the package in the folder `package`.
 
     The digests are cached in `__pycache__` under a hash of all files that they may depend on.
 
     Raises:
-        SpecError: A file that an operator's meaning depends on cannot be read or parsed.
+        SpecError: A file on which an operator's meaning depends cannot be read or parsed.
     """
     folders = {SPECS: specs, **{f"{PACKAGE}.{part}": package / part for part in DEFINING}}
     files = {f"{name}.{path.stem}": path for name, folder in folders.items() for path in sorted(folder.glob("*.py"))}
@@ -70,14 +70,14 @@ def digests_of(contents: Mapping[str, bytes]) -> Mapping[str, str]:
     """Return the digest of each operator, given every file's content by module name ("specs.relu", "superopt.algebra.index").
 
     Raises:
-        SpecError: A file that an operator's meaning depends on cannot be parsed.
+        SpecError: A file on which an operator's meaning depends cannot be parsed.
     """
     code = _Code(contents)
     return {name: code.digest(name) for name in sorted(code.operators)}
 
 
 def _keep(path: Path, text: str) -> None:
-    """Write the text to the file, and remove the files of older sources; do nothing if the folder is read-only."""
+    """Write the text to the file, and remove the files for older sources. If the folder is read-only, do nothing."""
     with suppress(OSError):
         path.parent.mkdir(exist_ok=True)
         for old in path.parent.glob(CACHE.format("*")):
@@ -100,7 +100,7 @@ class _Statement:
 
     @functools.cached_property
     def names(self) -> frozenset[str]:
-        """The names that the statement reads or binds anywhere."""
+        """The names that the statement reads or binds."""
         return frozenset(node.id for node in ast.walk(self.node) if isinstance(node, ast.Name))
 
     @functools.cached_property
@@ -112,7 +112,7 @@ class _Statement:
 
 @dataclass(frozen=True)
 class _Module:
-    """The top-level statements of a file: those that bind each name, without imports, and those that bind no name."""
+    """The top-level statements of a file, except imports: those that bind each name, and those that bind no name."""
 
     bindings: Mapping[str, tuple[_Statement, ...]]
     imports: Mapping[str, tuple[str, str]]
@@ -120,7 +120,7 @@ class _Module:
 
 
 _Place = tuple[str, str]
-"""A module, such as "superopt.algebra.index", and a name that it binds; "" stands for the statements that bind no name."""
+"""A module, such as "superopt.algebra.index", and a name that it binds. "" stands for the statements that bind no name."""
 
 
 class _Code:
@@ -134,7 +134,7 @@ class _Code:
         self.reached: dict[tuple[_Place, bool], tuple[str, tuple[_Place, ...]]] = {}
 
     def digest(self, operator: str) -> str:
-        """Return the digest of the operator: its definition, those of the operators in it, and its axioms' statements."""
+        """Return the digest of the operator: of its definition, the operators in the definition, and its axioms' statements."""
         found = self._closure(self._definition(operator), composed=True)
         found |= self._closure([(f"{SPECS}.{operator}", AXIOMS)], composed=False)
         lines = sorted(f"{name}={code}" for (_, name), code in found.items() if code)
@@ -144,7 +144,10 @@ class _Code:
         return [(f"{SPECS}.{operator}", name) for name in (operator, *DEFINITION)]
 
     def _closure(self, waiting: list[_Place], *, composed: bool) -> dict[_Place, str]:
-        """Return the code at these places and at all places that they reach; if `composed`, also the operators in the code."""
+        """Return the code at these places and at all places that this code uses, directly or indirectly.
+
+        If `composed` is True, the definitions of operators that the code mentions are included.
+        """
         found: dict[_Place, str] = {}
         while waiting:
             place = waiting.pop()
@@ -156,7 +159,7 @@ class _Code:
         return found
 
     def _read(self, module: str, name: str, *, composed: bool) -> tuple[str, tuple[_Place, ...]]:
-        """Return the hash of the code that binds the name, and the places that it reaches."""
+        """Return the hash of the code that binds the name, and the places that this code uses."""
         here = self._module(module)
         statements = here.bindings.get(name, ()) if name else here.loose
         places: dict[_Place, None] = {(module, ""): None} if name else {}
@@ -175,7 +178,7 @@ class _Code:
         return "+".join(code), tuple(places)
 
     def _imported(self, source: str, name: str) -> Iterator[_Place]:
-        """Yield the places that bind an imported name, if definitions are followed into its module."""
+        """Yield the places that bind an imported name, if definitions in its module are covered."""
         if f"{source}.{name}" in self.contents:  # a whole module is imported: any of its names may be used
             source, name = f"{source}.{name}", ""
         package, stem = source.partition(".")[0], source.rpartition(".")[2]
@@ -183,7 +186,7 @@ class _Code:
             yield from ((source, one) for one in ([name] if name else self._module(source).bindings))
 
     def _mentioned(self, texts: Iterable[str]) -> Iterator[str]:
-        """Yield the operators that string constants name, or apply in notation."""
+        """Yield the operators that string constants name, or that notation in string constants applies."""
         for text in texts:
             if text in self.operators:
                 yield text
@@ -218,7 +221,7 @@ class _Code:
 
 
 def _bound(node: ast.stmt) -> list[str]:
-    """Return the names that a definition or an assignment to names binds; none for any other statement."""
+    """Return the names that a statement binds, if it is a definition or an assignment to names."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [node.name]
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
@@ -234,7 +237,7 @@ def _is_docstring(node: object) -> bool:
 
 
 def _written(node: object) -> str:
-    """Return the syntax tree as text, the same in every version of Python, without docstrings."""
+    """Return the syntax tree as text, without docstrings. The text is the same in every version of Python."""
     if isinstance(node, ast.AST):
         fields = ((name, getattr(node, name, None)) for name in node._fields if name not in IGNORED_FIELDS)
         inside = ",".join(f"{name}={_written(value)}" for name, value in fields if value is not None and value != [])

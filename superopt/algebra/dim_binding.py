@@ -12,12 +12,12 @@ Numbers = Mapping[str, int]
 
 
 def dimension(name: str) -> Size:
-    """Return the extent of a dynamic dimension of the model; no variable of a rule has such a name."""
+    """Return the extent of a model's dynamic dimension. No variable of a rule has such a name."""
     return size(Dim(f"%{name}", 0))
 
 
 class DimBinding:
-    """Sizes for all dynamic dimensions, and terms with these sizes substituted."""
+    """Sizes for all dynamic dimensions. Its methods substitute the sizes."""
 
     def __init__(self, numbers: Numbers) -> None:
         self.numbers = dict(numbers)
@@ -28,11 +28,11 @@ class DimBinding:
         return ", ".join(f"{name}={value}" for name, value in self.numbers.items())
 
     def extent(self, extent: Extent) -> Extent:
-        """Return the extent as a number."""
+        """Return the extent as a number, with the sizes substituted."""
         return substitute(extent, self._values.get)
 
     def at(self, term: Term) -> Term:
-        """Return the term with numbers as its extents."""
+        """Return the term with numbers as extents."""
         return _over(term, self._known, self._numeric) if self.numbers else term
 
     def _numeric(self, term: Term) -> Term:
@@ -44,11 +44,11 @@ class DimBinding:
 
 
 FIXED = (DimBinding({}),)
-"""The one sizing of a model without dynamic dimensions."""
+"""The only sizing of a model without dynamic dimensions."""
 
 
 def _over(root: Term, known: dict[Term, Term], made: Callable[[Term], Term]) -> Term:
-    """Return what `made` makes of the term, operands first; known terms are not traversed."""
+    """Return the result of `made` for the term, after its operands. Terms in `known` are not traversed."""
     stack = [root]
     while root not in known:
         term = stack[-1]

@@ -1,7 +1,7 @@
 """Evaluation of terms on numpy arrays, from the definitions in specs/: in float64, or exactly in
 `superopt.algebra.exact.Fields`.
 
-float64 holds sums, products and choices of halves of small integers without error, so it is exact for such values too.
+float64 is also exact for sums, products and choices, if the values are halves of small integers.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ Array = npt.NDArray[Any]
 
 
 class Domain(Protocol):
-    """The domain of a definition's values. Arrays of values have `tail` more axes than there are indices."""
+    """An arithmetic for the values of definitions. Arrays of values have `tail` more axes than there are indices."""
 
     @property
     def tail(self) -> int: ...
 
     def read(self, array: Array) -> Any:
-        """Return the values that an array holds."""
+        """Return the values in an array."""
 
     def array(self, value: Any) -> Array:
-        """Return the array that holds the values."""
+        """Return the array that contains the values."""
 
     def ndim(self, value: Any) -> int: ...
 
@@ -107,10 +107,10 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
 
 
 class Grid:
-    """The interpretation on whole index grids: an index is an integer array, a value is an array of the domain.
+    """The interpretation of index notation on whole grids: an index is an integer array, a value is an array of the domain.
 
-    Output indices occupy the trailing axes (before the domain's own axes) and every summation variable adds an axis in front,
-    so that numpy's broadcasting aligns them.
+    Output indices are the trailing axes, before the domain's own axes. Every summation variable adds an axis in front. So
+    numpy's broadcasting aligns the indices.
     """
 
     def __init__(self, domain: Domain) -> None:
@@ -129,7 +129,10 @@ class Grid:
         return self.leaf(np.broadcast_to(value, (*extents, *own)))
 
     def leaf(self, data: Array) -> index.Tensor:
-        """Return a tensor that holds `data`; positions out of bounds read some element, which `select` discards."""
+        """Return a tensor with the elements `data`.
+
+        At positions out of bounds, the tensor reads an arbitrary element, which `select` discards.
+        """
         limits = data.shape[: data.ndim - self.domain.tail]
 
         def at(*position: Any) -> Any:
@@ -163,7 +166,7 @@ class Grid:
         return self.domain.select(condition, then, other)
 
     def picked(self, value: Any, extent: Extent, body: Callable[[Any], Any]) -> Any:
-        """Return the value at the chosen position, by evaluating every position."""
+        """Return the value of `body` at the chosen position, after evaluating it at every position."""
         position = self.call("position", value, self.number(extent))
         result = body(0)
         for k in range(1, int(extent)):  # type: ignore[arg-type]
@@ -186,7 +189,7 @@ class Grid:
 
 @functools.lru_cache(maxsize=256)
 def _over_one_denominator(matrix: Matrix) -> tuple[Array, int]:
-    """Return the matrix as integers over one denominator."""
+    """Return the matrix as integers and their common denominator."""
     denominator = math.lcm(*(number.denominator for row in matrix for number in row))
     return np.array([[int(number * denominator) for number in row] for row in matrix]), denominator
 

@@ -1,13 +1,15 @@
-"""Exact arithmetic in which true laws stay true: a real number with residues in a chain of prime fields.
+"""Exact arithmetic for testing equations: a value is a real number with residues in a chain of prime fields.
 
-A value is a real part, which decides order, and one residue in each of the fields Z/P, Z/Q and Z/R, where P = 2 Q + 1 and
-Q = 2 R + 1. Sums, products and quotients are exact in every field. The exponential takes a residue of one field to the field
-above it (v to g ** v), so exp(x + y) = exp(x) * exp(y) holds; the logarithm is its inverse and leads to the field below. A
-residue that no function gives is lost (NaN), and so is every residue that depends on it. One field's residue identifies values.
+A value is a real part, which decides order, and one residue in each of the fields Z/P, Z/Q and Z/R, where P = 2Q + 1 and Q = 2R
++ 1. Sums, products and quotients are exact in every field. The exponential maps a residue v of one field to the residue g**v of
+the field above, so exp(x + y) = exp(x) * exp(y) holds. The logarithm is the inverse of the exponential and maps to the field
+below. A residue that an operation cannot compute is lost (NaN), and so is every residue that depends on it. Two values count as
+equal if their residues in one chosen field are equal.
 
-A number whose prime factors are at most 11 is a square in each field if it is positive and a non-square if it is negative, and
-so are inputs. A root is the multiplicative function that inverts squaring on squares. For a positive value that is not a square
-(some sum, say) it is not the inverse, and a `strict` domain gives no residue there.
+A number whose prime factors are at most 11 is a square in each field if it is positive, and a non-square if it is negative.
+Inputs are chosen in the same way. The root of a residue is the multiplicative function that inverts squaring on squares. A
+positive value may be a non-square, for example as a sum. There, the function does not invert squaring, and a `strict` domain
+has no residue.
 """
 
 from __future__ import annotations
@@ -34,9 +36,9 @@ MODULI = np.array(CHAIN, dtype=np.float64).reshape(-1, 1)
 
 
 class Residues:
-    """Values as an array of shape (*positions, 1 + fields, batch): the real part first, then a residue for each field.
+    """Values as an array of shape (*positions, 1 + fields, batch): the real part first, then one residue for each field.
 
-    Residues are smaller than `bound` in magnitude; they are reduced only when the next operation requires it.
+    The magnitudes of residues are below `bound`. Residues are reduced only when the next operation requires it.
     """
 
     __slots__ = ("array", "bound")
@@ -46,7 +48,7 @@ class Residues:
         self.bound = bound
 
     def reduced(self) -> Residues:
-        """Return the same values with residues from 0 to the modulus."""
+        """Return the values with residues reduced to the range from 0 to the modulus."""
         array = self.array.copy()
         residues = array[..., 1:, :]
         residues -= np.floor(residues / MODULI[: residues.shape[-2]]) * MODULI[: residues.shape[-2]]
@@ -96,13 +98,16 @@ def squares(field: int) -> Array:
 
 @functools.cache
 def inverses(field: int) -> Array:
-    """Return 1 / r for each residue r; the entry of 0 is meaningless."""
+    """Return 1 / r for each residue r. The entry for 0 has no meaning."""
     return _powers(CHAIN[field], np.arange(CHAIN[field]), CHAIN[field] - 2).astype(np.int32)
 
 
 @functools.cache
 def roots(field: int) -> Array:
-    """Return the square among the two roots of r or of -r, whichever has roots: s(a b) = s(a) s(b); s(a)**2 = a for squares."""
+    """Return a root for each residue r: the root of r or of -r, whichever exists, that is itself a square.
+
+    This function s satisfies s(a b) = s(a) s(b) for all a and b, and s(a)**2 = a for squares a.
+    """
     modulus = CHAIN[field]
     found = _powers(modulus, np.arange(modulus), (modulus + 1) // 4)
     return np.where(squares(field)[found] < 0, modulus - found, found).astype(np.int32)
@@ -110,7 +115,10 @@ def roots(field: int) -> Array:
 
 @functools.cache
 def exponentials(field: int) -> Array:
-    """Return g ** e in this field for each residue e of the field below; g generates the squares and is not a small number."""
+    """Return g ** e in this field for each residue e of the field below.
+
+    The number g generates the squares and is not small.
+    """
     modulus, order = CHAIN[field], CHAIN[field + 1]
     powers = np.ones(1, dtype=np.int64)
     while len(powers) < order:
@@ -121,7 +129,7 @@ def exponentials(field: int) -> Array:
 
 @functools.cache
 def logarithms(field: int) -> Array:
-    """Return the residue e of the field below with g ** e = r or -r, for each residue r; the entry of 0 is meaningless."""
+    """Return, for each residue r, the residue e of the field below with g ** e = r or -r. The entry for 0 has no meaning."""
     found = np.zeros(CHAIN[field], dtype=np.int32)
     powers = exponentials(field)
     found[powers] = np.arange(len(powers), dtype=np.int32)
@@ -131,7 +139,7 @@ def logarithms(field: int) -> Array:
 
 @functools.cache
 def keyed(function: str, field: int) -> Array:
-    """Return an odd function of residues without any other law, which stands for an uninterpreted function."""
+    """Return an odd function of residues with no other property, which represents an uninterpreted function."""
     modulus = CHAIN[field]
     rng = np.random.default_rng([field, *function.encode()])
     half = rng.integers(1, modulus, (modulus - 1) // 2)
@@ -150,7 +158,10 @@ def _looked_up(table: Array, residues: Array) -> Array:
 
 
 class Fields:
-    """The arithmetic of a definition's values: a real part and `length` fields, of which field `identity` identifies values."""
+    """A domain whose values have a real part and residues in `length` fields.
+
+    The residue in the field `identity` identifies a value.
+    """
 
     tail = 2
 
@@ -190,7 +201,10 @@ class Fields:
         return value.sum()
 
     def max(self, value: Residues) -> Residues:
-        """Return the maximum over the first axis; lost if two real parts are too close to order while the residues differ."""
+        """Return the maximum over the first axis.
+
+        The result is lost if two real parts are too close to be ordered while the residues differ.
+        """
         array = self.array(value)
         real = array[..., 0, :]
         best = np.argmax(real, axis=0)
@@ -205,7 +219,7 @@ class Fields:
         return Residues(chosen, max(then.bound, other.bound))
 
     def number(self, value: Any) -> Residues:
-        """Return a number, or an array of integers, in all parts."""
+        """Return a number, or an array of integers, as a value: its real part and all residues."""
         if isinstance(value, np.ndarray):
             parts = [value.astype(np.float64), *((value % CHAIN[k]).astype(np.float64) for k in range(self.length))]
             return Residues(np.stack(parts, axis=-1)[..., None])
@@ -224,7 +238,7 @@ class Fields:
             return Residues(self.functions[function](*np.broadcast_arrays(*map(self.array, values))))
 
     def identities(self, array: Array) -> Array:
-        """Return the residues that identify values, without the axis of parts; NaN where they are lost."""
+        """Return the residues that identify values, without the axis of fields. They are NaN where lost."""
         return np.asarray(array[..., 1 + self.identity, :])
 
     # ------------------------------------------------------------ order
@@ -284,7 +298,7 @@ class Fields:
         return self._unless_doubtful(v, found, shift=1)
 
     def _unless_doubtful(self, v: Array, found: Array, shift: int = 0) -> Array:
-        """In a strict domain, mark values as lost where the argument is positive but not a square."""
+        """In a strict domain, mark values as lost where the argument is positive but is not a square."""
         if self.strict:
             for k in range(self.length - shift):
                 no_square = _looked_up(squares(k), v[..., 1 + k, :]) < 0
@@ -292,7 +306,7 @@ class Fields:
         return found
 
     def _power(self, v: Array, exponent: Array) -> Array:
-        """Compute by multiplication if the exponent is an integer, and otherwise as exp(exponent * log(v)) for positive v."""
+        """Raise values to a power: by multiplication for integer exponents, else as exp(exponent * log(v)) for positive v."""
         wanted = float(exponent[..., 0, :].flat[0])
         if wanted == round(wanted):
             return self._integral_power(v, int(wanted))
@@ -317,7 +331,7 @@ class Fields:
 
 
 def _lost(array: Array, where: Array) -> Array:
-    """Return the values with every residue lost at the marked positions; the real part stays."""
+    """Return the values with all residues lost at the marked positions. The real parts do not change."""
     if not where.any():
         return array
     found = np.array(np.broadcast_to(array, np.broadcast_shapes(array.shape, (*where.shape[:-1], 1, where.shape[-1]))))
@@ -326,7 +340,7 @@ def _lost(array: Array, where: Array) -> Array:
 
 
 def _alike(a: Array, b: Array) -> Array:
-    """Return whether all residues known for both values agree, and at least one is known."""
+    """Return whether all residues that both values have agree, and there is at least one such residue."""
     equal = a[..., 1:, :] == b[..., 1:, :]
     unknown = np.isnan(a[..., 1:, :]) | np.isnan(b[..., 1:, :])
     return np.asarray((equal | unknown).all(axis=-2) & equal.any(axis=-2))
@@ -344,8 +358,8 @@ def drawn(
 ) -> Array:
     """Return random values of shape (*shape, 1 + fields).
 
-    Real parts have both signs, or are positive. Residues are squares where the real part is positive. A share `recurring` of
-    the values are small numbers that recur.
+    Real parts have both signs or, if `positive` is True, are all positive. Residues are squares where the real part is
+    positive. The share `recurring` of the values are small numbers that occur repeatedly.
     """
     real = 4.0 - 4.0 * rng.random(shape)
     real = real if positive else np.where(rng.random(shape) < 0.5, -real, real)
@@ -378,7 +392,7 @@ _NAMED, _DIVIDED = re.compile(r"\b([a-z]\w*)\("), re.compile(r"[^/]/[^/]")
 
 @functools.cache
 def means(name: str) -> frozenset[str]:
-    """Return the `MEANS` with which an operator is evaluated: those that its EXACT names, or those of a composite's parts."""
+    """Return the `MEANS` that evaluating an operator requires: those in its EXACT, or those of a composite's parts."""
     spec = operator(name)
     if spec.composite:
         parts = {part for part in _NAMED.findall(spec.composite) if part in registry()}
@@ -388,7 +402,7 @@ def means(name: str) -> frozenset[str]:
 
 
 def fields_for(known: Collection[str], *, strict: bool = False) -> Fields:
-    """Return the smallest domain that has all these means."""
+    """Return the smallest domain that has all of these means."""
     if "logarithm" in known:
         return Fields(3, 1, strict=strict)
     return Fields(2 if {"exponential", "root"} & set(known) else 1, strict=strict)

@@ -1,6 +1,6 @@
 """Symbolic extents, and conditions on them.
 
-A known extent is an `int`, an unknown extent is a `Size`. A `Size` is a polynomial in canonical form over atoms, so two extents
+A known extent is an `int`, and an unknown extent is a `Size`. A `Size` is a polynomial over atoms in canonical form, so extents
 that are equal as polynomials compare equal. A known condition is a `bool`.
 """
 
@@ -32,7 +32,7 @@ class Dim:
 
 @dataclass(frozen=True, order=True)
 class Sym:
-    """An attribute variable of a rule, or a bound index; an integer unless `real`."""
+    """An attribute variable of a rule, or a bound index. It is an integer unless `real` is True."""
 
     name: str
     real: bool = False
@@ -64,7 +64,7 @@ class Inverse:
 
 @dataclass(frozen=True)
 class Entry:
-    """The element of an integer tensor at a position, modulo `extent`: a position of such an axis, read at run time."""
+    """The element of an integer tensor at a position, modulo `extent`: a position on an axis, read at run time."""
 
     tensor: str
     indices: tuple[Extent, ...]
@@ -76,7 +76,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Indicator:
-    """1 where the condition holds, 0 elsewhere (an Iverson bracket). Minima, maxima and choices are polynomials over them."""
+    """An Iverson bracket: 1 where the condition holds, 0 elsewhere.
+
+    Minima, maxima and choices are polynomials over such brackets.
+    """
 
     condition: Cond
 
@@ -94,7 +97,7 @@ def _atom_key(atom: Atom) -> tuple[str, str]:
 
 
 class Size:
-    """A polynomial over atoms with rational coefficients, in canonical form; never a bare constant (constants are numbers)."""
+    """A polynomial over atoms with rational coefficients, in canonical form. Constants are numbers, not `Size`s."""
 
     __slots__ = ("_hash", "_text", "terms")
     terms: tuple[Term, ...]
@@ -111,7 +114,7 @@ class Size:
         return self._hash
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the terms without the hash, because hashes of names differ between processes."""
+        """Pickle without the hash, because hashes of names differ between processes."""
         return Size, (self.terms,)
 
     def __repr__(self) -> str:
@@ -143,7 +146,7 @@ class Size:
         return Size(scaled) if scaled else 0
 
     def _plus(self, number: Number) -> Extent:
-        """Return the sum; the constant stands before all other terms."""
+        """Return the sum with a number. The constant is placed before all other terms."""
         constant, others = (self.terms[0][1], self.terms[1:]) if not self.terms[0][0] else (0, self.terms)
         total = integral(constant + number)
         return Size((((), total), *others) if total else others)
@@ -192,7 +195,7 @@ class Size:
         return at_least(self, other)
 
     def atoms(self) -> Iterator[Atom]:
-        """Yield every atom, including atoms inside quotients and entries."""
+        """Yield every atom, including the atoms inside quotients and entries."""
         for monomial, _ in self.terms:
             for atom in monomial:
                 yield atom
@@ -209,7 +212,7 @@ Extent: TypeAlias = "int | float | Fraction | Size"
 
 
 def terms_of(extent: Extent) -> tuple[Term, ...]:
-    """Return the terms of the polynomial; none for 0."""
+    """Return the terms of the polynomial, or no terms for 0."""
     if isinstance(extent, Size):
         return extent.terms
     return (((), extent),) if extent else ()
@@ -217,7 +220,7 @@ def terms_of(extent: Extent) -> tuple[Term, ...]:
 
 @functools.lru_cache(maxsize=ALGEBRA.extent_cache_count)
 def _monomial(atoms_: tuple[Atom, ...]) -> Monomial:
-    """Return the atoms in canonical order, with `a * (1 / a)` cancelled and powers of an indicator reduced to one."""
+    """Return the monomial in canonical order, with `a * (1 / a)` cancelled and powers of an indicator reduced to one."""
     left = list(atoms_)
     if any(isinstance(atom, Indicator) for atom in left):
         left = [atom for at, atom in enumerate(left) if not isinstance(atom, Indicator) or atom not in left[:at]]
@@ -237,7 +240,7 @@ def _order(monomial: Monomial) -> tuple[int, list[tuple[str, str]]]:
 
 
 def collect(terms: Iterable[Term]) -> Extent:
-    """Return the sum of the terms, whose monomials are in canonical order."""
+    """Return the sum of the terms. Their monomials must be in canonical order."""
     total: dict[Monomial, Number] = {}
     for monomial, coefficient in terms:
         total[monomial] = total.get(monomial, 0) + coefficient
@@ -252,7 +255,7 @@ def collect(terms: Iterable[Term]) -> Extent:
 
 
 def integral(number: Number) -> Number:
-    """Return an integral fraction as an `int`, and every other number unchanged."""
+    """Return a fraction that is an integer as an `int`, and every other number unchanged."""
     return int(number) if type(number) is Fraction and number.denominator == 1 else number
 
 
@@ -262,13 +265,13 @@ def size(atom: Atom) -> Size:
 
 
 def atoms(extent: Extent) -> Iterator[Atom]:
-    """Yield every atom of an extent; none for a number."""
+    """Yield every atom of an extent, or nothing for a number."""
     if isinstance(extent, Size):
         yield from extent.atoms()
 
 
 def floor_divide(numerator: Extent, denominator: Extent) -> Extent:
-    """Return numerator // denominator, with exact multiples taken out of the quotient."""
+    """Return numerator // denominator, with the parts that the denominator divides exactly outside the quotient."""
     if not isinstance(numerator, Size) and not isinstance(denominator, Size):
         return int(numerator // denominator)
     if denominator == 1 or numerator == 0:
@@ -288,7 +291,7 @@ def floor_divide(numerator: Extent, denominator: Extent) -> Extent:
 
 
 def _divided(numerator: Extent, denominator: Size) -> Extent | None:
-    """Return the exact polynomial quotient, by division from the leading terms down, or None if there is none."""
+    """Return the exact polynomial quotient, by division from the leading terms downwards, or None if there is none."""
     leading = Size((max(denominator.terms, key=lambda term: _order(term[0])),))
     whole: Extent = 0
     while numerator != 0:
@@ -336,7 +339,7 @@ def magnitude_of(number: Number) -> Number:
 
 
 def show_extent(extent: Extent) -> str:
-    """Return the notation for an extent, as the rule files write it."""
+    """Return the extent in the notation of the rule files."""
     return f"{extent.numerator} / {extent.denominator}" if isinstance(extent, Fraction) else str(extent)
 
 
@@ -355,11 +358,11 @@ def _show(terms: tuple[Term, ...]) -> str:
 
 
 class Condition:
-    """A condition that is not yet a `bool`; `&` of two conditions is their conjunction.
+    """A condition that is not a `bool`. `&` of two conditions is their conjunction.
 
-    Code written for numbers may branch on a condition if the decision procedure of `superopt.algebra.integers` proves which
-    branch all sizes take. A comparison that can fail only in a tie counts as true there: `max` and `min` take either side of a
-    tie, and an extent compared with 1 is taken to differ from 1.
+    Code that is written for numbers may branch on a condition if the decision procedure of `superopt.algebra.integers` proves
+    that all sizes take the same branch. A comparison that fails only for equal operands counts as true, because `max` and `min`
+    may return either operand then. An extent that is compared with 1 counts as different from 1.
     """
 
     decide: ClassVar[Callable[[Cond], bool | None]]
@@ -381,7 +384,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Compare(Condition):
-    """`left >= 0`, `left == 0` or `left != 0`, by `relation`."""
+    """The condition `left >= 0`, `left == 0` or `left != 0`, depending on `relation`."""
 
     relation: str
     left: Size
@@ -392,7 +395,7 @@ class Compare(Condition):
 
 @dataclass(frozen=True)
 class AllOf(Condition):
-    """Every part holds."""
+    """The condition that every part holds."""
 
     parts: tuple[Cond, ...]
 
@@ -402,7 +405,7 @@ class AllOf(Condition):
 
 @dataclass(frozen=True)
 class AnyOf(Condition):
-    """At least one part holds."""
+    """The condition that at least one part holds."""
 
     parts: tuple[Cond, ...]
 
@@ -426,7 +429,7 @@ def same(left: Extent, right: Extent) -> Cond:
 
 
 def conjunction(*parts: Cond) -> Cond:
-    """Return the condition that every part holds, flattened, with constants folded."""
+    """Return the flattened condition that every part holds, with constants folded."""
     kept: dict[Cond, None] = {}
     for part in parts:
         if part is False:
@@ -447,7 +450,7 @@ def disjunction(*parts: Cond) -> Cond:
 
 
 def parts_of(condition: Cond) -> tuple[Cond, ...]:
-    """Return the parts whose conjunction is this condition; none for True."""
+    """Return the parts of a conjunction, or no parts for True."""
     return condition.parts if isinstance(condition, AllOf) else () if condition is True else (condition,)
 
 

@@ -1,11 +1,11 @@
 """Index notation: the language in which specs/ defines operators, and the interface of its interpretations.
 
-A definition is a Python function over `Tensor`s. It states the result's shape and the value at one position of the result. The
-active interpretation decides what indices, sizes and values are: numbers and arrays when the definition is evaluated, symbols
-when it is proved, and nothing when only shapes are needed.
+A definition is a Python function over `Tensor`s. It returns the result's shape and the value at one position of the result. The
+active interpretation decides what indices, sizes and values are. They are numbers and arrays when a definition is evaluated,
+and symbols when a definition is used in a proof. If only shapes are needed, no values are computed.
 
-Indices understand `+ - * // %`, the comparisons `< <= > >=`, `same(i, j)` for equality, and `&` between conditions.
-Values understand `+ - *`.
+Indices support `+ - * // %`, the comparisons `< <= > >=`, and `same(i, j)` for equality. Conditions support `&`. Values support
+`+ - *`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Real: TypeAlias = "Extent"
 
 
 class Tensor:
-    """A shape and the value at each position within it; `x[i, j]` is the value at (i, j)."""
+    """A shape, and the value at each position in the shape: `x[i, j]` is the value at (i, j)."""
 
     __slots__ = ("at", "data", "shape")
 
@@ -98,7 +98,7 @@ class Interpretation(Protocol):
 
 
 class Shapes:
-    """The interpretation that computes shapes and conditions and never a value."""
+    """The interpretation that computes only shapes and conditions, without values."""
 
     def __init__(self) -> None:
         self.conditions: list[Cond] = []
@@ -141,7 +141,7 @@ _current: ContextVar[Interpretation] = ContextVar("interpretation")
 
 @contextmanager
 def interpreted(interpretation: Interpretation) -> Iterator[None]:
-    """Let index notation mean what `interpretation` says, inside the context."""
+    """Use this interpretation of index notation while the context is open."""
     token = _current.set(interpretation)
     try:
         yield
@@ -155,7 +155,7 @@ def tensor(shape: Extents, at: Callable[..., Value]) -> Tensor:
 
 
 def require(condition: Cond, message: str) -> None:
-    """State that the operator is defined only where `condition` holds."""
+    """Declare that the operator is defined only where `condition` holds."""
     _current.get().require(condition, message)
 
 
@@ -170,12 +170,15 @@ def maximum(extent: Extent, body: Callable[[Index], Value]) -> Value:
 
 
 def select(condition: Condition, then: Value, other: Value) -> Value:
-    """Return `then` where the condition on indices holds, and `other` elsewhere; the other branch may read out of bounds."""
+    """Return `then` where the condition on indices holds, and `other` elsewhere.
+
+    The value that is not selected may read out of bounds.
+    """
     return _current.get().select(condition, then, other)
 
 
 def picked(value: Value, extent: Extent, body: Callable[[Index], Value]) -> Value:
-    """Return body(k) for the position k that a value holds, rounded down and modulo the extent: -1 is the last position."""
+    """Return body(k) for the position k that a value gives, rounded down and modulo the extent: -1 is the last position."""
     return _current.get().picked(value, extent, body)
 
 
@@ -196,17 +199,17 @@ def smaller(a: Value, b: Value) -> Value:
 
 
 def number(value: Real | Index) -> Value:
-    """Return the value that is this number everywhere, or the value of an index at its position."""
+    """Return a value that equals this number everywhere, or the value of an index at its position."""
     return _current.get().number(value)
 
 
 def entry(matrix: Callable[[], Matrix], row: Index, column: Index) -> Value:
-    """Return the exact number at a row and a column of a constant matrix, which is built only when values are needed."""
+    """Return the exact number in a row and a column of a constant matrix. The matrix is built only when values are needed."""
     return _current.get().entry(matrix, row, column)
 
 
 def lowest() -> Value:
-    """Return minus infinity, which a maximum ignores."""
+    """Return minus infinity, which does not affect a maximum."""
     return _current.get().lowest()
 
 

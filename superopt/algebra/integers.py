@@ -7,14 +7,14 @@ The API, for code and for tests that confirm each verdict with another solver:
 
 - `decide(condition, least)` is True if the condition holds at all sizes, False if it holds at none, None if neither is proved.
 - `prove(condition, least)` is True only if the condition holds at all sizes.
-- `normal(extent, least)` is an equal expression in normal form; one that is constant at all sizes becomes a number.
+- `normal(extent, least)` is an equal expression in normal form. An expression that is constant at all sizes becomes a number.
 - `minimum`, `maximum`, `choose`, `absolute`, `floor_quotient`, `truncated_quotient`, `remainder`, `truncated_remainder` build
   expressions, and `truth` turns a decided condition into a `bool`.
 - `evaluate(extent, values)` and `holds_at(condition, values)` compute with numbers for the atoms.
 
-All sizes means: every `Dim` is an integer of at least `least` (0 or 1), except data-dependent sizes (names that begin with
-"?"), which are at least 0; every `Sym` is any integer. Verdicts rest on linear arithmetic over monomials (Fourier-Motzkin
-elimination with integer tightening), on case splits over conditions and residues, and never on samples: samples only refute.
+"All sizes" means: every `Dim` is an integer of at least `least` (0 or 1). Data-dependent sizes, whose names begin with "?", are
+at least 0. Every `Sym` is any integer. Proofs use linear arithmetic over monomials (Fourier-Motzkin elimination with integer
+tightening), and case splits over conditions and residues. Samples of sizes are only used to refute a condition.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from superopt.policy import ALGEBRA
 UNKNOWN = "?"
 """The prefix of a data-dependent size's name."""
 Row = tuple[dict[Monomial, int], int]
-"""A linear form over monomials with its constant, stating that the sum is at least 0."""
+"""A linear form over monomials and a constant. The row states that their sum is at least 0."""
 
 
 # ---------------------------------------------------------------- constructors
@@ -80,29 +80,29 @@ def is_unknown(atom: Atom) -> bool:
 
 
 def truth(condition: Cond, least: int = 0) -> Cond:
-    """Return the condition, as a bool if it is decided."""
+    """Return the condition as a bool if it is decided, else unchanged."""
     found = decide(condition, least)
     return condition if found is None else found
 
 
 def indicator(condition: Cond, least: int = 0) -> Extent:
-    """Return 1 where the condition holds, 0 elsewhere."""
+    """Return the expression that is 1 where the condition holds and 0 elsewhere."""
     held = truth(condition, least)
     return int(held) if isinstance(held, bool) else size(Indicator(held))
 
 
 def choose(condition: Cond, then: Extent, other: Extent, least: int = 0) -> Extent:
-    """Return `then` where the condition holds, `other` elsewhere."""
+    """Return the expression that equals `then` where the condition holds and `other` elsewhere."""
     return normal(other + indicator(condition, least) * (then - other), least) if then != other else then
 
 
 def minimum(a: Extent, b: Extent, least: int = 0) -> Extent:
-    """Return the smaller of the two."""
+    """Return the smaller of two expressions."""
     return choose(at_least(b, a), a, b, least)
 
 
 def maximum(a: Extent, b: Extent, least: int = 0) -> Extent:
-    """Return the larger of the two."""
+    """Return the larger of two expressions."""
     return choose(at_least(a, b), a, b, least)
 
 
@@ -112,7 +112,7 @@ def absolute(a: Extent, least: int = 0) -> Extent:
 
 
 def floor_quotient(a: Extent, b: Extent) -> Extent:
-    """Return a // b, rounded down, for nonzero b, with exact multiples and whole constants taken out of the quotient."""
+    """Return a // b, rounded down, for nonzero b. Exact multiples and integer constants are outside the quotient."""
     if isinstance(a, int) and isinstance(b, int):
         return a // b
     if isinstance(b, int) and b < 0:
@@ -134,7 +134,7 @@ def floor_quotient(a: Extent, b: Extent) -> Extent:
 
 
 def _nested_quotient(rest: Extent, b: int) -> Extent | None:
-    """Return (u // d + k) // b as (u + k * d) // (b * d); None if the numerator is not of this form."""
+    """Return (u // d + k) // b as (u + k * d) // (b * d), or None if the numerator is not of the form u // d + k."""
     varying = [(m, c) for m, c in terms_of(rest) if m]
     if len(varying) != 1 or varying[0][1] != 1 or len(varying[0][0]) != 1:
         return None
@@ -173,11 +173,11 @@ def truncated_remainder(a: Extent, b: Extent, least: int = 0) -> Extent:
 
 
 def evaluate(extent: Extent, values: Mapping[Atom, int]) -> int | Fraction:
-    """Return the expression's value, given numbers for its dimensions and unknown integers.
+    """Return the value of the expression for these values of its dimensions and unknown integers.
 
     Raises:
         KeyError: An atom has no number.
-        ZeroDivisionError: A quotient is by 0.
+        ZeroDivisionError: A divisor is 0.
     """
     if not isinstance(extent, Size):
         return extent  # type: ignore[return-value]
@@ -199,7 +199,7 @@ def evaluate(extent: Extent, values: Mapping[Atom, int]) -> int | Fraction:
 
 
 def holds_at(condition: Cond, values: Mapping[Atom, int]) -> bool:
-    """Return whether the condition holds, given numbers for its dimensions and unknown integers."""
+    """Return whether the condition holds for these values of its dimensions and unknown integers."""
     match condition:
         case bool():
             return condition
@@ -213,12 +213,12 @@ def holds_at(condition: Cond, values: Mapping[Atom, int]) -> bool:
 
 
 def base_atoms(*extents: Extent) -> list[Atom]:
-    """Return the dimensions and unknown integers in the expressions, in order of first occurrence."""
+    """Return the dimensions and unknown integers in the expressions, in the order of their first occurrence."""
     return list(dict.fromkeys(a for e in extents for a in atoms(e) if not isinstance(a, Floor | Indicator)))
 
 
 def _is_integral(extents: Iterable[Extent]) -> bool:
-    """Return whether the expressions consist of integers, dimensions, unknown integers, quotients and indicators alone."""
+    """Return whether the expressions consist only of integers, dimensions, unknown integers, quotients and indicators."""
     for extent in extents:
         if any(not isinstance(c, int) for _, c in terms_of(extent)):
             return False
@@ -244,7 +244,7 @@ def _lower_bound(atom: Atom, least: int) -> int | None:
 
 
 def _constants(extents: Iterable[Extent]) -> set[int]:
-    """Return the numbers in the expressions, near which a piecewise expression changes."""
+    """Return the numbers in the expressions. A piecewise expression changes near such numbers."""
     found: set[int] = set()
     for extent in extents:
         for part in (extent, *(e for a in atoms(extent) for e in _parts(a))):
@@ -264,7 +264,7 @@ def _parts(atom: Atom) -> Iterator[Extent]:
 
 
 def points(extents: Sequence[Extent], least: int) -> list[dict[Atom, int]]:
-    """Return numbers for the atoms at which the expressions may differ: small, large, and near the constants in them."""
+    """Return values of the atoms at which the expressions may differ: small, large, and near constants in the expressions."""
     base = base_atoms(*extents)
     if not base:
         return [{}]
@@ -291,13 +291,13 @@ def prove(condition: Cond, least: int = 1) -> bool:
 
 
 def prove_equal(a: Extent, b: Extent, least: int = 1) -> bool:
-    """Return whether the two are proved equal at all sizes."""
+    """Return whether two expressions are proved equal at all sizes."""
     return a == b or prove(same(a, b), least)
 
 
 @functools.lru_cache(maxsize=ALGEBRA.integer_cache_count)
 def decide(condition: Cond, least: int = 1) -> bool | None:
-    """Return True if the condition holds at all sizes, False if it holds at none, None if neither is proved."""
+    """Return True if the condition holds at all sizes, False if it holds at none, and None if neither is proved."""
     if isinstance(condition, bool):
         return condition
     parts = list(sides(condition))
@@ -319,7 +319,7 @@ Condition.decide = staticmethod(decide)
 
 
 def _refuted(condition: Cond, least: int) -> bool:
-    """Return whether the condition is proved to hold at no sizes."""
+    """Return whether the condition is proved to be false at all sizes."""
     parts = (a for s in sides(condition) for a in base_atoms(s))
     start = {a: size(a) + low for a in parts if (low := _lower_bound(a, least))}
     shifted = _substituted(condition, start.get) if start else condition
@@ -327,13 +327,13 @@ def _refuted(condition: Cond, least: int) -> bool:
 
 
 class _Refutation:
-    """The refutation of one question, with the rest of its budget. Every `Dim` is at least 0."""
+    """An attempt to refute conditions, with its remaining budget. Every `Dim` is at least 0."""
 
     def __init__(self) -> None:
         self.left = ALGEBRA.max_eliminations
 
     def refute(self, given: tuple[Cond, ...], *, residues: bool) -> bool:
-        """Return whether it is proved that no integers satisfy all of the conditions."""
+        """Return whether it is proved that no integers satisfy all conditions."""
         self.left -= 1
         if self.left < 0:
             return False
@@ -373,7 +373,7 @@ class _Refutation:
         return True
 
     def _by_residues(self, facts: tuple[Compare, ...]) -> bool:
-        """Refute the facts in each residue class of the dimensions, modulo their divisors."""
+        """Return whether the facts are refuted in each residue class of the dimensions, modulo their divisors."""
         moduli: dict[Atom, int] = {}
         for fact in facts:
             _moduli(fact.left, 1, moduli)
@@ -393,12 +393,12 @@ def _sides_of_zero(condition: Cond) -> tuple[Cond, ...]:
 
 
 def _is_plain(bracket: Indicator) -> bool:
-    """Return whether the condition holds no other indicator, so that it can be assumed as it is."""
+    """Return whether the condition contains no other indicator, so that it can be assumed without a case split."""
     return not any(isinstance(a, Indicator) for s in sides(bracket.condition) for a in s.atoms())
 
 
 def _moduli(extent: Extent, factor: int, found: dict[Atom, int]) -> None:
-    """Add for each atom the least common multiple of its divisors, through nested quotients."""
+    """Add the least common multiple of each atom's divisors to `found`, also through nested quotients."""
     for monomial, _ in terms_of(extent):
         for atom in monomial:
             if isinstance(atom, Floor):
@@ -409,7 +409,7 @@ def _moduli(extent: Extent, factor: int, found: dict[Atom, int]) -> None:
 
 
 def _substituted(condition: Cond, value: Callable[[Atom], Extent | None]) -> Cond:
-    """Return the condition with values for atoms, its quotients in normal form."""
+    """Return the condition with atoms replaced by values, and with its quotients in normal form."""
     match condition:
         case bool():
             return condition
@@ -425,7 +425,7 @@ def _substituted(condition: Cond, value: Callable[[Atom], Extent | None]) -> Con
 
 
 def replace_atoms(extent: Extent, value: Callable[[Atom], Extent | None]) -> Extent:
-    """Return the expression with values for atoms, its quotients in normal form."""
+    """Return the expression with atoms replaced by values, and with its quotients in normal form."""
     if not isinstance(extent, Size):
         return extent
     total: Extent = 0
@@ -453,7 +453,7 @@ def replace_atoms(extent: Extent, value: Callable[[Atom], Extent | None]) -> Ext
 
 @functools.lru_cache(maxsize=ALGEBRA.integer_cache_count)
 def _contradictory(facts: tuple[Compare, ...]) -> bool:
-    """Return whether linear arithmetic over monomials shows that the facts contradict each other; they have no indicators."""
+    """Return whether linear arithmetic over monomials proves that the facts, which have no indicators, are contradictory."""
     rows: list[Row] = []
     equations: list[Row] = []
     quotients: dict[Floor, None] = {}
@@ -479,7 +479,7 @@ def _row(extent: Extent) -> Row:
 
 
 def _bound(rows: list[Row], equations: list[Row]) -> None:
-    """Add the inequalities that hold for each monomial: it is not negative, and no less than its parts times their bounds."""
+    """Add inequalities for each monomial: it is not negative, and at least its parts times their lower bounds."""
     pending = list(dict.fromkeys(m for row, _ in (*rows, *equations) for m in row))
     seen = set(pending)
     while pending:
@@ -522,7 +522,7 @@ def _is_atom_positive(atom: Atom) -> bool:
 
 
 def _solved(rows: list[Row], equations: list[Row]) -> bool:
-    """Return whether the rows have no solution: equations are substituted, then variables are eliminated."""
+    """Return whether the rows have no solution, by substituting equations and then eliminating variables."""
     equations = [*equations]
     while equations:
         form, constant = equations.pop()
@@ -615,7 +615,7 @@ def _combined(one: Row, other: Row, variable: Monomial) -> Row:
 
 
 def is_long(*extents: Extent) -> bool:
-    """Return whether the expressions together are too long to be of use."""
+    """Return whether the expressions together are too long to be useful."""
     found = [extent for extent in extents if isinstance(extent, Size)]
     inside = itertools.chain.from_iterable(extent.atoms() for extent in found)
     return sum(len(extent.terms) for extent in found) > ALGEBRA.max_terms or any(
@@ -627,8 +627,8 @@ def is_long(*extents: Extent) -> bool:
 def normal(extent: Extent, least: int = 0) -> Extent:
     """Return an equal expression in normal form.
 
-    Decided indicators become numbers. An expression that is an affine function of its atoms at all sizes becomes that function;
-    in particular, a constant expression becomes a number. An expression that is too long to be of use stays as it is.
+    Decided indicators become numbers. An expression that equals an affine function of its atoms at all sizes becomes that
+    function. So a constant expression becomes a number. An expression that is too long to be useful is returned unchanged.
     """
     if not isinstance(extent, Size) or not any(isinstance(a, Floor | Indicator) for m, _ in extent.terms for a in m):
         return extent
@@ -647,7 +647,7 @@ def normal(extent: Extent, least: int = 0) -> Extent:
 
 
 def _affine(extent: Size, least: int) -> Extent | None:
-    """Return the affine function of the atoms that the expression may equal, which remains to be proved."""
+    """Return an affine function of the atoms that may equal the expression. The equality is not proved here."""
     base = base_atoms(extent)
     start = 27_720 + 2_003  # far from the bends at small sizes, without a special residue
     try:
@@ -666,7 +666,7 @@ def _affine(extent: Size, least: int) -> Extent | None:
 
 
 def normal_condition(condition: Cond, least: int = 0) -> Cond:
-    """Return an equal condition: a bool if it is decided, otherwise with its sides in normal form."""
+    """Return an equal condition: a bool if it is decided, otherwise the condition with its sides in normal form."""
     found = decide(condition, least)
     if found is not None or not isinstance(condition, Compare):
         return condition if found is None else found

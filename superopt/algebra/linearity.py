@@ -1,7 +1,7 @@
-"""The operands in which a term is linear, read off its definition by an interpretation in which values are degrees.
+"""The operands in which a term is linear, determined from its definition: each value is interpreted as a set of degrees.
 
-A matrix product has the one monomial (1, 1), so it is linear in each operand while the other is fixed. A sum has (1, 0) and
-(0, 1), so it is linear in both together. The result of relu has no degree in its operand.
+A matrix product has the single monomial (1, 1). So it is linear in each operand while the other operand is fixed. A sum has the
+monomials (1, 0) and (0, 1). So it is linear in both operands together. The result of relu has no degree in its operand.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
@@ -24,7 +24,10 @@ NONE = math.inf
 
 @dataclass(frozen=True)
 class Monomials:
-    """The degrees, one per operand, of each monomial in a value; `NONE` for an operand in which it is not a polynomial."""
+    """The degrees of each monomial in a value, one for each operand.
+
+    The degree is `NONE` for an operand in which the value is not a polynomial.
+    """
 
     degrees: frozenset[tuple[float, ...]]
 
@@ -38,12 +41,12 @@ class Monomials:
         return Monomials(frozenset(tuple(i + j for i, j in zip(a, b, strict=True)) for a, b in pairs))
 
     def through_function(self) -> Monomials:
-        """Return the monomials of a nonlinear function of the value: no degree in any operand that occurs."""
+        """Return the monomials of a nonlinear function of the value. They have degree `NONE` in every operand that occurs."""
         return Monomials(frozenset(tuple(NONE if d else 0 for d in degrees) for degrees in self.degrees))
 
 
 class _Degrees:
-    """The interpretation of index notation in which indices are 0, conditions are ignored, and values are monomials."""
+    """The interpretation in which indices are 0, conditions are ignored, and values are monomials."""
 
     def __init__(self, operands: int) -> None:
         self.constant = Monomials(frozenset({(0,) * operands}))
@@ -52,7 +55,7 @@ class _Degrees:
         return index.Tensor(shape, at)
 
     def require(self, condition: Cond, message: str) -> None:
-        """Terms are well typed already."""
+        """Do nothing, because terms are well typed."""
 
     def total(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
         return body(0)
@@ -84,7 +87,7 @@ class _Degrees:
 
 @functools.lru_cache(maxsize=1024)
 def degrees(term: Term) -> frozenset[tuple[float, ...]]:
-    """Return the degrees of the term's monomials in its operands; empty for zeros."""
+    """Return the degrees of the term's monomials in its operands. A term that is always zero has none."""
     interpretation = _Degrees(len(term.args))
     operands = [index.Tensor(arg.shape, _alone(position, len(term.args))) for position, arg in enumerate(term.args)]
     with index.interpreted(interpretation):
@@ -99,19 +102,21 @@ def _alone(position: int, operands: int) -> Callable[..., Monomials]:
 
 
 def is_product(term: Term) -> bool:
-    """Return whether the term is linear in each of its operands while the others are fixed."""
+    """Return whether the term is linear in each operand while the other operands are fixed."""
     return all(set(monomial) == {1} for monomial in degrees(term))
 
 
 def linear_in(term: Term, operands: Collection[int]) -> bool:
-    """Return whether the term is linear in these operands together, while the others are fixed."""
+    """Return whether the term is linear in these operands together while the other operands are fixed."""
     return all(sum(monomial[position] for position in operands) == 1 for monomial in degrees(term))
 
 
 def degree(root: Term, variable: Term) -> float:
-    """Return the d for which scaling the variable by a scales the term by a ** d; `NONE` if the definition shows none.
+    """Return the number d for which scaling the variable by a scales the term by a ** d.
 
-    A term of degree 0 does not depend on the variable; a term of degree 1 is linear in the variable.
+    The result is `NONE` if the definition does not show such a number.
+
+    A term of degree 0 does not depend on the variable. A term of degree 1 is linear in the variable.
     """
     known: dict[Term, float] = {}
     for term in subterms(root):

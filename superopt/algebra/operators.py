@@ -1,4 +1,4 @@
-"""Operators: the registry of the definitions in specs/, which is read from the folder. A new file there adds an operator."""
+"""Operators: the registry of the definitions in specs/. A new file in specs/ adds an operator."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ KINDS = {"Axis": "axis", "Axes": "axes", "Extent": "extent", "Extents": "extents
 
 
 class Node(Protocol):
-    """An ONNX node as a spec's `lift` sees it: floating-point inputs as terms, attributes and constant inputs as plain values.
+    """An ONNX node as the function `lift` of a file in specs/ sees it.
 
-    A method raises `ShapeError` if the node lacks the requested item. The node is then outside the binding, as it is if `lift`
-    returns None.
+    Floating-point inputs are terms. Attributes and constant inputs are plain values.
+
+    A method raises `ShapeError` if the node does not have the requested item. The node then does not lift, as if `lift`
+    returned None.
     """
 
     @property
@@ -41,7 +43,10 @@ class Node(Protocol):
 
     @property
     def inputs(self) -> Sequence[Term | None]:
-        """One term per input; None for an omitted input, and for any input but a floating-point tensor of known shape."""
+        """One term for each input.
+
+        The term is None for an omitted input, and for an input that is not a floating-point tensor of known shape.
+        """
 
     @property
     def outputs(self) -> int:
@@ -57,38 +62,41 @@ class Node(Protocol):
         """Return whether the node has the output at this position."""
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """Return the attribute as int, float, str or a tuple of those, or the constant input that replaces it in the opset."""
+        """Return the attribute as int, float, str or a tuple of these, or the constant input that replaces it in the opset."""
 
     def boolean(self, position: int) -> bool:
         """Return whether the input is a tensor of booleans rather than numbers."""
 
     def scalar(self, position: int) -> float | None:
-        """Return the number in a constant input of one element; None for any other input."""
+        """Return the number in a constant input with one element, or None for any other input."""
 
     def uniform(self, position: int) -> float | None:
-        """Return the number that fills a constant input; None for any other input."""
+        """Return the number that all elements of a constant input equal, or None for any other input."""
 
     def integers(self, position: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the numbers in a constant input of integers, in row-major order, and the input's shape."""
 
     def constant(self, position: int) -> Term:
-        """Return a constant input of integers as an operand, from which `Emit.integers` makes the same input again."""
+        """Return a constant input of integers as an operand. `Emit.integers` makes the same input from it."""
 
     def broadcast(self) -> list[Term]:
-        """Return the inputs, each expanded to their common shape (ONNX broadcasting made explicit)."""
+        """Return the inputs, each expanded to the common shape, which makes ONNX's broadcasting explicit."""
 
     def expanded(self, x: Term, shape: tuple[int, ...]) -> Term:
         """Return `x` broadcast to `shape` as ONNX does: the last axes aligned, unit axes repeated."""
 
     def window(self, kernel: Sequence[int]) -> Mapping[str, tuple[int, ...]]:
-        """Return strides, dilations and pads of a window that slides over input 0, with auto_pad and ceil_mode resolved."""
+        """Return the strides, dilations and pads of a window that slides over input 0.
+
+        `auto_pad` and `ceil_mode` are already resolved.
+        """
 
     def written(self, text: str, terms: Mapping[str, Term], **numbers: float) -> Term:
-        """Return the term that notation text denotes, given its tensors and its attribute and axis variables."""
+        """Parse notation text with these terms and numbers for its names, and return the term."""
 
 
 class Emit(Protocol):
-    """The writer that a spec's `lower` uses: emit("Relu", x) adds one ONNX node and returns the name of its output."""
+    """The writer that `lower` uses in a file of specs/: emit("Relu", x) adds an ONNX node and returns its output's name."""
 
     @property
     def opset(self) -> int: ...
@@ -96,44 +104,44 @@ class Emit(Protocol):
     def __call__(self, op_type: str, *inputs: Any, **attributes: Any) -> str:
         """Add a node and return its output's name.
 
-        Inputs are terms, names of earlier outputs, numbers or numpy arrays (stored as initializers), or None (omitted). Inputs
-        that other opsets have as attributes (`starts` of Slice, say) are always given as attributes.
+        An input is a term, the name of an earlier output, a number or numpy array (stored as an initializer), or None
+        (omitted). Inputs that are attributes in other opsets, such as `starts` of Slice, are always given as attributes.
         """
 
     def several(self, op_type: str, *inputs: Any, outputs: int, **attributes: Any) -> tuple[str, ...]:
-        """Return the names of the first outputs of one ONNX node; the same request returns the same node."""
+        """Return the names of the first outputs of one ONNX node. An equal request returns the same node."""
 
     def aligned(self, term: Term) -> Term:
         """Return the operand of an `expand`, reshaped to the rank of the result with an extent of 1 along the new axes."""
 
     def alone(self, term: Term) -> bool:
-        """Return whether nodes compute the term, and one other term and no output needs it: so one node may compute both."""
+        """Return whether nodes compute the term and only one other term needs it, so that one node may compute both terms."""
 
     def inputs(self, term: Term) -> list[Term]:
-        """Return the operands without any `expand` that ONNX broadcasting makes superfluous."""
+        """Return the operands. An `expand` is left out where ONNX broadcasting makes it superfluous."""
 
     def integers(self, term: Term, extent: int) -> str:
-        """Return a term that holds positions of an axis of this extent, as int64.
+        """Return a term with positions on an axis of this extent, as int64.
 
         Raises:
-            ShapeError: The term is a constant that holds something else.
+            ShapeError: The term is a constant with an element that is not such a position.
         """
 
     def nested(self, term: Term) -> list[Term]:
-        """Return the operands of a term that nests in terms of the same operator and attributes, from left to right."""
+        """Return the operands of nested terms with the same operator and attributes, from left to right."""
 
     def chain(self, op_type: str, term: Term, inverse: tuple[str, Callable[[Term], Term | None]] | None = None) -> str:
         """Write a term as a chain of binary nodes, or as one node if the ONNX operator takes any number of inputs.
 
-        Parts that are needed elsewhere come first, then the other operands from left to right, without any `expand` that ONNX
-        broadcasting makes superfluous. `inverse` is the ONNX operator that undoes `op_type`, and a function that returns the
-        term of which an operand is the inverse, or None.
+        Parts that other terms also need come first, then the other operands from left to right. An `expand` is left out where
+        ONNX broadcasting makes it superfluous. `inverse` contains the ONNX operator that undoes `op_type`, and a function. This
+        function returns the term whose inverse an operand is, or None.
         """
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """An attribute of an operator: its kind and, where it may be left out, its default."""
+    """An attribute of an operator: its kind, and its default if it may be left out."""
 
     name: str
     kind: str
@@ -142,18 +150,19 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Operator:
-    """One file of specs/.
+    """An operator, from one file of specs/.
 
     Attributes:
         definition: The operator in index notation.
-        unrolled: For a recurrence, a function that writes its steps out as a term.
-        composite: Notation text. With a definition, the term that the operator is composed of, which gives the operator's one
-            axiom. Without a definition, the term to which an ONNX operator lifts; the algebra then has no such operator. A
-            composite that adds a bias to a host (a convolution, say) may have two functions. `bias_axis` returns the axis along
-            which a host takes a bias, or None. `lower_biased` writes host and bias as one ONNX node.
-        domain: The inputs that show what the operator does: real inputs, or positive inputs if others give NaN.
-        rounding: For an algorithm, a function of its attributes that returns the typical ratio of its rounding error to that of
-            the operator that it computes.
+        unrolled: For a recurrence, a function that returns its steps as a term.
+        composite: A term in notation text. If there is also a definition, the operator is composed of this term, and the
+            equality of both is the operator's one axiom. If there is no definition, an ONNX operator lifts to this term, and
+            the algebra has no operator of this name. The file of a composite that adds a bias to a host, such as a convolution,
+            may contain two functions. `bias_axis` returns the axis along which a host takes a bias, or None. `lower_biased`
+            writes host and bias as one ONNX node.
+        domain: The inputs on which the operator is tested: real inputs, or positive inputs if others give NaN.
+        rounding: For an algorithm, a function of its attributes that returns the typical ratio of its rounding error to the
+            rounding error of the operator that it computes.
         digest: The digest of the operator's meaning (`superopt.algebra.digests`).
     """
 
@@ -181,12 +190,12 @@ class Operator:
 
     @property
     def told_shape(self) -> bool:
-        """Whether attributes determine the shape of the result, so that no operand's shape alone does."""
+        """Whether the result's shape depends on attributes, so that the operands' shapes do not determine it."""
         return not self.operands or any(p.name == "shape" for p in self.parameters)
 
 
 def specs_folder() -> Path:
-    """Return specs/, inside the installed package or beside it in a checkout."""
+    """Return the folder specs/, which is in the installed package or beside the package in a checkout."""
     return _data_folder("specs")
 
 
@@ -197,13 +206,13 @@ def _data_folder(name: str) -> Path:
 
 
 def substitutions_folder() -> Path:
-    """Return substitutions/, inside the installed package or beside it in a checkout."""
+    """Return the folder substitutions/, which is in the installed package or beside the package in a checkout."""
     return _data_folder("substitutions")
 
 
 @functools.cache
 def registry() -> Mapping[str, Operator]:
-    """Return every operator of specs/ by name, in alphabetical order."""
+    """Return all operators of specs/ by name, in alphabetical order."""
     folder = specs_folder()
     if not folder.is_dir():
         raise SpecError(f"no operator definitions at {folder}")
@@ -213,7 +222,7 @@ def registry() -> Mapping[str, Operator]:
 
 
 def operator(name: str) -> Operator:
-    """Return the operator of this name.
+    """Return the operator with this name.
 
     Raises:
         SpecError: No file of specs/ defines the operator.
@@ -258,7 +267,7 @@ def _load(path: Path, digest: str) -> Operator:
 
 
 def _definition(name: str, signature: Sequence[inspect.Parameter], composite: str) -> str:
-    """Return the axiom that equates a composite with its text; empty without a signature."""
+    """Return the axiom that equates a composite with its text, or an empty text without a signature."""
     if not signature or not composite:
         return ""
     written = ", ".join(p.name if p.kind is p.POSITIONAL_OR_KEYWORD else f"{p.name}={p.name}" for p in signature)
@@ -290,13 +299,13 @@ _typings: dict[tuple[object, ...], tuple[tuple[tuple[str, Attribute], ...], Shap
 
 
 def forget() -> None:
-    """Clear the caches of `apply`, so that terms that nothing else holds are freed."""
+    """Clear the caches of `apply`, so that terms without other references are freed."""
     _applied.clear()
     _typings.clear()
 
 
 def _types(value: Attribute) -> object:
-    """Return the types of a value, which distinguish values that Python calls equal (1, 1.0, True)."""
+    """Return the types in a value, which distinguish values that Python compares equal (1, 1.0, True)."""
     return tuple(map(type, value)) if isinstance(value, tuple) else type(value)
 
 
@@ -337,7 +346,7 @@ def _attributes(spec: Operator, args: Sequence[Term], given: Mapping[str, Attrib
 
 
 def _canonical(value: Attribute) -> Attribute:
-    """Return one form for equal numbers: an int or a Fraction, also for a float that is a short binary fraction."""
+    """Return a canonical form for equal numbers: an int or a Fraction, also for a float that is a short binary fraction."""
     if isinstance(value, tuple):
         return tuple(integral(v) if isinstance(v, Fraction) else v for v in value)
     if isinstance(value, float) and math.isfinite(value) and max(map(abs, value.as_integer_ratio())) <= SHORT:
@@ -346,7 +355,7 @@ def _canonical(value: Attribute) -> Attribute:
 
 
 def fraction_of(number: float) -> Attribute:
-    """Return the simple fraction (1/6, say) that float32 rounds to the number, as an exact attribute; otherwise the number."""
+    """Return the simple fraction, such as 1/6, that rounds to this number in float32, or the number if there is none."""
     near = Fraction(number).limit_denominator(SMALLEST_PART) if math.isfinite(number) else Fraction(0)
     return integral(near) if math.isfinite(number) and _float32(float(near)) == _float32(number) else number
 
@@ -409,7 +418,7 @@ def requirements(*roots: Term) -> tuple[Cond, ...]:
 
 
 def rebuild(root: Term, replacement: Mapping[Term, Term], cache: dict[Term, Term] | None = None) -> Term:
-    """Return `root` with terms replaced wherever they occur; everything above a replaced term is built again."""
+    """Return `root` with terms replaced wherever they occur. All terms above a replaced term are rebuilt."""
     done: dict[Term, Term] = {} if cache is None else cache
     done.update(replacement)
     for term in subterms(root):

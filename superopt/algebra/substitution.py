@@ -1,4 +1,4 @@
-"""Substitution of values for atoms in extents and conditions, and their atoms."""
+"""Substitution of values for atoms in extents and conditions, and the atoms of extents and conditions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from superopt.algebra.extent import (
 
 
 def substitute(extent: Extent, value: Callable[[Atom], Extent | None]) -> Extent:
-    """Return `extent` with every atom replaced for which `value` gives a replacement."""
+    """Return the extent with every atom replaced for which `value` returns a replacement."""
     if not isinstance(extent, Size):
         return extent
     single = alone(extent)
@@ -57,13 +57,13 @@ def substitute(extent: Extent, value: Callable[[Atom], Extent | None]) -> Extent
 
 
 def alone(extent: Size) -> Atom | None:
-    """Return the atom that the polynomial consists of; None for any other polynomial."""
+    """Return the atom that is the whole polynomial, or None for any other polynomial."""
     (monomial, coefficient), *more = extent.terms
     return monomial[0] if not more and coefficient == 1 and len(monomial) == 1 else None
 
 
 def _replaced(atom: Atom, value: Callable[[Atom], Extent | None]) -> Extent | None:
-    """Return the replacement of the atom; None if it stays as it is."""
+    """Return the replacement of the atom, or None if the atom does not change."""
     known = value(atom)
     if known is not None:
         return known
@@ -82,7 +82,7 @@ def _replaced(atom: Atom, value: Callable[[Atom], Extent | None]) -> Extent | No
 
 
 def substitute_cond(condition: Cond, value: Callable[[Atom], Extent | None]) -> Cond:
-    """Return `condition` with atoms replaced as in `substitute`; a bool once nothing symbolic is left."""
+    """Return the condition with atoms replaced as in `substitute`. It becomes a bool if no atoms are left."""
     match condition:
         case bool():
             return condition
@@ -98,7 +98,7 @@ def substitute_cond(condition: Cond, value: Callable[[Atom], Extent | None]) -> 
 
 
 def atoms_of(condition: Cond) -> Iterator[Atom]:
-    """Yield every atom of a condition, including atoms inside quotients."""
+    """Yield every atom of a condition, including the atoms inside quotients."""
     for side in sides(condition):
         yield from side.atoms()
 

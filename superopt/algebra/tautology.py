@@ -1,4 +1,4 @@
-"""Conditions on extents that hold at all sizes, by arithmetic alone."""
+"""Decide by arithmetic alone whether conditions on extents hold at all sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from superopt.algebra.substitution import substitute
 
 
 def certain(condition: Cond) -> bool:
-    """Return whether the condition provably holds for all extents of tensors of at least 1."""
+    """Return whether the condition is proved for all extents of tensors of at least 1."""
     return _is_plain(condition) or prove(condition)
 
 
@@ -30,7 +30,7 @@ def _is_plain(condition: Cond) -> bool:
 
 
 def _at_least_zero(extent: Extent) -> bool:
-    """Return whether the polynomial, with each extent written as 1 plus the rest, has no negative coefficient."""
+    """Return whether the polynomial has no negative coefficient after each extent is written as 1 plus an excess."""
     above = substitute(extent, lambda atom: size(atom) + 1 if isinstance(atom, Dim) else None)
     if not isinstance(above, Size):
         return above >= 0
@@ -38,7 +38,7 @@ def _at_least_zero(extent: Extent) -> bool:
 
 
 def _positive(atom: Atom) -> bool:
-    """Return whether the atom is at least 0, where an extent stands for its excess over 1."""
+    """Return whether the atom is at least 0. An extent stands for its excess over 1."""
     match atom:
         case Dim():
             return True

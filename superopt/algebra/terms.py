@@ -1,4 +1,4 @@
-"""Terms: immutable, interned nodes over the extents of `superopt.algebra.extent`, so that structural equality is identity."""
+"""Terms: immutable, interned nodes over the extents of `superopt.algebra.extent`. Equal terms are one object."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ VARIABLE = "var"
 
 
 class Term:
-    """An interned node: an operator applied to terms, or a variable. Build it with `variable` and `op.apply`, not directly.
+    """An interned node: an operator applied to terms, or a variable. Terms are made by `variable` and `op.apply`, not directly.
 
-    `shape` is the result's shape. `requires` are this node's own conditions that are not true by arithmetic alone (empty when
-    all sizes are numbers). `constant` holds when no input of the model can reach the term. `key` orders terms the same way
-    in every process.
+    `shape` is the shape of the result. `requires` contains the conditions of this node that arithmetic alone does not prove. It
+    is empty if all sizes are numbers. `constant` is True if the term does not depend on the model's inputs. `key` orders terms
+    in the same way in every process.
     """
 
     __slots__ = ("__weakref__", "args", "attributes", "constant", "key", "op", "requires", "shape")
@@ -128,16 +128,16 @@ class Term:
 
     @property
     def position(self) -> int:
-        """The bits of the integers as which a model stores a variable of positions; 0 for any other term."""
+        """The number of bits of the integers in which a model stores a variable for positions, or 0 for any other term."""
         name, bits = self.attributes[-1] if self.op == VARIABLE else ("", 0)
         return bits if name == "position" and isinstance(bits, int) else 0
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The shape of a model's term, typed as the numbers that code for models works with.
+        """The shape of a term of a model, typed as numbers for code that works with models.
 
-        With dynamic dimensions the elements are expressions. Arithmetic on expressions is exact. A comparison holds or fails at
-        all sizes, or raises `ShapeError`, and so does any use that needs a number.
+        With dynamic dimensions, the elements are expressions. Arithmetic on expressions is exact. A comparison raises
+        `ShapeError` unless it is decided in the same way for all sizes. Any use that needs a number raises `ShapeError` too.
         """
         return cast("tuple[int, ...]", self.shape)
 
@@ -152,7 +152,7 @@ class Term:
         return tuple(map(_number, value))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Unpickle a term as this process's one term with its operator, arguments and attributes."""
+        """Unpickle a term as the one term of this process with its operator, arguments and attributes."""
         return intern_term, (self.op, self.args, self.attributes, self.shape, self.requires, self.constant)
 
     def real(self, attribute: str) -> float:
@@ -176,7 +176,7 @@ def _number(value: Attribute) -> int:
 
 
 def _typed(value: Attribute) -> tuple[object, ...]:
-    """Return a key that distinguishes values that Python compares equal across types (1, 1.0, True), inside tuples too."""
+    """Return a key that distinguishes values that Python compares equal (1, 1.0, True), also inside tuples."""
     if isinstance(value, tuple):
         return tuple(_typed(v) for v in value)
     return type(value).__name__, value
@@ -190,7 +190,7 @@ def intern_term(
     requires: tuple[Cond, ...] = (),
     constant: bool | None = None,
 ) -> Term:
-    """Return the one term with this operator, these arguments and these attributes."""
+    """Return the only term object with this operator, these arguments and these attributes."""
     identity = (op, args, tuple((k, _typed(v)) for k, v in attributes), constant if op == VARIABLE else None)
     known = _interned.get(identity)
     if known is not None:
@@ -205,10 +205,10 @@ def intern_term(
 
 
 def variable(name: str, shape: int | Shape, *, constant: bool = False, condition: bool = False, position: int = 0) -> Term:
-    """Return a variable; a rank instead of a shape gives symbolic extents `name.shape[axis]`.
+    """Return a variable. If a rank is given instead of a shape, its extents are the symbols `name.shape[axis]`.
 
-    A `condition` holds only 0 and 1, and a model stores it as booleans. A variable with `position` holds positions of an axis,
-    and a model stores it as integers of that many bits.
+    The elements of a `condition` are 0 or 1, and a model stores them as booleans. The elements of a variable with `position`
+    are positions on an axis, and a model stores them as integers with that number of bits.
     """
     if isinstance(shape, int):
         shape = _symbolic(name, shape)
@@ -226,10 +226,10 @@ def _symbolic(name: str, rank: int) -> Shape:
 
 
 def subterms(*roots: Term, constants: bool = True, stop: Iterable[Term] = ()) -> list[Term]:
-    """Return every distinct term under `roots`, arguments before users, in a deterministic order.
+    """Return `roots` and all distinct terms under them, arguments before users, in a deterministic order.
 
-    Without `constants`, constant terms are left out. The terms of `stop` are left out, and so are terms that occur only under
-    them.
+    If `constants` is False, constant terms are left out. The terms in `stop` are left out, and so are terms that occur only
+    under terms in `stop`.
     """
     order: dict[Term, None] = {}
     met: set[Term] = set(stop)
@@ -245,17 +245,17 @@ def subterms(*roots: Term, constants: bool = True, stop: Iterable[Term] = ()) ->
 
 
 def operators(*roots: Term) -> int:
-    """Return the number of distinct operator applications in the terms, with shared applications counted once."""
+    """Return the number of distinct operator applications in the terms. Shared applications are counted once."""
     return sum(not t.is_variable for t in subterms(*roots))
 
 
 def variables(*roots: Term) -> list[Term]:
-    """Return the distinct variables, in order of first use."""
+    """Return the distinct variables, in the order of their first use."""
     return [t for t in subterms(*roots) if t.is_variable]
 
 
 def attribute_atoms(*roots: Term) -> set[Atom]:
-    """Return the atoms that occur in attributes of the terms (without the variables' own shapes)."""
+    """Return the atoms in attributes of the terms. The shapes of variables are not searched."""
     found: set[Atom] = set()
     for term in subterms(*roots):
         if not term.is_variable:
@@ -274,7 +274,7 @@ def substitute_attribute(value: Attribute, atom_value: Callable[[Atom], Extent |
 
 
 def atom_values(dims: Mapping[Dim, Extent], symbols: Mapping[str, Extent]) -> Callable[[Atom], Extent | None]:
-    """Return a lookup for `substitute` from known extents and known attribute variables."""
+    """Return a lookup function for `substitute`, from known extents and known attribute variables."""
 
     def value(atom: Atom) -> Extent | None:
         if isinstance(atom, Dim):

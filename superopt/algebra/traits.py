@@ -1,4 +1,4 @@
-"""Traits of operators, read off their definitions."""
+"""Traits of operators that are determined from their definitions."""
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
 
@@ -15,11 +15,11 @@ from superopt.errors import ShapeError
 
 
 class _Elsewhere(Exception):  # noqa: N818
-    """An operand is read at another position than the result's."""
+    """An operand is read at a different position than the position of the result."""
 
 
 class _Anything:
-    """A value whose elements do not matter."""
+    """A value about which nothing is tracked."""
 
     def _with(self, other: object) -> _Anything:
         return self
@@ -31,13 +31,13 @@ ANYTHING = _Anything()
 
 
 class _Positions:
-    """The interpretation of index notation that tracks only positions."""
+    """The interpretation of index notation that tracks only the positions that are read."""
 
     def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
         return index.Tensor(shape, at)
 
     def require(self, condition: Cond, message: str) -> None:
-        """Terms are well typed already."""
+        """Do nothing, because terms are well typed."""
 
     def total(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
         raise _Elsewhere
@@ -65,7 +65,8 @@ class _Positions:
 def is_elementwise(term: Term) -> bool:
     """Return whether each element of the term depends only on its operands at the same position, at every rank.
 
-    The operator's definition decides. An operator with axes, or with a number for each axis, is not elementwise.
+    This is determined from the operator's definition. An operator with an attribute for axes, or with a tuple as an attribute,
+    is not elementwise.
     """
     if not term.args or any(a.shape != term.shape for a in term.args):
         return False

@@ -1,11 +1,11 @@
-"""Value analysis: an abstract interpretation of terms that bounds what their elements can be.
+"""Value analysis: an abstract interpretation of terms that bounds the possible values of their elements.
 
 The abstract value of a term is a `Facts`: an interval of IEEE results, whether 0 is possible over the real numbers, whether the
 term is defined over the real numbers, and whether an element may be NaN. An operator's definition in `specs/` is interpreted
-over `Facts`; `TABLE` overrides operators whose operands the interval domain cannot relate to each other (a softmax divides by a
-sum of its own terms).
+over `Facts`. `TABLE` contains the operators for which intervals are too imprecise, because operands depend on each other: a
+softmax, for example, divides by a sum of its own terms.
 
-Two things are assumed, and reports and certificates state them (`ASSUMPTIONS`):
+There are two assumptions, which reports and certificates state (`ASSUMPTIONS`):
 
 - An input that cannot be a mask is ordinary: each element's magnitude is at most `MODEL.max_ordinary_magnitude`.
 - What the original computes from ordinary values by sums, products, roots and quotients whose divisor cannot vanish is ordinary
@@ -42,12 +42,12 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True)
 class Facts:
-    """What holds for every element of a tensor.
+    """Facts that are true for every element of a tensor.
 
-    `low` and `high` bound the IEEE result unless it is NaN; an infinite bound means that an element may be infinite. `zero`
-    says whether a real result may be 0, `defined` whether every real result exists, `nan` whether an IEEE result may be NaN.
-    `sure` says that the facts hold even if an input has NaN or an infinity: no floating-point input reaches the value, except
-    through comparisons.
+    `low` and `high` bound the IEEE result unless it is NaN. An infinite bound means that an element may be infinite. `zero`
+    says whether a result over the real numbers may be 0. `defined` says whether every result over the real numbers exists.
+    `nan` says whether an IEEE result may be NaN. `sure` says whether the facts are true even if an input has NaN or an
+    infinity. This is the case if floating-point inputs reach the value only through comparisons, or not at all.
     """
 
     low: float = -math.inf
@@ -98,7 +98,7 @@ class Facts:
         return _facts(min(ends), max(ends), zero=self.zero or other.zero, of=(self, other), nan=absorbed)
 
     def __or__(self, other: Facts) -> Facts:
-        """Return what holds for the elements of either operand."""
+        """Return the facts that are true for the elements of either operand."""
         return Facts(
             min(self.low, other.low),
             max(self.high, other.high),
@@ -109,7 +109,7 @@ class Facts:
         )
 
     def through(self, function: Callable[[float], float]) -> Facts:
-        """Return the image under an increasing function that is defined everywhere."""
+        """Return the facts of the result of an increasing function that is defined everywhere."""
         return _facts(function(self.low), function(self.high), zero=True, of=(self,))
 
     @property
@@ -122,21 +122,21 @@ class Facts:
 
     @property
     def _vanishes(self) -> bool:
-        """Whether an IEEE result may be 0, by underflow too."""
+        """Whether an IEEE result may be 0, including underflow."""
         return self.low <= 0 <= self.high
 
 
 ORDINARY_INPUT = Facts(-MODEL.max_ordinary_magnitude, MODEL.max_ordinary_magnitude, sure=False)
 """An element of an input that cannot be a mask."""
 UNBOUNDED = Facts(sure=False)
-"""An element of an input that may be a mask: any number or an infinity."""
+"""The facts of an input that may be a mask, so that elements are any number or an infinity."""
 ANYTHING = Facts(nan=True, sure=False)
-"""An element of an input that Where may replace: any number, an infinity or NaN."""
+"""The facts of an input that a Where may replace, so that elements are any number, an infinity or NaN."""
 UNKNOWN = Facts(defined=False, nan=True, sure=False)
-"""The facts of a value of which nothing is known."""
+"""The facts of a value about which nothing is known."""
 ZERO_OR_ONE = Facts(0.0, 1.0)
 _NOTHING = Facts(math.inf, -math.inf, zero=False)
-"""The facts of no element at all: the identity of `|`."""
+"""The facts of a tensor without elements: the identity of `|`."""
 
 
 def _facts(low: float, high: float, *, zero: bool, of: tuple[Facts, ...], nan: bool = False) -> Facts:
@@ -155,13 +155,13 @@ def _times(count: float, bound: float) -> float:
 
 
 class _Interpretation:
-    """Index notation over `Facts`: indices are 0, and conditions are undecided."""
+    """The interpretation of index notation over `Facts`: indices are 0, and conditions are undecided."""
 
     def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
         return index.Tensor(shape, at)
 
     def require(self, condition: Cond, message: str) -> None:
-        """Terms are well typed already."""
+        """Do nothing, because terms are well typed."""
 
     def total(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
         one: Facts = body(0)
@@ -281,16 +281,16 @@ FUNCTIONS: Mapping[str, Callable[..., Facts]] = {
     "position": lambda *of: replace(Facts(0.0, float(MODEL.assumed_summand_count)), defined=all(one.defined for one in of)),
     "choose": lambda _, then, other: then | other,
 }
-"""The functions of definitions (see `evaluate.FUNCTIONS`)."""
+"""The functions that definitions use (see `evaluate.FUNCTIONS`)."""
 
 
 def _bounded(low: float, high: float, *, zero: bool = True) -> Callable[[Term, tuple[Facts, ...]], Facts]:
-    """Return the rule for an operator that is continuous on the extended reals and has its values in an interval."""
+    """Return a function for `TABLE`, for operators with values in an interval that are continuous on the extended reals."""
     return lambda _, operands: _facts(low, high, zero=zero, of=operands)
 
 
 def _softmax(_: Term, operands: tuple[Facts, ...]) -> Facts:
-    """Return the facts of a softmax: NaN if the operand is infinite, because kernels subtract the largest element."""
+    """Return the facts of a softmax. It may be NaN if the operand is infinite, because kernels subtract the largest element."""
     return _facts(0.0, 1.0, zero=False, of=operands, nan=operands[0].infinite)
 
 
@@ -306,7 +306,7 @@ def _normed(_: Term, operands: tuple[Facts, ...]) -> Facts:
 
 
 def _within_operands(_: Term, operands: tuple[Facts, ...]) -> Facts:
-    """Return the facts of averages of one operand's elements, with weights that the other operands give."""
+    """Return the facts of weighted averages of one operand's elements. The other operands determine the weights."""
     bound = max(one.magnitude for one in operands)
     return _facts(-bound, bound, zero=True, of=operands, nan=any(one.infinite for one in operands))
 
@@ -327,7 +327,7 @@ def _log_sum_exp(_: Term, operands: tuple[Facts, ...]) -> Facts:
 
 
 def _gated(_: Term, operands: tuple[Facts, ...]) -> Facts:
-    """Return the facts of x times a factor from 0 to 1 that vanishes at minus infinity: NaN there in IEEE arithmetic."""
+    """Return the facts of x times a factor between 0 and 1 that is 0 at minus infinity, where IEEE arithmetic gives NaN."""
     (x,) = operands
     return _facts(min(x.low, 0.0), max(x.high, 0.0), zero=True, of=operands, nan=x.infinite)
 
@@ -358,11 +358,11 @@ TABLE: Mapping[str, Callable[[Term, tuple[Facts, ...]], Facts]] = {
     "quick_gelu": _gated,
     "mish": _gated,
 }
-"""Operators whose definitions show too little about their facts, because an operand occurs several times."""
+"""Functions for operators whose definitions give imprecise facts, because an operand occurs several times."""
 
 
 def joined(*known: Facts) -> Facts:
-    """Return what holds for the elements of all the given facts."""
+    """Return the facts that are true for the elements of all given tensors."""
     return functools.reduce(lambda one, other: one | other, known)
 
 
@@ -371,9 +371,9 @@ def facts_of(
     variables: Mapping[str, Facts],
     weights: Callable[[Term], Facts] = lambda _: UNKNOWN,
 ) -> Facts:
-    """Return the facts of a term of the original, given the facts of its variables by name (other variables are unknown).
+    """Return the facts of a term of the original, given the facts of its variables by name. Other variables are UNKNOWN.
 
-    `weights` gives the facts of a constant term whose interpretation is not finite.
+    `weights` returns the facts of a constant term for which the interpretation does not prove finite values.
     """
     known: dict[Term, Facts] = {}
     for term in subterms(root):
@@ -388,7 +388,10 @@ def facts_of(
 
 @functools.lru_cache(maxsize=1 << 15)
 def computed_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
-    """Return the facts of a value that the original computes: ordinary if the operands are and the result is finite."""
+    """Return the facts of a value that the original computes.
+
+    The value is ordinary if the operands are ordinary and the result is finite.
+    """
     found = raw_facts(term, operands)
     if found.ordinary or not found.finite or term.op == "exp" or not all(one.ordinary for one in operands):
         return found
@@ -398,7 +401,7 @@ def computed_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
 
 @functools.lru_cache(maxsize=1 << 15)
 def raw_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
-    """Return the facts that the operands' facts imply, without the assumption that computed values are ordinary."""
+    """Return the facts that follow from the operands' facts, without the assumption that computed values are ordinary."""
     if not all(operand.defined for operand in operands):
         return UNKNOWN
     if term.op in TABLE:
