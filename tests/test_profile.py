@@ -338,7 +338,7 @@ def test_a_missing_file_and_another_provider_are_refused(saved: Callable[[Device
     with pytest.raises(ProfileError, match="No such file"):
         read(tmp_path / "nowhere.json")
     path = saved(simple(provider="cpu"))
-    with pytest.raises(ProfileError, match="cuda was asked for"):
+    with pytest.raises(ProfileError, match="cuda was requested"):
         superopt.optimize(branches(2), device_profile=path, provider="cuda")
     with pytest.raises(ValueError, match="device profile"):
         superopt.optimize(branches(2), device_profile=path, tune=True)

@@ -1,4 +1,4 @@
-"""Calibration of a device's roofline within seconds: small models of one operator each, of growing size, timed like nodes."""
+"""Calibration of a device's roofline within seconds: small models with one operator each, of growing size, are timed."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ _SIDES = {
     REDUCTION: (4, 16, 64, 256, 1024),
     ELEMENT: (4, 16, 64, 256, 1024, 2048, 4096),
 }
-"""The side lengths of the operands of each kind: of square matrices, or of images of 64 channels."""
+"""The side lengths of the operands for each kind of operation: of square matrices, or of images with 64 channels."""
 _CHANNELS = 64
 _UNBOUNDED = 1 << 62
 """A number of bytes that exceeds any model's weights. Weights on a GPU are timed where they are."""
 
 
 def calibrated(clock: Clock) -> Roofline:
-    """Return the roofline of the clock's device, from the clock's cache if it was measured before.
+    """Return the roofline of the clock's device, from the clock's cache if possible.
 
-    The times of the calibration models are not put in the cache. The roofline's error must be judged by nodes of other models.
+    The times of the calibration models are not cached, because the roofline's error must be estimated from nodes of other
+    models.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot run one of the models on the device.
@@ -67,7 +68,7 @@ def _measured(clock: Clock) -> Roofline:
 
 
 def _point(clock: Clock, model: ModelProto) -> tuple[float, float, float]:
-    """Return the operations and bytes of the model's operator, and the seconds of its nodes beyond the fixed cost of a node."""
+    """Return the operations and bytes of the model's operator, and the seconds of its nodes above the fixed cost of a node."""
     wanted: list[Demand] = []
     seconds = 0.0
     for kernel in clock.kernels(model):

@@ -1,4 +1,4 @@
-"""The demand of a node of an optimized graph, from its signature: operations of one kind, and bytes to move."""
+"""The demand of a node of an optimized graph, determined from its signature: operations of one kind, and bytes to move."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ _RECURRENT = frozenset(("LSTM", "GRU", "RNN"))
 _FREE = VIEWS | {"Shape", "Size"}
 """Operators that neither read nor produce elements."""
 _PARTS = frozenset(("Gather", "GatherElements", "GatherND", "Slice", "Split"))
-"""Operators that read only as many elements of their operand as they produce."""
+"""Operators that read as many elements of their operand as they produce."""
 
 
 @dataclass(frozen=True)
 class Demand:
     """The operations of a node, and the bytes that the node moves.
 
-    A multiplication and an addition count as 1 each. In nodes other than products, each element that is produced or read counts
-    as 1. If a node works in steps, each of which waits for the step before it, all numbers are for one step.
+    In products, a multiplication counts as 1 and an addition counts as 1. In other nodes, each element that is produced or read
+    counts as 1. If a node computes in steps that depend on each other, all numbers are for one step.
 
     Attributes:
         kind: the kind of the operations, one of `KINDS`.
         operations: the number of operations.
-        moved: the bytes that are read and written, each once.
-        weights: how many of these bytes are constant.
+        moved: the number of bytes that are read and written, each counted once.
+        weights: how many of these bytes belong to constants.
         steps: the number of steps.
     """
 
@@ -132,14 +132,14 @@ def _einsum(attributes: Attributes, shapes: Shapes, made: Shape) -> tuple[str, f
 
 
 def _recurrence(shapes: Shapes, itemsize: int) -> Demand:
-    """Return the demand of one step: products with the input and with the state. A cache holds the recurrent weights."""
+    """Return the demand of one step: products with the input and with the state. The recurrent weights stay in a cache."""
     steps, batch = _of(shapes, 0)[:2]
     inward, recurrent = math.prod(_of(shapes, 1)), math.prod(_of(shapes, 2))
     return Demand(PRODUCT, 2.0 * batch * (inward + recurrent), recurrent * itemsize, 0, steps)
 
 
 def _attention(attributes: Attributes, shapes: Shapes, made: Shape) -> tuple[str, float]:
-    """Count the products of an attention over a sequence and weights (ONNX Runtime), or over queries and keys (ONNX)."""
+    """Count the products of an attention: over a sequence and weights (ONNX Runtime), or over queries and keys (ONNX)."""
     x, weight = _of(shapes, 0), _of(shapes, 1)
     if len(weight) > 2:
         return _heads(attributes, shapes, made)

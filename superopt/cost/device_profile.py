@@ -1,4 +1,4 @@
-"""Device profiles: a device's roofline and the known times of nodes on it, in a file that other machines can read."""
+"""Device profiles: a device's roofline and the measured times of nodes on it, in a file that can be used on other machines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class MeasuredNode:
-    """A node by its signature, whether its weights were in no cache, and its measured timing."""
+    """A node with its measured time: its signature, whether its weights were in no cache, and its timing."""
 
     signature: Json
     cold: bool
@@ -33,15 +33,16 @@ class MeasuredNode:
 
     @property
     def text(self) -> str:
-        """The line of the profile for this node. Its beginning orders the lines."""
+        """The line of the profile for this node. Profiles list nodes in the order of these texts."""
         return text_of([self.signature, self.cold, *self.timing.as_json()])
 
 
 @dataclass(frozen=True)
 class DeviceProfile:
-    """The known speed of one device, which need not be present.
+    """The known speed of one device. The device need not be present.
 
-    `identity` holds everything that times depend on, as `Device.identity` gives it. `versions` are the software versions.
+    `identity` is the device's `Device.identity`, which contains everything on which times depend. `versions` contains the
+    software versions.
     """
 
     name: str
@@ -54,7 +55,7 @@ class DeviceProfile:
 
     @property
     def text(self) -> str:
-        """The profile as a JSON object, one node per line, in an order that depends only on the times."""
+        """The profile as a JSON object with one node per line. The order of the lines depends only on the measured nodes."""
         head = {
             "format": FORMAT,
             "version": VERSION,
@@ -68,19 +69,19 @@ class DeviceProfile:
 
     @property
     def digest(self) -> str:
-        """A digest of all data that prices depend on."""
+        """A digest of all data on which prices depend."""
         return digest_of(self.text)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the profile to the file at `path`.
 
         Raises:
-            TargetError: the file cannot be written. An existing file is left as it was.
+            TargetError: the file cannot be written. An existing file is not changed.
         """
         save_text(self.text, path)
 
     def store(self, cache: Cache) -> None:
-        """Add the profile's times to the cache. Times that the cache has already are kept."""
+        """Add the profile's times to the cache. Existing entries for nodes do not change."""
         cache.put(["roofline", self.identity], self.roofline.as_json())
         cache.put(["overhead", self.identity], [self.roofline.call, self.roofline.node])
         for known in self.kernels:
@@ -90,7 +91,7 @@ class DeviceProfile:
 
 
 def profiled(device: Device, roofline: Roofline, cache: Cache) -> DeviceProfile:
-    """Return the profile of a present device, with all times of nodes that the cache has of it."""
+    """Return the profile of a present device, with all times of nodes on this device in the cache."""
     times = ((key, value) for key, value in cache.entries("kernel") if key[1] == device.identity)
     kernels = _ordered(MeasuredNode(key[3], key[2], KernelTiming.of_json(value)) for key, value in times)
     versions = {"onnxruntime": runtime().__version__}
@@ -98,7 +99,7 @@ def profiled(device: Device, roofline: Roofline, cache: Cache) -> DeviceProfile:
 
 
 def read(path: str | os.PathLike[str]) -> DeviceProfile:
-    """Return the profile that the file holds.
+    """Read the profile in the file.
 
     Raises:
         ProfileError: the file does not exist, or is not a complete profile of this version of the format.
@@ -112,15 +113,17 @@ def read(path: str | os.PathLike[str]) -> DeviceProfile:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ProfileError(f"{path}: not a device profile, or a truncated one: it is not JSON") from error
+        raise ProfileError(f"{path}: not a device profile, or truncated: it is not JSON") from error
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise ProfileError(f"{path}: not a device profile: `superopt profile --export` writes one")
     if value.get("version") != VERSION:
-        raise ProfileError(f"{path}: a device profile of version {value.get('version')!r}, and this superopt reads {VERSION}")
+        raise ProfileError(
+            f"{path}: a device profile of version {value.get('version')!r}, but this superopt reads version {VERSION}"
+        )
     try:
         return _of_json(value)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, SuperoptError) as error:
-        raise ProfileError(f"{path}: a device profile that is damaged ({error})") from error
+        raise ProfileError(f"{path}: a damaged device profile ({error})") from error
 
 
 def _of_json(value: Mapping[str, Json]) -> DeviceProfile:
@@ -142,7 +145,7 @@ def _ordered(kernels: Iterable[MeasuredNode]) -> tuple[MeasuredNode, ...]:
 def _known(values: Iterable[Json]) -> Iterable[MeasuredNode]:
     for signature, cold, seconds, outputs in values:
         if not isinstance(cold, bool):
-            raise TypeError("a node's entry lacks whether its weights were in a cache")
+            raise TypeError("the entry of a node does not say whether its weights were in a cache")
         known = MeasuredNode(signature, cold, KernelTiming.of_json([positive(seconds, zero=True), outputs]))
         demand(signature, known.timing.outputs)
         yield known

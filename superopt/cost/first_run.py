@@ -1,4 +1,4 @@
-"""The first run of a model: whether the model runs on random inputs at all, and how long its nodes take."""
+"""The first run of a model, which shows whether the model runs on random inputs, and how long its nodes take."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class FirstRun:
     """The result of the first run of a model.
 
     Attributes:
-        refused: the reason why the model cannot be run on random inputs, so that nothing could be checked, or an empty text.
-        seconds: the seconds of a run at each of the representative sizes, summed.
+        refused: the reason why the model cannot be run on random inputs, so that nothing can be checked, or an empty text.
+        seconds: the total seconds of one run at each of the representative sizes.
         short: whether the model's nodes are short.
-        opening: the seconds until a session of the model has run once.
+        opening: the seconds from the loading of a session to the end of its first run.
         sizes: sizes of the dynamic dimensions at which the model ran.
     """
 
@@ -47,9 +47,9 @@ class FirstRun:
 def first_once(
     original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[DimBinding], cache: Path, *, chosen: bool
 ) -> FirstRun:
-    """Return the result of `first_run`, from the cache if possible; see `once`.
+    """Return the result of `first_run`, from the cache if possible (see `once`).
 
-    A search whose time depends on the result is then given the same time again.
+    If the time of a search depends on this result, a repeated search gets the same time.
 
     Raises:
         DimensionError, InvalidModelError, RuntimeDiedError: as `first_run`.
@@ -62,14 +62,14 @@ def first_once(
 def first_run(
     original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[DimBinding], *, chosen: bool = False
 ) -> FirstRun:
-    """Run the model for the first time, in a child process before the model is loaded in this process.
+    """Run the model for the first time, in a child process, before the model is loaded in this process.
 
     Args:
         original: The model.
-        loaded: The model as it was read, for messages.
+        loaded: The model as it was read, used in messages.
         device: The device to run on.
         sizings: Sizes of the model's dynamic dimensions.
-        chosen: Whether the user chose the sizings. Otherwise, other sizes are tried if the model does not run at them.
+        chosen: Whether the user chose the sizings. If not, other sizes are tried if the model does not run at these sizings.
 
     Raises:
         InvalidModelError: ONNX Runtime refuses to load the model. The message names the model.
@@ -107,7 +107,7 @@ def _in_child(
 ) -> Feasible | None:
     """Run `feasible` in a child process.
 
-    The result is None if the child process says nothing about this process, for example because the device is not the CPU.
+    The result is None if the child process shows nothing about this process, for example because the device is not the CPU.
 
     Raises:
         InvalidModelError, RuntimeDiedError, TimeoutError: as `Child.load`.
@@ -134,7 +134,10 @@ def pace_once(cache: Path) -> float:
 
 
 def measured_pace() -> float:
-    """Return how much longer a search takes than where its seconds were set: a factor from 1 to 3, rounded to tenths."""
+    """Return how many times longer a search takes here than on the processor for which time budgets were chosen.
+
+    The factor is between 1 and 3 and rounded to tenths.
+    """
 
     def worked() -> float:
         start, seen = time.perf_counter(), dict[tuple[int, int], int]()

@@ -1,4 +1,4 @@
-"""Predicted costs on a device that is not present, from its profile and the nodes that ONNX Runtime makes of models locally."""
+"""Predicted costs on a device that is not present, from its profile and from the graphs that ONNX Runtime optimizes here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BODIES = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 @dataclass(frozen=True)
 class Plan:
-    """The nodes that a run executes: for each kind of node, by the text of its signature, its price and its count."""
+    """The nodes that a run executes: the price and the count of each kind of node, by the text of its signature."""
 
     nodes: Mapping[str, tuple[Price, int]]
 
@@ -36,7 +36,7 @@ class Plan:
 
     @property
     def known(self) -> float:
-        """The share of the predicted seconds in nodes that were measured on the device."""
+        """The share of the predicted seconds that belongs to nodes measured on the device."""
         known = math.fsum(price.seconds * count for price, count in self.nodes.values() if price.known)
         return known / self.seconds if self.nodes else 1.0
 
@@ -52,8 +52,9 @@ class Forecast:
     Attributes:
         original: predicted seconds of the original.
         candidate: predicted seconds of the candidate.
-        doubt: the seconds by which the candidate may save less than predicted.
-        known: the share of the predicted seconds in nodes that were measured on the device, for the model with the lower share.
+        doubt: the number of seconds by which the saving may be smaller than predicted.
+        known: the share of the predicted seconds that belongs to nodes measured on the device, for the model with the lower
+            share.
     """
 
     original: float
@@ -68,7 +69,7 @@ class Forecast:
 
     @property
     def gains(self) -> bool:
-        """Return whether the predicted saving exceeds the doubt."""
+        """Whether the predicted saving exceeds the doubt."""
         return self.original - self.candidate > self.doubt
 
     @property
@@ -78,7 +79,7 @@ class Forecast:
 
     @property
     def slower(self) -> bool:
-        """Return whether the candidate is predicted to be slower."""
+        """Whether the candidate is predicted to be slower."""
         return self.candidate > self.original
 
 
@@ -99,8 +100,8 @@ def _count(plan: Plan, name: str) -> int:
 class ForecastClock(Clock):
     """A clock with predicted times: nothing runs on the device of the profile.
 
-    Sessions on `device`, which is present, show what ONNX Runtime fuses and the shapes of results. If the profile is for
-    another provider, these sessions do not use the layouts of the provider of `device`.
+    Sessions on a device that is present show which nodes ONNX Runtime fuses, and the shapes of results. If the profile is for
+    another provider than that of the present device, these sessions use no layouts that are specific to a processor.
     """
 
     def __init__(self, device: Device, prices: Prices, *, resident: int = 0) -> None:
@@ -113,7 +114,7 @@ class ForecastClock(Clock):
 
     @property
     def settings(self) -> tuple[object, ...]:
-        """Everything on which the predictions depend, except the model."""
+        """Everything on which predictions depend, except the model."""
         return self.prices.profile.digest, self.cold
 
     @property
@@ -123,7 +124,7 @@ class ForecastClock(Clock):
 
     @property
     def overhead(self) -> tuple[float, float]:
-        """The fixed seconds of a run of any model, and the seconds of the smallest node."""
+        """The fixed seconds of every run, and the seconds of the smallest node."""
         return self.roofline.call, self.roofline.node
 
     def warm(self) -> ForecastClock:
@@ -147,7 +148,7 @@ class ForecastClock(Clock):
         return self.seconds(model)
 
     def stands(self, before: ModelProto, after: ModelProto, predicted: float, least: float) -> bool:  # noqa: ARG002 (both are its own)
-        """Return whether the second model is predicted to be faster by more than the prediction's error."""
+        """Return whether the second model is predicted to be faster by more than the error of the prediction."""
         return forecast(self._known_plan(before), self._known_plan(after)).gains
 
     def ratio(self, before: ModelProto, after: ModelProto) -> float:
@@ -155,14 +156,14 @@ class ForecastClock(Clock):
         return forecast(self._known_plan(before), self._known_plan(after)).ratio
 
     def pieces(self, model: ModelProto) -> tuple[Piece, ...]:
-        """Return the nodes over which `seconds` sums."""
+        """Return the nodes whose times `seconds` adds up."""
         return tuple(Piece(k.node.op_type, self._price(k).seconds) for k in self.kernels(model))
 
     def plan(self, model: Loadable, sizes: Mapping[str, int] | None = None) -> Plan:
-        """Return the model's nodes with their prices, with `sizes` for its dynamic dimensions.
+        """Return the model's nodes with their prices. `sizes` gives sizes for its dynamic dimensions.
 
         Raises:
-            InvalidModelError: as `seconds`, or a node has a body, and it is not known how often the body runs.
+            InvalidModelError: as `seconds`, or a node has a body for which it is not known how often the body runs.
         """
         return self._planned(self.kernels(model, sizes))
 
@@ -177,7 +178,7 @@ class ForecastClock(Clock):
         prices: dict[str, Price] = {}
         for kernel in kernels:
             if any(attribute.type in _BODIES for attribute in kernel.node.attribute):
-                raise InvalidModelError(f"a node has a body ({kernel.node.op_type}), and no price")
+                raise InvalidModelError(f"a node has a body ({kernel.node.op_type}) and therefore no price")
             name = text_of(kernel.signature())
             counts[name] += 1
             if name not in prices:
@@ -200,12 +201,12 @@ class Forecasts:
 
     @property
     def least(self) -> Forecast:
-        """The forecast in which the candidate gains least."""
+        """The forecast in which the candidate gains the least."""
         return min((found for _, found in self.at), key=lambda f: f.ratio)
 
     @property
     def faster(self) -> bool:
-        """Return whether the candidate is faster at one sizing or more, and slower at none."""
+        """Whether the candidate is faster at some sizing and slower at none."""
         found = [forecast for _, forecast in self.at]
         return any(f.faster for f in found) and not any(f.slower for f in found)
 

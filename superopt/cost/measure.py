@@ -1,6 +1,7 @@
-"""The measured cost of a segment: ONNX Runtime optimizes the segment as in a session, and each node is timed by itself.
+"""The measured cost of a segment, a part of a model.
 
-If the nodes are so short that the time between nodes matters as much as the nodes, the whole segment is timed instead.
+ONNX Runtime optimizes the segment as in a session, and each node of the optimized graph is timed alone. If the nodes are so
+short that the time between nodes matters as much, the whole segment is timed instead.
 """
 
 from __future__ import annotations
@@ -47,25 +48,25 @@ _BLOCKED = "com.microsoft.nchwc"
 
 @dataclass(frozen=True)
 class Piece:
-    """A node that ONNX Runtime runs, and its time in seconds."""
+    """A node that ONNX Runtime runs, and the node's time in seconds."""
 
     op_type: str
     seconds: float
 
 
 class Clock:
-    """Times of optimized graphs on one device, read from the cache where they are known.
+    """Times of optimized graphs on one device. Known times are read from the cache.
 
     Args:
         device: the device that runs the graphs.
-        cache: the cache of times. Without it, the clock makes its own.
-        resident: how many bytes of weights the whole model keeps (see `spare`). If they do not fit into the last-level cache,
-            large weights are timed cold.
-        together: whether graphs are timed as wholes.
+        cache: the cache of times. If it is None, the clock makes its own cache.
+        resident: the number of bytes of the whole model's weights (see `spare`). If they do not fit into the last-level cache,
+            large weights are timed cold, that is, out of all caches.
+        together: whether whole graphs are timed, instead of single nodes.
     """
 
     portable = False
-    """Whether graphs are optimized without the layouts that are specific to this machine's processor."""
+    """Whether graphs are optimized without layouts that are specific to this machine's processor."""
 
     def __init__(self, device: Device, cache: Cache | None = None, *, resident: int = 0, together: bool = False) -> None:
         self.device = device
@@ -84,7 +85,7 @@ class Clock:
 
     @property
     def settings(self) -> tuple[Json, ...]:
-        """The settings that the times depend on, besides the graph that is timed."""
+        """The settings on which times depend, except the graph that is timed."""
         return self._identity, self.cold, self.together
 
     @property
@@ -95,10 +96,10 @@ class Clock:
         return None
 
     def seconds(self, model: ModelProto) -> float:
-        """Return the time of one run of the model: the sum over the nodes of the graph that ONNX Runtime optimizes it to.
+        """Return the time of one run of the model: the sum over the nodes of its optimized graph.
 
-        Conversions to and from blocked layouts at the model's inputs and outputs are left out, because they only arise from
-        cutting the model out of a larger one. If the graph is timed as a whole, the fixed cost of a run is left out.
+        Conversions to and from blocked layouts at the model's inputs and outputs are left out, because they only occur since
+        the model was cut out of a larger model. If the whole graph is timed, the fixed cost of a run is subtracted.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot load the model, or cannot run one of its nodes.
@@ -106,11 +107,12 @@ class Clock:
         return self._whole(model) if self.together else sum(piece.seconds for piece in self.pieces(model))
 
     def beside(self, model: ModelProto, reference: ModelProto) -> float:
-        """Return the time of one run of the model. Graphs that are timed as wholes are timed in turns with the reference.
+        """Return the time of one run of the model. If whole graphs are timed, the model is timed in turns with the reference.
 
-        Other load on the machine changes the times of both models alike, so times beside one reference are comparable. A model
-        that seems faster than the reference, and faster than all models timed beside it, takes more turns: the fastest of many
-        models with few turns is a lucky one. A graph that is not timed as a whole has the time that `seconds` gives.
+        Other load on the machine changes the times of both models in the same way. So times that were measured in turns with
+        the same reference are comparable. If a model seems faster than the reference and than all models before it, the model
+        gets more turns, because the fastest of many models after few turns may only have been lucky. If single nodes are timed,
+        the result is the time of `seconds`.
 
         Raises:
             InvalidModelError: as `seconds`.
@@ -131,16 +133,17 @@ class Clock:
         return ratio * self._whole(reference)
 
     def stands(self, before: ModelProto, after: ModelProto, predicted: float, least: float) -> bool:
-        """Return whether the second model is believed to be the faster one, after both were timed as wholes, in turns.
+        """Return whether the second model is believed to be faster, after both whole models were timed in turns.
 
-        If nodes are timed by themselves, the combined estimate must exceed a gain of `least`. If graphs are timed as wholes,
-        the gain must exceed the noise. Weights are in no processor cache if the model's weights do not fit.
+        If the clock times single nodes, the combined estimate (see `_believed`) must exceed a gain of `least`. If the clock
+        times whole graphs, the gain must exceed the noise. If the model's weights do not fit into the processor's caches, they
+        are in no cache when a run starts.
 
         Args:
             before: the first model.
             after: the second model.
-            predicted: how many times as fast the second model is by `seconds`.
-            least: the least gain, as a share.
+            predicted: the speed of the second model relative to the first model according to `seconds`.
+            least: the least relative gain.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot run one of the models.
@@ -149,7 +152,9 @@ class Clock:
         return found.low > 1 + found.noise if self.together else _believed(predicted, found) > 1 + least
 
     def ratio(self, before: ModelProto, after: ModelProto) -> float:
-        """Return how many times as fast the second model is, by `seconds` and by the timing of wholes that `stands` does.
+        """Return the speed of the second model relative to the first model.
+
+        The result combines `seconds` and the timing of whole models, as in `stands`.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot run one of the models.
@@ -173,9 +178,9 @@ class Clock:
                 raise InvalidModelError(str(error)) from error
 
     def nodes(self, model: Loadable) -> tuple[int, float]:
-        """Return the number and the total time of the nodes that ONNX Runtime optimizes the model to, without views.
+        """Return the number and the total time of the nodes in the model's optimized graph, except views.
 
-        The model has no dynamic dimensions.
+        The model must have no dynamic dimensions.
 
         Raises:
             InvalidModelError: as `kernels`, or one of the nodes cannot be run alone.
@@ -198,7 +203,7 @@ class Clock:
         return self.net(self.cache.kept(key, lambda: least_seconds([self._bound(model)], COST.segment_timing_seconds)))
 
     def pieces(self, model: ModelProto) -> tuple[Piece, ...]:
-        """Return the nodes that `seconds` sums over."""
+        """Return the nodes whose times `seconds` adds up."""
         plan_key = ["plan", self._identity, structure(model)]
         plan, kernels = self.cache.get(plan_key), list[Kernel]()
         if plan is None:
@@ -215,7 +220,7 @@ class Clock:
         return ["kernel", self._identity, self.cold, signature]
 
     def timing(self, kernel: Kernel) -> KernelTiming:
-        """Return the time of a node in a session of its own, and the kinds of its outputs.
+        """Return the time of a node in its own session, and the types and shapes of its outputs.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot run the node alone.
@@ -227,13 +232,13 @@ class Clock:
         return KernelTiming.of_json(self.cache.kept(self._key(kernel.signature()), timed))
 
     def net(self, seconds: float) -> float:
-        """Return a node's time within a longer graph, from its time in a session of its own."""
+        """Return a node's time within a longer graph, given its time in its own session."""
         call, node = self.overhead
         return max(seconds - call, node)
 
     @property
     def overhead(self) -> tuple[float, float]:
-        """The seconds that any run costs, and the seconds that the smallest node costs."""
+        """The fixed seconds of every run, and the seconds of the smallest node."""
         if self._overhead is None:
             call, node = self.cache.kept(["overhead", self._identity], self._measured_overhead)
             self._overhead = call, node
@@ -245,7 +250,7 @@ class Clock:
         return [max(one - node, 0.0), node]
 
     def kernels(self, model: Loadable, sizes: Mapping[str, int] | None = None) -> list[Kernel]:
-        """Return the nodes that ONNX Runtime's optimized graph runs, with `sizes` for the dynamic dimensions.
+        """Return the nodes of the graph to which ONNX Runtime optimizes the model. `sizes` gives sizes for dynamic dimensions.
 
         If ONNX Runtime does not report a shape, the node is run to learn it.
 
@@ -284,18 +289,20 @@ class Clock:
 
 
 def spare(provider: str, resident: int, last_level: int) -> float:
-    """Return how many bytes of the last-level cache are free beside `resident` bytes; negative if `resident` does not fit.
+    """Return the number of bytes of the last-level cache that are left when `resident` bytes are in it.
 
-    Only CPUs have a last-level cache that matters. Other devices return infinity.
+    The result is negative if `resident` bytes do not fit.
+
+    The last-level cache matters only for CPUs. The result is infinity for other devices.
     """
     return last_level - resident if provider == "cpu" else math.inf
 
 
 def _believed(predicted: float, found: Comparison) -> float:
-    """Return an estimate of how many times as fast a model is, from the predicted speedup and the comparison of wholes.
+    """Return an estimate of a model's speedup from the predicted speedup and the comparison of whole models.
 
-    The prediction sums over nodes and misses the time between nodes. The speed of a whole varies from session to session. So
-    the estimate averages the two logarithms, each weighted by its inverse variance.
+    The prediction adds up nodes and does not include the time between nodes. The speed of a whole model varies between
+    sessions. So the estimate is the mean of both logarithms, weighted by their inverse variances.
     """
     gain = math.log(predicted)
     sums = max(COST.min_summed_gain_error, COST.summed_gain_error_share * abs(gain)) ** -2
@@ -304,7 +311,7 @@ def _believed(predicted: float, found: Comparison) -> float:
 
 
 def _ratio(one: Bound, other: Bound, more: int = 1) -> float:
-    """Return the median ratio of their times, taken in `more * _TURNS` turns."""
+    """Return the median ratio of the times of both models, measured in `more * _TURNS` turns."""
     with one.alone():
         runs = max(
             1, round(COST.segment_timing_seconds / 2 / COST.segment_turn_count / min(other.seconds(1) for _ in range(3)))
@@ -313,7 +320,7 @@ def _ratio(one: Bound, other: Bound, more: int = 1) -> float:
 
 
 def _boundary(graph: onnx.GraphProto) -> list[bool]:
-    """For each node, whether it is an artefact: a layout conversion of an input or output, or a copy between devices."""
+    """Return, for each node, whether it is a layout conversion of an input or output, or a copy between devices."""
     inputs = {port.name for port in graph.input}
     uses = Counter(name for node in graph.node for name in node.input)
 
@@ -328,7 +335,7 @@ def _boundary(graph: onnx.GraphProto) -> list[bool]:
 
 
 def _static(port: ValueInfoProto, sizes: Mapping[str, int] | None = None) -> Operand | None:
-    """Return the type and shape of a value, with `sizes` for dynamic dimensions, or None if the shape is not known."""
+    """Return the type and shape of a value, or None if the shape is not known. `sizes` gives sizes for dynamic dimensions."""
     kind = port.type.tensor_type
     if not kind.elem_type or not kind.HasField("shape"):
         return None
@@ -341,9 +348,9 @@ def _static(port: ValueInfoProto, sizes: Mapping[str, int] | None = None) -> Ope
 
 
 def structure(model: ModelProto) -> str:
-    """Return a digest of the parts of a model that optimizations depend on.
+    """Return a digest of the parts of a model on which optimizations depend.
 
-    Names are left out, and so are the values of large constants, unless all elements of the constant are the same.
+    Names are left out. The values of large constants are left out too, unless all elements are equal.
     """
     graph = model.graph
     number: dict[str, int] = {"": -1}
@@ -376,7 +383,7 @@ def _value_digest(tensor: TensorProto) -> str:
 
 
 def _chain(length: int, device: Device) -> Any:
-    """Return a chain of `length` of the smallest nodes, ready to be timed."""
+    """Return a session of a chain of `length` copies of the smallest node, ready to be timed."""
     names = [f"v{i}" for i in range(length + 1)]
     nodes = [helper.make_node("Neg", [a], [b]) for a, b in itertools.pairwise(names)]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in (names[0], names[-1])]

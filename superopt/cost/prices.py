@@ -1,4 +1,8 @@
-"""Prices of nodes on a device known only by its profile: known times, or the roofline corrected by similar nodes."""
+"""Prices (predicted times) of nodes on a device that is known only by its profile.
+
+The price is the measured time of a known node. For an unknown node, it is the roofline estimate, corrected by the errors for
+similar nodes.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,7 @@ _ONE_SIGMA = 0.68
 
 @dataclass(frozen=True)
 class Price:
-    """The seconds of a node within a longer graph, and the standard deviation of the logarithm of its true time."""
+    """The seconds of a node within a longer graph, and the standard deviation of the logarithm of the true time."""
 
     seconds: float
     error: float
@@ -37,16 +41,17 @@ class Price:
     def doubt(self, sigmas: float) -> float:
         """Return the seconds by which the price may be too low, at `sigmas` standard deviations.
 
-        For a negative number of them, minus the result is how much the price may be too high.
+        If `sigmas` is negative, the result is negative, and its magnitude is the seconds by which the price may be too high.
         """
         return self.seconds * math.expm1(sigmas * self.error)
 
 
 class Prices:
-    """Costs of nodes on the device of a profile.
+    """The prices of nodes on the device of a profile.
 
-    A node that the profile knows has its known time. For any other node, the roofline predicts a time. Known nodes of the same
-    operator give the factor by which the roofline errs, weighted by similarity.
+    The price of a node in the profile is its measured time. For any other node, the roofline predicts a time. This time is
+    corrected by the average factor between the measured time and the roofline for known nodes of the same operator, weighted by
+    similarity.
     """
 
     def __init__(self, profile: DeviceProfile) -> None:
@@ -60,22 +65,22 @@ class Prices:
             self._similar.setdefault((known.signature[1], wanted.kind), []).append(number)
 
     def price(self, signature: Json, outputs: Sequence[Operand | None], *, cold: bool) -> Price:
-        """Return the price of a node, given its `Kernel.signature`. If `cold`, its weights are in no cache."""
+        """Return the price of a node, given its `Kernel.signature`. If `cold` is True, its weights are in no cache."""
         number = self._numbers.get(_name(signature, cold=cold))
         if number is not None:
             return Price(self._net(self.profile.kernels[number]), COST.known_time_error, known=True)
         return self._predicted(signature[1], demand(signature, outputs), cold=cold)
 
     def beside(self, signature: Json, *, cold: bool) -> tuple[float, Price]:
-        """Return the seconds of a known node, and the price that the node would have if it were not known."""
+        """Return the measured seconds of a known node, and its price if the node were not known."""
         return self._beside(self._numbers[_name(signature, cold=cold)])
 
     @cached_property
     def unseen_error(self) -> float:
-        """The error of the roofline for an operator without known nodes, as a logarithm.
+        """The error that is assumed for the roofline at an operator without known nodes, as a logarithm.
 
-        For two thirds of the known operators the average error of the roofline is at most this large. The error is at least a
-        factor of two.
+        The roofline's average error is at most this large for two thirds of the known operators. The assumed error is at least
+        a factor of two.
         """
         means = [abs(float(self._off[numbers].mean())) for numbers in self._similar.values()]
         return (
@@ -85,12 +90,12 @@ class Prices:
         )
 
     def errors(self) -> list[float]:
-        """For each known node, return the logarithm of its time over the price that it would have if it were not known."""
+        """Return, for each known node, the logarithm of its measured time over its price if the node were not known."""
         both = map(self._beside, range(len(self._wanted)))
         return [math.log(measured / price.seconds) for measured, price in both]
 
     def roofline_errors(self) -> list[float]:
-        """For each known node, return the logarithm of its time over the roofline's estimate."""
+        """Return, for each known node, the logarithm of its measured time over the roofline's estimate."""
         return [float(off) for off in self._off]
 
     def _beside(self, number: int) -> tuple[float, Price]:
@@ -99,7 +104,7 @@ class Prices:
         return self._net(known), price
 
     def _predicted(self, op_type: str, wanted: Demand, *, cold: bool, without: int | None = None) -> Price:
-        """Return the price of a node that is not known, or is treated as not known."""
+        """Return the price of an unknown node. `without` is a known node that is ignored."""
         seconds = self.profile.roofline.seconds(wanted, cold=cold)
         similar = [number for number in self._similar.get((op_type, wanted.kind), ()) if number != without]
         if not similar:
@@ -121,14 +126,14 @@ class Prices:
 
 
 def target(path: str | os.PathLike[str], provider: str = "cpu") -> Prices:
-    """Return the prices of the device whose profile is in the file.
+    """Return the prices for the device whose profile is in the file.
 
     Raises:
-        ProfileError: `provider` is not the default and not the profile's provider, or the file holds no profile.
+        ProfileError: `provider` is neither the default nor the profile's provider, or the file is not a profile.
     """
     profile = read(path)
     if provider not in ("cpu", profile.provider):
-        raise ProfileError(f"{path}: a profile for the provider {profile.provider}, and {provider} was asked for")
+        raise ProfileError(f"{path}: a profile for the provider {profile.provider}, but {provider} was requested")
     return Prices(profile)
 
 
@@ -137,6 +142,6 @@ def _name(signature: Json, *, cold: bool) -> str:
 
 
 def _place(wanted: Demand, *, cold: bool) -> Numbers:
-    """Return the coordinates of a node among nodes of its operator. Similar nodes are near each other."""
+    """Return coordinates of a node among the nodes of its operator. The coordinates of similar nodes are close."""
     logarithms = (math.log(max(amount, 1)) for amount in (wanted.operations, wanted.moved, wanted.weights))
     return np.array([*logarithms, float(cold)])

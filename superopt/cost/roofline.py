@@ -25,7 +25,7 @@ class Roofline:
         memory: bytes per second for weights that are in no cache.
         call: seconds that any run costs.
         node: seconds that the smallest node takes.
-        last_level: bytes of weights above which a model's weights are in no cache.
+        last_level: the size of weights in bytes above which a model's weights are in no cache.
         caches: sizes of the processor's caches in bytes, the fastest first, if the system reports them.
     """
 
@@ -38,7 +38,7 @@ class Roofline:
     caches: tuple[int, ...] = ()
 
     def seconds(self, wanted: Demand, *, cold: bool = False) -> float:
-        """Return the time of a node within a longer graph. If `cold`, its weights come from memory."""
+        """Return the time of a node within a longer graph. If `cold` is True, its weights are read from memory."""
         computing = wanted.operations / rate(self.rates[wanted.kind], wanted.operations) if wanted.operations else 0.0
         moving = wanted.moved / rate(self.traffic, wanted.moved) if wanted.moved else 0.0
         fetching = wanted.weights / self.memory if cold else 0.0
@@ -46,7 +46,7 @@ class Roofline:
 
     @property
     def peaks(self) -> tuple[float, float]:
-        """The highest rate of products and convolutions, and the highest rate of bytes, per second."""
+        """The highest rate of operations in products and convolutions, and the highest rate of bytes, per second."""
         computing = (speed for kind in (PRODUCT, CONVOLUTION) for _, speed in self.rates[kind])
         return max(computing), max(speed for _, speed in self.traffic)
 
@@ -59,29 +59,29 @@ class Roofline:
 
     @staticmethod
     def of_json(value: Json) -> Roofline:
-        """Return the roofline that `as_json` wrote.
+        """Return the roofline from JSON values that `as_json` returned.
 
         Raises:
-            ValueError: the value is not such a roofline.
+            ValueError: the JSON value is not a roofline.
         """
         if not isinstance(value, dict) or not isinstance(value.get("rates"), dict) or {*value["rates"]} != {*KINDS}:
-            raise ValueError("its roofline lacks rates")
+            raise ValueError("its roofline has no rates")
         rates = {kind: _curve(points) for kind, points in value["rates"].items()}
         memory, node = positive(value.get("memory")), positive(value.get("node"))
         call, last_level = (positive(value.get(name), zero=True) for name in ("call", "last_level"))
         caches = value.get("caches")
         if not isinstance(caches, list):
-            raise ValueError("its roofline lacks the sizes of caches")
+            raise ValueError("its roofline has no cache sizes")
         return Roofline(
             rates, _curve(value.get("traffic")), memory, call, node, int(last_level), tuple(int(positive(c)) for c in caches)
         )
 
 
 def positive(value: Json, *, zero: bool = False) -> float:
-    """Return the value as a finite number above 0, or 0 itself if `zero`.
+    """Return the value as a finite number above 0. If `zero` is True, the number may also be 0.
 
     Raises:
-        ValueError: the value is not such a number.
+        ValueError: the JSON value is not such a number.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         raise ValueError(f"{value!r} is not a number above 0")
@@ -100,7 +100,10 @@ def _curve(points: Json) -> Curve:
 
 
 def rate(curve: Curve, amount: float) -> float:
-    """Return the rate at an amount, by linear interpolation on logarithmic axes; constant beyond the ends."""
+    """Return the rate at an amount, by linear interpolation on logarithmic axes.
+
+    Beyond the ends of the curve, the rate is constant.
+    """
     if amount <= curve[0][0]:
         return curve[0][1]
     for (low, slow), (high, fast) in itertools.pairwise(curve):
@@ -111,7 +114,7 @@ def rate(curve: Curve, amount: float) -> float:
 
 
 def fitted(points: Sequence[tuple[float, float]]) -> Curve:
-    """Return the curve through measured (amount, seconds) points. Of points with equal amounts, the least time counts."""
+    """Return the curve through measured points (amount, seconds). For equal amounts, the least time is used."""
     least: dict[float, float] = {}
     for amount, seconds in points:
         least[float(amount)] = min(seconds, least.get(amount, math.inf))

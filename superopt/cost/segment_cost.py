@@ -23,10 +23,10 @@ from superopt.runtime.session import Array
 
 
 class Measured:
-    """The measured cost of segments of a model with this opset, which the search minimizes.
+    """The measured cost of segments (parts of a model with this opset), which the search minimizes.
 
-    Weights, and terms of weights alone, are initializers of the right shapes. Small initializers have random values and large
-    initializers have none, unless their values are known. No term of weights is computed.
+    Weights and weight-only terms are initializers with the right shapes, and weight-only terms are not computed. Unless their
+    values are known, small initializers have random values, and large initializers have no values.
     """
 
     def __init__(self, clock: Clock, opset: int, *, dtype: DTypeLike = np.float32) -> None:
@@ -40,7 +40,7 @@ class Measured:
     def seconds(self, outputs: tuple[Term, ...], beside: tuple[Term, ...] | None = None) -> float:
         """Return the seconds of one run of the segment with these outputs.
 
-        If outputs of another segment are given as `beside`, the segment is timed beside that segment; see `Clock.beside`.
+        If `beside` contains the outputs of another segment, both segments are timed in turns (see `Clock.beside`).
 
         Raises:
             InvalidModelError: ONNX Runtime cannot run the segment.
@@ -57,11 +57,11 @@ class Measured:
         return self._known[wanted, others]
 
     def stands(self, before: tuple[Term, ...], after: tuple[Term, ...], predicted: float, least: float) -> bool:
-        """Return whether a second measurement confirms that the second segment is faster; see `Clock.stands`."""
+        """Return whether a second measurement confirms that the second segment is faster (see `Clock.stands`)."""
         return self.clock.stands(self.model(before), self.model(after), predicted, least)
 
     def ratio(self, before: tuple[Term, ...], after: tuple[Term, ...]) -> float:
-        """Return the speed of the second segment as a multiple of the first segment's speed; see `Clock.ratio`."""
+        """Return the speed of the second segment relative to the first segment (see `Clock.ratio`)."""
         return self.clock.ratio(self.model(before), self.model(after))
 
     def require_expressible(self, outputs: tuple[Term, ...]) -> None:
@@ -81,13 +81,13 @@ class Measured:
             raise ShapeError(self._expressible[outputs])
 
     def _known_model(self, outputs: tuple[Term, ...]) -> ModelProto:
-        """Return the segment as `model` does. The last result is cached, because many segments are timed beside one segment."""
+        """Return the segment as `model` does, and cache the last result, because many segments are timed with one reference."""
         if self._reference is None or self._reference[0] != outputs:
             self._reference = outputs, self.model(outputs)
         return self._reference[1]
 
     def _hollow(self, term: Term) -> Array:
-        """Return a weight of which only the type and the shape matter."""
+        """Return a weight without values: only its type and its shape matter."""
         return Hollow.of(self._dtype_of(term), term.sizes)
 
     def _dtype_of(self, term: Term) -> np.dtype[Any]:
