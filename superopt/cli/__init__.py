@@ -1,4 +1,4 @@
-"""The command line: commands, arguments, signals. The only code that prints or exits.
+"""The command line: commands, arguments and signals. Only this package prints or exits.
 
 The package may import every package. Read `main` first, then `arguments`.
 """

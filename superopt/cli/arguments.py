@@ -22,7 +22,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that reports a failure to print its help."""
+    """A parser that raises an error if its help cannot be printed."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
         with contextlib.suppress(*(() if file is sys.stdout else (OSError,))):

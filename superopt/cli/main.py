@@ -1,4 +1,4 @@
-"""The command line: arguments become options, each command makes one call, and a failure prints one line with its exit code."""
+"""The commands: parse the arguments, make one call for each command, and report a failure in one line with its exit code."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ INTERRUPTED, TERMINATED, INTERNAL, CLOSED = 130, 143, 70, 141
 
 
 class ReaderGoneError(Exception):
-    """The reader of the standard output has closed it."""
+    """The reader of the standard output has closed the output."""
 
 
 class StandardOutput(Console):
-    """A console on the standard output; everything is written when `print` returns.
+    """A console on the standard output. When `print` returns, everything is written.
 
     Raises:
         ReaderGoneError: The reader of the output has closed it.
@@ -61,17 +61,17 @@ class StandardOutput(Console):
             self.file.flush()
 
     def flush(self) -> None:
-        """Write what others have printed, as `argparse` does."""
+        """Write the output of other code that prints, such as `argparse`."""
         with self.written():
             self.file.flush()
 
     def on_broken_pipe(self) -> None:
-        """Raise the current error again; called while the error is handled."""
+        """Raise the current error again. This method is called while the error is handled."""
         raise  # noqa: PLE0704
 
     @contextmanager
     def written(self) -> Iterator[None]:
-        """Translate failures to write inside the context into the errors of `print`."""
+        """Translate write errors inside the context into the errors that `print` raises."""
         try:
             yield
         except OSError as error:
@@ -89,9 +89,9 @@ signals = Signals()
 
 
 def open_streams() -> None:
-    """Open the null device in place of each closed standard stream, so that no file opened later takes its place.
+    """Open the null device in place of each closed standard stream, so that no file that is opened later becomes the stream.
 
-    Characters that a stream's encoding lacks are printed as backslash escapes.
+    Characters that a stream's encoding does not have are printed as backslash escapes.
     """
     for handle, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
@@ -106,7 +106,7 @@ def open_streams() -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Send everything printed to the stream from now on to the null device, so that no second failure occurs at exit."""
+    """Redirect the stream to the null device, so that no second write error occurs at exit."""
     with suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
@@ -114,7 +114,7 @@ def discard(stream: TextIO) -> None:
 
 
 def tell(text: object) -> None:
-    """Print a line to the standard error stream; ignore a failure to write."""
+    """Print a line to the standard error stream, and ignore write errors."""
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:
@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def understood(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return the parsed options. The help or the version is printed before this raises.
+    """Return the parsed options. If help or the version is requested, it is printed before the exception is raised.
 
     Raises:
         SystemExit: The arguments are invalid (2), or only help or the version is requested (0).
@@ -165,7 +165,7 @@ def _failed(message: str, code: int) -> int:
 
 
 def run_optimize(options: argparse.Namespace) -> int:
-    """`superopt optimize`: write the result to the target, and print the report or write it as JSON."""
+    """`superopt optimize`: write the optimized model to the target, and print the report or write the report as JSON."""
     reports = {"--json": options.json, "--certificate": options.certificate, "--cache": options.cache}
     read = {"--device-profile": options.device_profile, **data_of("in.onnx", options.source)}
     require_distinct({"out.onnx": options.target, **reports}, read)
@@ -231,10 +231,10 @@ def run_profile(options: argparse.Namespace) -> int:
 
 
 def run_verify(options: argparse.Namespace) -> int:
-    """`superopt verify`: print a line for each way in which steps were shown to be right, and a line for the model.
+    """`superopt verify`: print a line for each way in which steps were verified, and a line for the model.
 
     Raises:
-        CertificateError: Something is not shown to be right.
+        CertificateError: Some part of the certificate cannot be verified.
     """
     from superopt.flows.verify import verify
     from superopt.verification.certificates import stored
@@ -256,7 +256,7 @@ def run_verify(options: argparse.Namespace) -> int:
 
 
 def run_generate(options: argparse.Namespace) -> int:
-    """`superopt generate`: write the rules to the folder, and print a table of what became of the terms."""
+    """`superopt generate`: write the rules to the folder, and print a table of the counts of each universe."""
     from superopt.discovery.universes.families import UNIVERSES
     from superopt.flows.generate import EVERY, generate, generate_operators
     from superopt.worker_pool import cores, default_folder
@@ -318,10 +318,10 @@ def run_generate_mutants(options: argparse.Namespace) -> int:
 
 
 def run_prove(options: argparse.Namespace) -> int:
-    """`superopt prove`: print the counts of axioms or stored rules by family, and each that is not proved for all sizes.
+    """`superopt prove`: print the counts of axioms or stored rules by family, and those that are not proved for all sizes.
 
     Raises:
-        UnprovedError: An axiom or a rule is not proved.
+        UnprovedError: Some axioms or rules are not proved.
     """
     from superopt.proof.ledger import LedgerRow, axiom_entry, prove_axioms, prove_store, write_proofs
     from superopt.worker_pool import cores
@@ -355,10 +355,10 @@ def run_prove(options: argparse.Namespace) -> int:
 
 
 def run_samples(options: argparse.Namespace) -> int:
-    """`superopt prove --samples N`: print one line that counts rules, instantiations and mismatches.
+    """`superopt prove --samples N`: print a line with the numbers of rules, instantiations and mismatches.
 
     Raises:
-        UnprovedError: The sides of a rule differ somewhere.
+        UnprovedError: The sides of a rule differ at some instantiation.
     """
     from superopt.proof.ledger import Sampled, sample_store
     from superopt.worker_pool import cores
@@ -378,7 +378,7 @@ def run_samples(options: argparse.Namespace) -> int:
 
 
 def run_judge() -> int:
-    """`superopt prove --mutants`: print one line that counts partial rules, the sizes at which they were judged, and proofs.
+    """`superopt prove --mutants`: print a line with the numbers of partial rules, of tested sizes, and of proofs.
 
     Raises:
         UnprovedError: A rule does not match its certificate, or its proof does not hold.
@@ -400,7 +400,7 @@ def run_judge() -> int:
 
 
 def run_rules_partial(_: argparse.Namespace) -> int:
-    """`superopt rules partial`: print each partial rule, and its certificate below."""
+    """`superopt rules partial`: print each partial rule, followed by its certificate."""
     from superopt.partial.library import load, told
 
     for one in load():
@@ -410,14 +410,17 @@ def run_rules_partial(_: argparse.Namespace) -> int:
 
 
 def run_rules_list(options: argparse.Namespace) -> int:
-    """`superopt rules list`: print one rule per line, as the files state it."""
+    """`superopt rules list`: print one rule per line, in the notation of the rule files."""
     for line in listed(selected(load(), family=options.family, part=options.part, operators=options.operator)):
         out.print(line, soft_wrap=True)
     return 0
 
 
 def run_rules_export(options: argparse.Namespace) -> int:
-    """`superopt rules export`: write the rules in the requested format, and print how many, and why the others are left out."""
+    """`superopt rules export`: write the rules in the requested format.
+
+    The number of written rules is printed, and the reason for each rule that is left out.
+    """
     from superopt.flows.export_rules import export, reasons
 
     require_distinct({"--output": options.output}, rule_files())
@@ -432,7 +435,7 @@ def run_rules_export(options: argparse.Namespace) -> int:
 
 
 def run_rules_show(options: argparse.Namespace) -> int:
-    """`superopt rules show|explain NAME`: print what is known about the rule; with --svg, draw it to a file."""
+    """`superopt rules show|explain NAME`: print what is known about the rule. With --svg, also draw the rule to a file."""
     from superopt.flows.explain_rules import explained
     from superopt.report.drawing import drawing
 
@@ -447,7 +450,7 @@ def run_rules_show(options: argparse.Namespace) -> int:
 
 
 def run_rules_derive(options: argparse.Namespace) -> int:
-    """`superopt rules derive`: print a paragraph for each equality, and the totals.
+    """`superopt rules derive`: print a paragraph for each equality, and totals.
 
     Raises:
         UnreadableRulesError: Some lines of the file cannot be read and were left out.
@@ -499,7 +502,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "rules show": run_rules_show,
     "rules derive": run_rules_derive,
 }
-"""The function that runs each command, by the name that `arguments.parser` gives it."""
+"""The function that runs each command, by the command's name in `arguments.parser`."""
 
 
 # ---------------------------------------------------------------- progress
@@ -507,7 +510,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 
 @contextmanager
 def shown_progress() -> Iterator[Listener]:
-    """Yield a listener that shows progress on the standard error stream: in place on a terminal, otherwise as lines."""
+    """Yield a listener that shows progress on the standard error stream: in place on a terminal, and as lines otherwise."""
     if err.is_terminal:
         with err.status("starting") as status:
             yield lambda progress: status.update(escape(str(progress)))
@@ -525,7 +528,7 @@ def shown_progress() -> Iterator[Listener]:
 
 @dataclass
 class _Last:
-    """The phase printed last, and the time of printing."""
+    """The phase that was printed last, and when it was printed."""
 
     phase: str = ""
     time: float = 0.0

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: a command ends at once and writes nothing, or a search ends early with its best result."""
+"""SIGINT and SIGTERM: a command ends at once and writes nothing, or a search ends early and its best result is used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STOPPING = b"superopt: stopping: the best so far is checked first (10 s at most)
 
 
 class Interrupted(BaseException):
-    """A signal ends the command; as with KeyboardInterrupt, error handlers do not catch it."""
+    """A signal ends the command. As with KeyboardInterrupt, handlers of `Exception` do not catch it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -36,7 +36,7 @@ class Signals:
         self.number = 0
         self._deferring = False
         self._published: int | None = None
-        """The number of files that the process had put in place when saving began."""
+        """The number of files that the process had written to their places when saving began."""
 
     @contextmanager
     def handled(self) -> Iterator[None]:
@@ -58,7 +58,7 @@ class Signals:
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def defer(self) -> None:
-        """Let the first signal from now on ask a search to stop."""
+        """Make the next signal ask the search to stop, instead of ending the command."""
         self._deferring = True
 
     def saving(self) -> None:

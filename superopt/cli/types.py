@@ -76,7 +76,7 @@ def extents(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def choices(*words: str) -> Callable[[str], tuple[str, ...]]:
-    """Return a parser of some of these words, separated by commas; it returns the words in the given order."""
+    """Return a parser for a list of some of these words, separated by commas. It returns the words in the given order."""
 
     def chosen(text: str) -> tuple[str, ...]:
         listed = {word.strip() for word in text.split(",")}

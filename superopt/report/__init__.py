@@ -1,4 +1,5 @@
 """Reports of runs as frozen values, rendered as terminal tables or as JSON.
 
-The package imports `superopt.cost` and what lies below. It computes no result. Read `optimization` first.
+The package imports `superopt.cost` and the packages that `superopt.cost` imports. It computes no results. Read `optimization`
+first.
 """

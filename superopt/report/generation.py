@@ -1,4 +1,4 @@
-"""The report of a rule generation as a table: a line for each universe of terms, and the sums."""
+"""The report of a rule generation as a table: a line for each universe (a vocabulary of terms), and the totals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class GenerationCounts(Protocol):
 
 
 class GenerationRun(Protocol):
-    """A whole generation run. Times and memory depend on the machine, everything else on the seed alone."""
+    """A whole generation run. Times and memory depend on the machine. Everything else depends only on the seed."""
 
     @property
     def seed(self) -> int: ...
@@ -93,8 +93,8 @@ def counts_table(run: GenerationRun) -> RenderableType:
 def generation_json(run: GenerationRun, templates: int) -> str:
     """Return the counts of every universe and family as a JSON object with a final newline.
 
-    `templates` is the number of distinct operators with attributes that the terms were built from. Only seconds, bytes,
-    processes and resumed tasks differ from run to run.
+    `templates` is the number of distinct operators with attributes from which the terms were built. Only seconds, bytes,
+    processes and resumed tasks may differ between runs.
     """
     rows = list(run.counts)
     whole = {
@@ -116,7 +116,7 @@ def generation_json(run: GenerationRun, templates: int) -> str:
 
 
 def _summed(family: str, rows: Sequence[GenerationCounts]) -> dict[str, str | int | float]:
-    """Return the sums of the rows' counts and processor seconds, and the peak memory of a process."""
+    """Return the total counts and processor seconds of the rows, with the largest peak memory of a process."""
     counts = {column: sum(_count(row, column) for row in rows) for column in COLUMNS}
     spent = {stage: sum(float(getattr(row, stage)) for row in rows) for stage in (*STAGES, "seconds")}
     return {"family": family, **counts, **spent, "peak_bytes": max(row.peak_bytes for row in rows)}

@@ -17,7 +17,7 @@ from superopt.policy import REPORT
 
 @dataclass(frozen=True)
 class AppliedRule:
-    """A rule of the accepted rewriting: how often it was applied, and its gain in seconds per run by the cost model.
+    """A rule of the accepted rewriting: how often it was applied, and its gain in seconds per run according to the cost model.
 
     A step that only prepares another step has a negative gain.
     """
@@ -30,9 +30,9 @@ class AppliedRule:
 
 @dataclass(frozen=True)
 class SegmentGain:
-    """A segment that was searched once for all `copies`, which are equal up to names and weights.
+    """A segment that was searched once for all of its `copies` in the model, which differ only in names and weights.
 
-    `before` and `after` are the cost model's seconds per run of one copy.
+    `before` and `after` are the seconds that the cost model predicts for a run of one copy.
     """
 
     outputs: tuple[str, ...]
@@ -47,9 +47,10 @@ class SegmentGain:
 
 @dataclass(frozen=True)
 class Timing:
-    """The median end-to-end times in seconds per run, interleaved, and their ratio with its 95 % bounds.
+    """The median end-to-end times in seconds per run, measured in turns, and their ratio with its 95 % bounds.
 
-    `control` is the ratio of two sessions of the original. `noise` is the distance of its bounds from 1.
+    `control` is the ratio of the times of two sessions of the original. `noise` is the larger distance from 1 of this ratio's
+    95 % bounds.
     """
 
     original: float
@@ -64,10 +65,10 @@ class Timing:
 
 @dataclass(frozen=True)
 class Rounding:
-    """The largest errors in the numerical check, relative to the output's largest magnitude.
+    """The largest errors found by the numerical check, relative to the largest magnitude of the output.
 
-    The errors are against `reference`, a float64 run where possible. `tolerance` is the allowed multiple of the original's
-    error.
+    The errors are differences from the `reference`, a float64 run where possible. The candidate's error may be `tolerance`
+    times the original's error.
     """
 
     original: float
@@ -79,12 +80,12 @@ class Rounding:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The freedom that a run takes with floating-point arithmetic (docs/floating-point.md).
+    """The freedom that an optimization takes with floating-point arithmetic (docs/floating-point.md).
 
     Attributes:
         mode: The floating-point mode.
         flags: The flags that the rewrites need.
-        assumptions: The assumptions on values under which the mode admitted the rewrites.
+        assumptions: The assumptions about values under which the mode permitted the rewrites.
     """
 
     mode: str = "relaxed"
@@ -94,7 +95,7 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class RunEnvironment:
-    """The device, provider, threads and versions that the measurements hold for."""
+    """The device, provider, threads and versions for which the measurements are valid."""
 
     device: str
     provider: str
@@ -104,19 +105,19 @@ class RunEnvironment:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The times in seconds per run that a profile predicts for a device that is not present.
+    """The times in seconds per run that a device profile predicts for a device that is not present.
 
     Attributes:
         note: The statement that nothing was measured.
         device: The device that the model was optimized for.
         provider: The execution provider on the device.
         threads: The number of threads on the device.
-        versions: The versions of software that the profile holds for.
-        original: The predicted time of the original, or None (like all figures) if no candidate was priced.
+        versions: The software versions for which the profile is valid.
+        original: The predicted time of the original. It is None, like all other figures, if no candidate was priced.
         optimized: The predicted time of the optimized model.
         speedup: The ratio of the two times.
-        doubt: The part of the saved seconds that the profile's errors may take away.
-        known: The share of the time in nodes that were measured on the device.
+        doubt: The number of seconds by which the saving may be smaller, because of errors of the profile.
+        known: The share of the predicted time that belongs to nodes measured on the device.
     """
 
     note: str
@@ -133,12 +134,12 @@ class Prediction:
 
 @dataclass(frozen=True)
 class SessionTuning:
-    """The session settings that were chosen, their gain, and the gain of each setting that was tried alone.
+    """The session settings that were chosen, their gain, and the gain of each setting alone.
 
     Attributes:
-        entries: The configuration entries that a session should have.
-        timing: The original in the plain session, against the session with the chosen settings.
-        tried: The timing of each choice alone: leaving out the optimizer of that name, or setting an option.
+        entries: The configuration entries for the session.
+        timing: The comparison of the session with the chosen settings with the plain session, for the original.
+        tried: The timing of each single choice: the optimizer with that name switched off, or an option set.
         options: The session options.
         provider_options: The options of the CUDA provider.
         chosen: The names of the chosen settings.
@@ -160,29 +161,32 @@ class Report:
 
     Attributes:
         model: The name of the model.
-        accepted: Whether the returned model is the rewritten one.
-        reason: Why the rewritten model was accepted or not.
+        accepted: Whether the rewritten model is returned.
+        reason: The reason why the rewritten model was accepted or rejected.
         nodes: The number of nodes of the original.
-        nodes_in_islands: The number of these nodes in islands.
+        nodes_in_islands: The number of the original's nodes in islands (the regions that the search can rewrite).
         islands: The number of islands.
         nodes_after: The number of nodes of the rewritten model.
         rules: The rules that were applied.
         segments: The segments that were searched.
-        timing: The comparison, or None if no candidate reached it. With several shapes, the one with the smallest gain.
-        rounding: The numerical check, or None if no candidate reached it. Candidates that are not faster are not checked.
+        timing: The comparison of candidate and original, or None if no candidate was compared. With several shapes, this is the
+            comparison with the smallest gain.
+        rounding: The result of the numerical check, or None if no candidate was checked. Candidates that are not faster are not
+            checked.
         seconds: The seconds spent in each phase.
-        environment: The device and versions that the measurements hold for.
+        environment: The device and versions for which the measurements are valid.
         budget: The time budget in seconds.
         seed: The random seed.
-        stopped: What ended the search.
+        stopped: The reason why the search ended.
         shapes: With dynamic dimensions, the timing at each of the requested sizes.
-        tuning: The session settings that were found, if they were searched.
-        prediction: The predicted times, if the model was optimized for a device that is not present. Then `timing` is None.
+        tuning: The session settings that were found, if tuning was requested.
+        prediction: The predicted times, if the model was optimized for a device that is not present. In that case, `timing` is
+            None.
         forgone: The seconds per run that ONNX Runtime's contrib operators would save, if they were not allowed.
-        failed: The finding of the numerical check if no candidate passed: accumulated rounding errors, or a wrong rule.
-        windows_left: The number of windows left unchanged because they could not be searched, timed or lowered, by reason.
+        failed: The result of the numerical check if no candidate passed: accumulated rounding errors, or a wrong rule.
+        windows_left: The number of windows that could not be searched, timed or lowered, by reason. They are left unchanged.
         arithmetic: The freedom taken with floating-point arithmetic.
-        assumptions: The statements about dynamic dimensions that the rewriting relies on.
+        assumptions: The statements about dynamic dimensions on which the rewriting relies.
     """
 
     model: str
@@ -212,7 +216,7 @@ class Report:
 
     @property
     def speedup(self) -> float:
-        """The time of the original over that of the returned model, measured or else predicted.
+        """The time of the original divided by the time of the returned model, measured or, if that is missing, predicted.
 
         The value is 1 if the original is returned.
         """
@@ -225,7 +229,7 @@ class Report:
 
 
 def summary(report: Report) -> RenderableType:
-    """Return the report as tables for a terminal: the rules applied, the segments that gained, the run, and the verdict."""
+    """Return the report as tables for a terminal: the applied rules, the segments that gained, the run, and the verdict."""
     parts: list[RenderableType] = []
     if report.rules:
         parts.append(_rules(report))
@@ -311,7 +315,7 @@ def _session(tuning: SessionTuning) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format seconds in the unit that reads best."""
+    """Format seconds in a suitable unit."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if abs(seconds) >= scale:
             return f"{seconds / scale:.3g} {unit}"

@@ -16,7 +16,7 @@ from superopt.report.optimization import duration
 
 @dataclass(frozen=True)
 class Rate:
-    """The highest rate per second, and the amount of work at once that reaches half of it."""
+    """The highest rate per second, and the amount of work for which the rate is half of it."""
 
     name: str
     unit: str
@@ -36,14 +36,14 @@ class NodeTime:
 
 @dataclass(frozen=True)
 class ModelTime:
-    """The total time of a model's nodes as ONNX Runtime runs them.
+    """The total time of a model's nodes, as ONNX Runtime runs them.
 
     Attributes:
         model: The name of the model.
         nodes: The number of nodes.
         measured: The sum of the nodes' measured seconds.
-        predicted: The sum of the nodes' predicted seconds, each predicted as if this node alone were unknown.
-        reason: Why there are no times, or empty if there are.
+        predicted: The sum of the nodes' predicted seconds, where each node is predicted as if it were unknown.
+        reason: The reason why there are no times, or an empty text.
     """
 
     model: str
@@ -55,7 +55,10 @@ class ModelTime:
 
 @dataclass(frozen=True)
 class PredictionErrors:
-    """The factors within which two thirds and nine tenths of the known nodes are predicted, each as if it were unknown."""
+    """The factors within which the predictions for two thirds and for nine tenths of the known nodes are.
+
+    Each node is predicted as if it were unknown.
+    """
 
     two_thirds: float
     nine_tenths: float
@@ -65,8 +68,8 @@ class PredictionErrors:
 class Profiling:
     """The report of one run of `superopt profile`.
 
-    `others` counts the known nodes of other devices in the cache, by device. `unkept` says why times are not kept, and is empty
-    if they are.
+    `others` contains the number of known nodes for each other device in the cache. `unkept` is the reason why times are not
+    stored, or an empty text.
     """
 
     device: str

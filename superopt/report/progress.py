@@ -1,4 +1,4 @@
-"""The progress of a long run as a value. The command line decides how to show it."""
+"""The progress of a long run as a value. The command line decides how the progress is shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class Progress:
-    """The state of a run: its phase, the number of parts done, their total (0 if unknown), and the latest event."""
+    """The state of a run: its phase, the number of finished parts, their total (0 if unknown), and the latest event."""
 
     phase: str
     done: int = 0

@@ -1,4 +1,4 @@
-"""Tables of the verdicts on axioms and rules: by family, and one by one."""
+"""Tables of the verdicts on axioms and rules, by family and one by one."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class VerdictRow(Protocol):
 
 
 def verdicts(title: str, rows: Iterable[VerdictRow], *, each: bool) -> RenderableType:
-    """Return tables with a line for each family and each row that is not proved for all sizes, and the counts.
+    """Return two tables and the counts: a line for each family, and a line for each row that is not proved for all sizes.
 
-    With `each`, the second table has all rows.
+    If `each` is True, the second table has a line for each row.
     """
     rows = list(rows)
     chosen = [row for row in rows if each or row.word != "proved" or row.bounded]

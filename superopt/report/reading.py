@@ -1,4 +1,4 @@
-"""Rules on the terminal: a list with one line per rule, or one rule in detail."""
+"""Rules as text for a terminal: a list with one line per rule, or one rule in detail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from superopt.rules.store import Stored
 
 
 class AxiomUse(Protocol):
-    """An axiom instance of a proof."""
+    """The use of an axiom in a proof."""
 
     @property
     def axiom(self) -> str: ...
@@ -68,7 +68,7 @@ class RuleExplanation(Protocol):
 
 
 def listed(rules: Sequence[Stored]) -> Iterable[Text]:
-    """Yield one line per rule, in the form of the rule files."""
+    """Yield one line per rule, in the notation of the rule files."""
     for stored in rules:
         yield Text.assemble((f"{stored.rule.name}: ", "bold"), str(stored.rule.statement))
 
@@ -116,7 +116,7 @@ def _grounds(kind: str, axioms: Sequence[str]) -> str:
 
 
 def told(explanation: RuleExplanation) -> RenderableType:
-    """Return the same as `shown`, with the proof step by step and a numerical example."""
+    """Return the text of `shown`, with the proof step by step and a numerical example."""
     parts: list[RenderableType] = [shown(explanation)]
     if explanation.steps:
         parts.append(Text(f"proof: {len(explanation.steps)} instances of axioms", style="bold"))

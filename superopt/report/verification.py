@@ -10,7 +10,7 @@ from superopt.policy import REPORT
 
 @dataclass(frozen=True)
 class EvidenceKind:
-    """The steps that were shown to be right in one way: their number, their number of roots, and their rules."""
+    """The steps that were verified in one way: their number, the number of their roots, and their rules."""
 
     how: str
     steps: int
@@ -25,13 +25,13 @@ class Verification:
     Attributes:
         original: The name of the original model.
         optimized: The name of the optimized model.
-        kinds: The steps by how they were shown to be right.
+        kinds: The steps, grouped by how they were verified.
         segments: The number of segments.
         mode: The floating-point mode.
-        assumptions: The assumptions that the certificate states.
-        weights: The numbers of weights that are unchanged, were computed from their terms, and have no term.
-        linked: The numbers of segments whose terms were compared with the original's values, with the optimized model's values,
-            and not at all.
+        assumptions: The assumptions in the certificate.
+        weights: The numbers of weights that are unchanged, that were computed from their terms, and that have no term.
+        linked: The numbers of segments whose terms were compared with values of the original, with values of the optimized
+            model, and not at all.
         run: The numbers of sizes, inputs and elements at which both models were compared.
     """
 
