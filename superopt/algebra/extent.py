@@ -260,7 +260,7 @@ def integral(number: Number) -> Number:
 
 
 def size(atom: Atom) -> Size:
-    """Return the extent that is just `atom`."""
+    """Return the extent that consists only of `atom`."""
     return Size((((atom,), 1),))
 
 

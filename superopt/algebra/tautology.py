@@ -38,7 +38,7 @@ def _at_least_zero(extent: Extent) -> bool:
 
 
 def _positive(atom: Atom) -> bool:
-    """Return whether the atom is at least 0. An extent stands for its excess over 1."""
+    """Return whether the atom is at least 0, where an extent is replaced by its excess over 1."""
     match atom:
         case Dim():
             return True

@@ -39,7 +39,7 @@ _RECURRENT = frozenset(("LSTM", "GRU", "RNN"))
 _FREE = VIEWS | {"Shape", "Size"}
 """Operators that neither read nor produce elements."""
 _PARTS = frozenset(("Gather", "GatherElements", "GatherND", "Slice", "Split"))
-"""Operators that read as many elements of their operand as they produce."""
+"""Operators that read only those elements of the operand that they copy to the result."""
 
 
 @dataclass(frozen=True)

@@ -45,9 +45,10 @@ class Plan:
 class Forecast:
     """The predicted seconds of a run of two models.
 
-    Only nodes that are more frequent in one of the models can make the predicted saving wrong. The errors of nodes that both
-    models have are equal and cancel. A removed node may be cheaper than its price by `COST.forecast_sigmas` of its standard
-    deviations, and an added node may be more expensive. The errors of different nodes are assumed to be independent.
+    Nodes that both models have cause no error in the predicted saving, because their errors are equal and cancel. So only nodes
+    that are more frequent in one of the models are considered. A removed node may be cheaper than its price by
+    `COST.forecast_sigmas` of its standard deviations, and an added node may be more expensive by as much. The errors of
+    different nodes are assumed to be independent.
 
     Attributes:
         original: predicted seconds of the original.

@@ -289,7 +289,7 @@ class Clock:
 
 
 def spare(provider: str, resident: int, last_level: int) -> float:
-    """Return the number of bytes of the last-level cache that are left when `resident` bytes are in it.
+    """Return the number of bytes of the last-level cache that are free when `resident` bytes are cached.
 
     The result is negative if `resident` bytes do not fit.
 

@@ -118,6 +118,6 @@ def _triples(table: Table, level: int) -> Iterator[Ints]:
 
 
 def _everywhere(table: Table, rows: Ints, level: int) -> Ints:
-    """Return the rows in every order, each once."""
+    """Return all permutations of each row, without repetitions."""
     turned = np.concatenate([rows[:, list(order)] for order in itertools.permutations(range(3))])
     return _kept(table, np.unique(turned, axis=0), level)

@@ -55,7 +55,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Universe:
-    """A vocabulary.
+    """A vocabulary of variables, constants and operators, from which terms are enumerated.
 
     Attributes:
         family: the family of the universe's rules.

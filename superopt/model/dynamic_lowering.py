@@ -127,7 +127,7 @@ Form = Callable[[NodeText, Sequence[Extent], Mapping[str, Sequence[Extent]], Map
 def _reshaped(
     node: NodeText, wanted: Sequence[Extent], _: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
 ) -> list[int]:
-    """Return the target shape with 0 for extents that are copied from the same axis of the operand, and -1 for one other."""
+    """Return the target shape with 0 for extents that the operand has at the same axis, and -1 for at most one other extent."""
     shape = shapes.get(node.inputs[0], ())
     written: list[int] = []
     for axis, n in enumerate(wanted):

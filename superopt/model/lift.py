@@ -115,7 +115,7 @@ def _picked(node: _Node) -> Term:
             raise ShapeError(f"{node.op_type}: the algebra does not have this form of the operator")
         return term
     if not prove(at_least(n, max(-i if i < 0 else i + 1 for i in numbers))) and len(numbers) > 1:
-        raise ShapeError(f"{node.op_type}: the positions are outside the axis at some sizes")
+        raise ShapeError(f"{node.op_type}: the positions may be outside the axis at some sizes")
     wanted = (*x.shape[:axis], *shape, *x.shape[axis:][1:])
     first = numbers[0] + n if numbers[0] < 0 else numbers[0]
     if list(numbers) == list(range(numbers[0], numbers[0] + len(numbers))):

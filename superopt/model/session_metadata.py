@@ -20,7 +20,7 @@ ENTRIES, PROVIDER_OPTIONS = "superopt.session_entries", "superopt.provider_optio
 
 
 def config_of(model: Model) -> dict[str, Any]:
-    """Return the model's `ort_config`, always with `session_options`, which may be empty.
+    """Return the model's `ort_config`. Its entry `session_options` always exists, but may be empty.
 
     Raises:
         InvalidModelError: the metadata does not have the form that ONNX Runtime reads.

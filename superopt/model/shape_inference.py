@@ -33,7 +33,7 @@ FOLDED = frozenset(
     }
 )
 # fmt: on
-"""Operators of which shape computations usually consist."""
+"""Operators that occur in shape computations."""
 
 
 def with_shapes(model: ir.Model, opset: int) -> ir.Model:

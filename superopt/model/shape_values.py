@@ -569,7 +569,7 @@ class ShapeValues:
     def _range(self, node: ir.Node, _: Sequence[Shape | None]) -> Sequence[Shape]:
         (start,), (limit,), (step,) = (self._numbers(node, position, "") for position in range(3))
         if not isinstance(step, int) or not step or any(not isinstance(c, int) for _, c in terms_of(limit - start)):
-            raise ShapeError("the numbers may not be integers")
+            raise ShapeError("the numbers are not known to be integers")
         count = -floor_quotient(-(limit - start), step) if step > 0 else -floor_quotient(-(start - limit), -step)
         return [(maximum(count, 0),)]
 

@@ -16,7 +16,7 @@ from superopt.report.optimization import duration
 
 @dataclass(frozen=True)
 class Rate:
-    """The highest rate per second, and the amount of work for which the rate is half of it."""
+    """The highest rate per second, and the amount of work at which the rate is half as high."""
 
     name: str
     unit: str

@@ -48,7 +48,7 @@ _DOUBLE = _Magnitudes(1e200, 1e-200, 1e-310, 1e6, -1e9, float(np.finfo(np.float6
 
 @dataclass(frozen=True)
 class _Draw:
-    """What a change of a value needs to know.
+    """The data that a change of a value uses.
 
     Attributes:
         rng: the random generator.

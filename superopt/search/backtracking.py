@@ -34,7 +34,7 @@ class SearchLimits:
     """The limits of a search.
 
     Attributes:
-        alpha: the factor of the best cost within which states are kept.
+        alpha: the factor for the best cost: only states whose cost is at most this factor times the best cost are kept.
         expansions: the most states that are taken from the queue and measured.
         patience: the number of expansions without improvement after which the search stops.
         impatience: the number of expansions without improvement after which chains of steps from the best state are followed.

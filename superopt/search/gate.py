@@ -33,11 +33,10 @@ class Absorption:
     """How the two sides of a rule differ in finiteness.
 
     Attributes:
-        exposed: the variables whose non-finite elements make an element of the right side non-finite that is finite on the left
-            side.
-        different: the variables whose non-finite elements make an element of one side, but not of the other side, non-finite.
-        partial: whether finite values can make an element of the right side non-finite that is finite on the left side.
-        repairs: whether finite values can make an element of the left side non-finite that is finite on the right side.
+        exposed: the variables whose non-finite elements can make a result element non-finite on the right side only.
+        different: the variables whose non-finite elements can make a result element non-finite on one side only.
+        partial: whether finite values can make a result element non-finite on the right side only.
+        repairs: whether finite values can make a result element non-finite on the left side only.
     """
 
     exposed: frozenset[str]

@@ -103,7 +103,7 @@ def meeting(term: Term) -> bool:
 
 
 def made(match: Match) -> Iterator[Term]:
-    """Yield the terms of the replacements that the match makes.
+    """Yield the terms of the replacements that stand for operators of the rule's right side.
 
     Terms that the pattern's variables stand for, operands that the match leaves alone, and the terms below both are left out.
     """

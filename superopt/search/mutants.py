@@ -1,4 +1,4 @@
-"""The search for mutants: replace operators by cheaper programs that are right at most positions, and correct the others.
+"""The search for mutants: replace operators by cheaper programs that are right nearly everywhere, and correct the rest.
 
 A program is an operator application that is a polynomial in its operands. A mutant is a term with the program's inputs and
 output shape that equals the program at some output positions. A program is examined once per device, however often it occurs.
@@ -344,7 +344,8 @@ class _Bench:
     def _promises(self, program: Term, sketch: Program, deadline: float) -> bool:
         """Return whether the sketch is faster than the program in quick measurements.
 
-        The programs that the sketch contains are measured first. The whole sketch is measured only if they are faster together.
+        The programs in the sketch are measured first. The whole sketch is measured only if these programs together take less
+        time than the program.
         """
 
         def glanced(state: State) -> float:

@@ -68,7 +68,7 @@ class Undoing:
 
 
 def renames(rule: Rule) -> bool:
-    """Return whether the rule only replaces reshapes of a variable by as many or more reshapes.
+    """Return whether the rule only replaces reshapes of a variable by the same number of reshapes or more.
 
     The same nodes compute both sides, so such a rule makes no progress.
     """
