@@ -8,8 +8,8 @@ softmax, for example, divides by a sum of its own terms.
 There are two assumptions, which reports and certificates state (`ASSUMPTIONS`):
 
 - An input that cannot be a mask is ordinary: each element's magnitude is at most `MODEL.max_ordinary_magnitude`.
-- What the original computes from ordinary values by sums, products, roots and quotients whose divisor cannot vanish is ordinary
-  too. An exponential is not: it is bounded by its argument's interval alone.
+- A value is also ordinary if the original computes it from ordinary values by sums, products, roots, and quotients whose
+  divisor cannot be 0. This is not assumed for an exponential, which is only bounded by the interval of its argument.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
@@ -74,7 +74,7 @@ class Facts:
 
     @property
     def ordinary(self) -> bool:
-        """Whether every element is a number of at most ordinary magnitude."""
+        """Whether every element is a finite number of at most ordinary magnitude."""
         return not self.nan and self.magnitude <= MODEL.max_ordinary_magnitude
 
     def __add__(self, other: Facts) -> Facts:
@@ -127,7 +127,7 @@ class Facts:
 
 
 ORDINARY_INPUT = Facts(-MODEL.max_ordinary_magnitude, MODEL.max_ordinary_magnitude, sure=False)
-"""An element of an input that cannot be a mask."""
+"""The facts of an input that cannot be a mask."""
 UNBOUNDED = Facts(sure=False)
 """The facts of an input that may be a mask, so that elements are any number or an infinity."""
 ANYTHING = Facts(nan=True, sure=False)
@@ -300,7 +300,10 @@ def _log_softmax(_: Term, operands: tuple[Facts, ...]) -> Facts:
 
 
 def _normed(_: Term, operands: tuple[Facts, ...]) -> Facts:
-    """Return the facts of a normalization: NaN if the operand is infinite; bounded by the root of the extent."""
+    """Return the facts of a normalization.
+
+    It may be NaN if the operand is infinite. It is bounded by the square root of the extent.
+    """
     bound = math.sqrt(MODEL.assumed_summand_count)
     return _facts(-bound, bound, zero=True, of=operands, nan=operands[0].infinite)
 

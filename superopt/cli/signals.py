@@ -26,8 +26,8 @@ class Interrupted(BaseException):
 class Signals:
     """The effect of termination signals on the running command.
 
-    A signal raises `Interrupted`. While a search defers signals, the first signal sets `stop` instead, and `Interrupted` is
-    raised if the command is still not saving after `PROCESS.grace_seconds`. Signals are ignored while a result is being put in
+    A signal raises `Interrupted`. While a search defers signals, the first signal sets `stop` instead. If the command is not
+    saving after `PROCESS.grace_seconds`, `Interrupted` is raised. Signals are ignored once the result is being written to its
     place.
     """
 

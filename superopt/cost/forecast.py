@@ -75,7 +75,7 @@ class Forecast:
 
     @property
     def faster(self) -> bool:
-        """Return whether the candidate gains, by at least the margin that a measured gain must have."""
+        """Whether the candidate gains at least as much as a measured candidate must gain."""
         return self.gains and self.ratio >= 1 + COMPARISON.min_gain_margin_share
 
     @property

@@ -56,7 +56,7 @@ _known: dict[tuple[str, tuple[tuple[str, Attribute], ...], tuple[Shape, ...]], f
 
 
 def _work(term: Term) -> float:
-    """Return the elements read and written, plus the operations in the unit of moving one element."""
+    """Return the number of elements read and written, plus the number of operations in the unit of moving one element."""
     kind = term.op, term.attributes, tuple(a.shape for a in term.args)
     found = _known.get(kind)
     if found is None:

@@ -108,7 +108,7 @@ def general_rules(sides: Sides, judge: ConditionJudge, *, widen: bool, rows: Seq
 
 
 def seems(sides: Sides, judge: ConditionJudge) -> bool:
-    """Return whether the sides may be equal as they are, over independent extents and without conditions."""
+    """Return whether the sides agree on random inputs, with independent extents and without conditions."""
     readings = itertools.islice(_readings(sides), DISCOVERY.plausible_reading_count)
     return any(equation is not None and judge.plausible([equation]) for equation in (_read(sides, r) for r in readings))
 

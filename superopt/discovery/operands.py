@@ -71,7 +71,10 @@ def _pairs(table: Table, level: int) -> Iterator[Ints]:
 
 
 def _disjoint(table: Table, some: Ints, others: Ints, level: int, *, alone: bool) -> Iterator[Ints]:
-    """Yield all pairs of two groups that share no operator. `alone` says whether one group has no operators."""
+    """Yield all pairs of representatives from two groups that share no operator.
+
+    `alone` is True if the representatives of one group have no operators.
+    """
     step = max(1, DISCOVERY.max_operand_rows // max(len(others), 1))
     for first in range(0, len(some), step):
         one, other = np.meshgrid(some[first : first + step], others, indexing="ij")

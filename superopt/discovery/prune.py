@@ -71,9 +71,9 @@ def crosses(candidate: Candidate, numbered: DimBinding) -> bool:
 def shortens(candidate: Candidate, numbered: DimBinding) -> bool:
     """Return whether the step from left to right helps a search although other rules derive it in more than a few steps.
 
-    The step has to cross or climb a hill. Then it helps in three cases: an operator of the step `counts`, or the step takes out
-    a constant factor, or a graph of few operators becomes a graph that has or executes fewer operators. The last case
-    lets single steps tidy the terms that a rule leaves behind.
+    The step has to cross or climb a hill (see `crosses`). In addition, one of the following must be true: an operator of the
+    step `counts`, the step takes out a constant factor, or a graph of few operators becomes a graph that has or executes fewer
+    operators. In the last case, a single step can tidy terms after another rule.
     """
     if not crosses(candidate, numbered):
         return False
@@ -139,7 +139,7 @@ def exchanges_variables(rule: Rule) -> bool:
 
 
 def _gains(dear: Term, cheap: Term) -> bool:
-    """Return whether the cheap term executes fewer operators or costs clearly less than the dear term.
+    """Return whether the term `cheap` executes fewer operators than `dear`, or costs clearly less.
 
     Costs are computed with known weights.
     """
@@ -199,7 +199,10 @@ class KeptEqualities:
                 place.classes.merge(left, right)
 
     def idle(self, candidate: Candidate) -> bool:
-        """Return whether many operators are only rearranged: no side saves an operator or a tenth of the cost."""
+        """Return whether the candidate only rearranges many operators.
+
+        No direction then saves an operator or a tenth of the cost.
+        """
         if len(candidate.left) > 1 or term_size(*candidate.left) <= RULE.min_neutral_operators:
             return False
         for numbered in self.sizings(candidate.universe):
@@ -218,11 +221,11 @@ class KeptEqualities:
 
         - The step saves an operator or a tenth of the cost, and an operator is heavy or there are few operators. Between
           larger graphs without a heavy operator, hills are low, and a search climbs them by itself.
-        - Two operators of different kinds compute the same value. No step leads up this hill through more operators.
-        - Different operators compute the same value at the same cost. No count tells which of them a runtime fuses with the
-          operators around them.
-        - The step takes out a constant factor, and no sequence of steps takes out any factor: multiplying the rest by ones is
-          no step.
+        - Two operators of different kinds compute the same value, and no step leads to the more expensive operator.
+        - Different operators compute the same value at the same cost. Costs do not show which of these operators a runtime
+          fuses with the operators around them.
+        - The step takes out a constant factor, and no sequence of steps takes out any factor. Multiplying the other operands by
+          ones is not a step.
 
         Joining two outputs takes steps that no single output pays for, so joins are search rules.
         """

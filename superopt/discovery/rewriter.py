@@ -62,7 +62,7 @@ class Classes:
         return term
 
     def _contracted(self, term: Term) -> Term:
-        """Return the sum with every pair of operands that is known to equal another term replaced by that term."""
+        """Return the sum with a pair of operands replaced by another term, wherever the pair is known to equal that term."""
         if 2 < len(term.args) <= DISCOVERY.max_rewritten_summands:
             for i, j in itertools.combinations(range(len(term.args)), 2):
                 whole = self._root(apply(term.op, term.args[i], term.args[j]))
@@ -188,7 +188,7 @@ class Spread:
 
 
 class OrderedRewriting:
-    """Ordered rewriting: up to `DISCOVERY.max_rewriting_steps` steps that each make a term smaller under one measure."""
+    """Ordered rewriting: up to `DISCOVERY.max_rewriting_steps` steps, each of which makes a term smaller by one measure."""
 
     def __init__(self, rewriter: Rewriter, measure: Callable[[Term], Any]) -> None:
         self._rewriter, self._measure = rewriter, measure
@@ -284,9 +284,10 @@ class Rewriter:
         return known
 
     def descends(self, start: Term, goal: Term) -> bool:
-        """Return whether steps lead from the start to the goal's cost or less.
+        """Return whether steps lead from the start to a term of at most the goal's cost.
 
-        The steps pass through terms that cost at most `DISCOVERY.max_climb_factor` times the start. Weights are known.
+        All terms on the way cost at most `DISCOVERY.max_climb_factor` times as much as the start. Costs are computed with known
+        weights.
         """
         enough = self.cost(goal)
         return self.leads(start, self.cost(start), lambda term: self.cost(term) <= enough)
@@ -294,8 +295,8 @@ class Rewriter:
     def leads(self, start: Term, dearest: float, arrived: Callable[[Term], bool]) -> bool:
         """Return whether steps lead to a term for which `arrived` returns True.
 
-        The steps pass through terms that cost at most `DISCOVERY.max_climb_factor` times `dearest`. The steps are
-        those that a search takes. At the root of the start, all steps are taken.
+        All terms on the way cost at most `DISCOVERY.max_climb_factor` times `dearest`. Only steps that a search would take are
+        used, except at the root of the start, where all steps are used.
         """
         limit = DISCOVERY.max_climb_factor * dearest
         if any(map(arrived, self.steps(start))):

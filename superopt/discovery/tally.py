@@ -27,7 +27,7 @@ class GraphTally:
         self._leaves = count
 
     def add(self, rows: Rows, classes: Ints, *, last: bool) -> None:
-        """Add terms of one level with their classes. Terms of the last level are not arguments of other terms."""
+        """Add terms of one level with their classes. Terms of the last level are not used as arguments."""
         for start in range(0, len(rows), DISCOVERY.tallied_row_count):
             part = rows.at(np.arange(start, min(start + DISCOVERY.tallied_row_count, len(rows))))
             kids = self._kids(part)

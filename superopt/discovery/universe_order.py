@@ -12,10 +12,10 @@ from superopt.policy import DISCOVERY
 def foundations(universes: Sequence[Universe]) -> dict[str, tuple[str, ...]]:
     """Return, for each universe, the names of the earlier universes that it waits for, in the given order.
 
-    Two operators of one universe form a pair, because they meet in its terms. A universe waits for as few earlier universes as
-    cover the share `DISCOVERY.covered_pair_share` of its pairs that any earlier universe has. If several universes cover
-    equally many pairs, the one with more pairs of its own comes first. It also waits for the universes
-    that those wait for.
+    Two operators of one universe form a pair, because its terms combine them. A pair is known if an earlier universe has the
+    pair too. A universe waits for the fewest earlier universes that have the share `DISCOVERY.covered_pair_share` of its known
+    pairs. If several universes have equally many of these pairs, the universe with more pairs in total is chosen. A universe
+    also waits for the universes for which those universes wait.
     """
     found: dict[str, tuple[str, ...]] = {}
     meetings = {u.name: _meetings(u) for u in universes}

@@ -78,7 +78,10 @@ def trust_assumptions(model: Model) -> list[str]:
 
 
 def sample_sizings(model: Model) -> tuple[DimBinding, ...]:
-    """Return sizings at which statements about all sizes are also tested: unequal sizes of mixed residues."""
+    """Return the sizings at which statements about all sizes are also tested.
+
+    The sizes are unequal and have different residues.
+    """
     starts = [MODEL.first_image_size if image else MODEL.first_size for image in open_dimensions(model).values()]
     names = [*open_dimensions(model)]
     return tuple(

@@ -26,7 +26,7 @@ from superopt.policy import MODEL
 from superopt.protobuf.nodes import NodeText
 
 LAST = int(np.iinfo(np.int64).max)
-"""A bound of a Slice that is beyond any end."""
+"""A bound of a Slice that is beyond the end of every axis."""
 
 
 def is_symbolic(value: object) -> bool:

@@ -54,7 +54,7 @@ If the algebra cannot express a node with such an operator, the facts of its res
 """
 # fmt: on
 INTEGER = Facts(-MODEL.max_ordinary_magnitude, MODEL.max_ordinary_magnitude)
-"""The facts of an integer input: positions are numbers, whatever their magnitude."""
+"""The facts of an integer input: its elements are axis positions and therefore finite numbers."""
 SUMS = frozenset({"Add", "Sum"})
 
 

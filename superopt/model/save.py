@@ -49,9 +49,9 @@ def save(model: Model, path: str | os.PathLike[str], *, external: bool = False) 
 def loadable(model: Model, scratch: Scratch, path: Path | None = None) -> Loadable:
     """Return the model in a form that ONNX Runtime loads.
 
-    A model with at most `MODEL.max_message_bytes` of tensors inside becomes a ModelProto, and its external tensors stay in
-    their files. A large model with external and other tensors is its own file at `path`, if possible. Other large models have
-    their own tensors written to files too.
+    If the tensors that are not in files have at most `MODEL.max_message_bytes` bytes, the result is a ModelProto, and external
+    tensors stay in their files. Otherwise, the result is `path` if the model has external tensors and `path` is given. In all
+    other cases, the large tensors are written to files of the scratch.
 
     Raises:
         TargetError: these files cannot be written.

@@ -1,10 +1,10 @@
 """Shape inference that gives shapes and shape computations as exact expressions over the model's dynamic dimensions.
 
-`ShapeValues` visits every node, and repeats the walk at most `MODEL.max_assumption_rounds` times while it learns new
-assumptions. It computes the shape of each value, and the elements of each small tensor of integers or booleans. They are
-`Extent` and `Cond` expressions (see `superopt.algebra.integers`) that hold at all sizes at which the model runs, 0 included. An
-element or a size that depends on data is a distinct unknown integer. An element that is the same at all sizes is a number, and
-a tensor of such elements is the `const_value` of its value.
+`ShapeValues` visits every node, and repeats this walk at most `MODEL.max_assumption_rounds` times while it finds new
+assumptions. It computes the shape of each value, and the elements of each small tensor of integers or booleans. Sizes and
+elements are `Extent` and `Cond` expressions (see `superopt.algebra.integers`) that are right at all sizes at which the model
+runs, 0 included. An element or a size that depends on data is a distinct unknown integer. If all elements of a tensor are the
+same at all sizes, the tensor is stored as the `const_value` of its value.
 
 Constraints that the model itself imposes (for example, that the inner dimensions of a product agree) are assumed, and listed
 in `assumptions`.

@@ -29,7 +29,7 @@ from superopt.protobuf.map_types import has_maps
 from superopt.protobuf.nodes import CONTRIB_VERSION, Deferred, NodeText, domains
 
 MADE_NAME = re.compile(r"superopt\.(\d+)\.")
-"""The pattern for the beginning of the names that splicing gives to nodes, values and weights."""
+"""The pattern for names of nodes, values and weights that splicing made: their beginning."""
 
 
 @dataclass(frozen=True, eq=False)

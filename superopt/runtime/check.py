@@ -377,7 +377,7 @@ class _Bench:
         return replace(run, spread=self._spread(run)) if self.windowed else run
 
     def samples(self, run: _Run, look: int = 0) -> list[Sequence[Any]]:
-        """Return samples of the original's noise, different ones at each look."""
+        """Return samples of the original's noise. Each `look` gives different samples."""
         first = sum(CHECK.noise_sample_counts[:look])
         numbers = range(first, first + CHECK.noise_sample_counts[look])
         return self._rounded(run, numbers) or self._beside(run, numbers)

@@ -105,9 +105,9 @@ def _is_obvious(found: Comparison) -> bool:
 
 
 TOLD = Until(COMPARISON.min_report_rounds, _is_told, loads=COMPARISON.max_report_loads)
-"""Rounds end when the ratio is known well enough to report."""
+"""Stop when the ratio is known well enough to be reported."""
 DECIDED = Until(COMPARISON.min_verdict_rounds, _is_decided, _is_obvious)
-"""Rounds end when it is practically decided whether the candidate is faster."""
+"""Stop when it is practically decided whether the candidate is faster."""
 
 
 Sizes: TypeAlias = "Mapping[str, int] | None"

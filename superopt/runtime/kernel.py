@@ -26,7 +26,10 @@ from superopt.runtime.session import Array, Bound, Device, Session, is_floating
 Json: TypeAlias = "Any"
 
 VIEWS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
-"""Operators that make no new elements. In a longer graph, their output shares the operand's memory. Alone, they would copy."""
+"""Operators that make no new elements.
+
+Within a graph, their output shares the operand's memory. Timed alone, they would copy.
+"""
 
 
 @cache
@@ -197,7 +200,7 @@ class Kernel:
 
 
 def least_seconds(bound: Sequence[Bound], budget: float = COST.node_timing_seconds) -> float:
-    """Return the time of one run in seconds: the least mean over short batches of runs.
+    """Return the time of one run in seconds: the smallest mean over short batches of runs.
 
     Batches run for `budget` seconds, and at least three times. If one run takes longer than `budget`, there are two runs, and
     the result is the shorter time. Several sessions run in turns within a batch. In this case, three runs of each session are

@@ -41,7 +41,7 @@ def code_version() -> str:
 
 
 def digest_of_files(paths: Iterable[Path]) -> str:
-    """Return a digest of the contents of the files and of the policy, independent of the order of the paths."""
+    """Return a digest of the policy and of the contents of files. The order of the paths does not matter."""
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted({*paths, Path(policy.__file__).resolve()}):
         digest.update(path.read_bytes())

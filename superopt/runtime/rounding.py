@@ -19,7 +19,7 @@ from superopt.policy import CHECK
 from superopt.runtime.session import Array, is_floating
 
 ELSEWHERE = "NaN or infinity does not stand where the original has it"
-"""The fault of a candidate that is finite, or not finite in another way, where the original is not finite."""
+"""The fault of a candidate that is finite, or has another non-finite value, where the original is not finite."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class OutputErrors:
     other: float = 0.0
 
     def does_not_round(self) -> str:
-        """Return how the candidate fails to round where the original rounds on purpose, or an empty text."""
+        """Return a message if the original rounds on purpose and the candidate does not, or an empty text."""
         if (
             self.off < CHECK.deliberate_rounding_share * self.elements
             or self.other * CHECK.deliberate_rounding_factor**2 >= self.own

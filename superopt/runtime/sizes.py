@@ -76,7 +76,7 @@ def sizes_to_check(model: ModelProto, start: Mapping[str, int]) -> Iterator[dict
 
 
 def _growing_together(names: Sequence[str], start: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Yield the sizes with two dimensions grown by the same amount, where a model runs if one is a sum over the other."""
+    """Yield sizes in which two dimensions grow by the same amount. A model may require this if one is a sum over the other."""
     for shift in CHECK.paired_size_increases:
         for pair in itertools.combinations(names, 2):
             yield {name: start[name] + (shift if name in pair else 0) for name in names}

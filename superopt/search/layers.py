@@ -44,12 +44,15 @@ def layered(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
 
 
 def wide(state: State) -> bool:
-    """Return whether enough siblings for a layer have one operator and shape."""
+    """Return whether enough terms at one distance from the inputs have the same operator and shape to be a layer."""
     return any(_alike(layer) for layer in siblings(computed(state)))
 
 
 def _alike(layer: Sequence[Term]) -> list[list[Term]]:
-    """Return the layer's terms that compute, grouped by operator and shape, without groups that are too small."""
+    """Return groups of the layer's terms with the same operator and shape.
+
+    Groups that are too small, and operators that only move elements, are left out.
+    """
     kinds: dict[tuple[str, Shape], list[Term]] = {}
     for term in layer:
         if term.op not in MOVES:

@@ -40,7 +40,7 @@ class Machine:
 
 
 ACTIVATIONS = ("relu", "sigmoid", "tanh", "leaky_relu", "clip", "hard_sigmoid")
-"""Operators that ONNX Runtime computes in the kernel of a convolution, or of a product with a bias (Gemm)."""
+"""Activations that ONNX Runtime computes in the kernel of a convolution, or of a product with a bias (Gemm)."""
 
 CPU = Machine(COST.cpu_operations_per_second, COST.cpu_bytes_per_second, COST.cpu_launch_seconds)
 """One AVX-512 core."""

@@ -256,7 +256,7 @@ class RuleSet:
 
 
 def view(term: Term, depth: int = SEARCH.max_outline_depth) -> View:
-    """Return the term's view down to this depth. The views of a sum's or product's operands are in alphabetical order."""
+    """Return the term's view down to this depth. For commutative operators, the operands' views are sorted."""
     if term.is_variable or not depth:
         return term.op, None
     seen = [view(a, depth - 1) for a in term.args]

@@ -43,9 +43,9 @@ def search_all(
 ) -> Iterator[tuple[State, SearchResult]]:
     """Yield each segment with its search result, as soon as the search of the segment ends.
 
-    A segment may take a share of the time that is left when its turn comes: half by the estimated cost of its runs, half
-    equally. A segment whose turn comes after the deadline is searched by `on_timeout`, if given, or
-    stays as it is.
+    When the turn of a segment comes, it may use a share of the remaining time. Half of the remaining time is divided among the
+    waiting segments by the estimated cost of their runs, half equally. Segments that are still waiting at the deadline are
+    searched by `on_timeout` if it is given, and stay unchanged otherwise.
 
     Args:
         segments: the segments, each with the number of its runs in one run of the model.
@@ -54,7 +54,7 @@ def search_all(
         measure: a function that returns, for a segment, the cost function that measures its equivalents.
         deadline: the active time at which the search ends.
         limits: the limits of each search.
-        find: the search.
+        find: the search before the deadline.
         on_timeout: the search after the deadline.
     """
     weight = {state: max(estimate(state), 1e-9) * runs for state, runs in segments.items()}

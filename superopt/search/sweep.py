@@ -44,7 +44,7 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
         return cheaper
 
     def any_taken(ends: Iterable[Swept]) -> bool:
-        """Return whether one of the ends with the lowest estimates is taken."""
+        """Return whether one of the `ends` with the lowest estimates becomes the best state."""
         return sum(map(taken, sorted(ends, key=lambda end: end.estimate)[: SEARCH.max_measured_sweeps])) > 0
 
     begun: tuple[Step, ...] = ()

@@ -301,7 +301,10 @@ def _unlike(states: Sequence[Swept]) -> Iterator[Swept]:
 
 
 def _meets(before: Swept, after: Swept) -> bool:
-    """Return whether more neighbouring parts meet than before at about the same estimate, so that they can become one."""
+    """Return whether more neighbouring parts are joined than before, while the estimate stays about the same.
+
+    Such parts can become one part.
+    """
     if after.estimate > before.estimate * (1 + SEARCH.min_estimated_gain_share):
         return False
     here, there = (sum(map(meeting, computed(swept.state))) for swept in (before, after))
