@@ -152,7 +152,7 @@ def test_a_changed_rule_is_not_read(tmp_path: Path) -> None:
     assert [p.certificate for p in library.load(tmp_path)] == [rules[0].certificate]
     path = tmp_path / "partial" / "pooling.rules"
     path.write_text(path.read_text().replace("include_pads=1", "include_pads=0"))
-    with pytest.raises(StoreError, match="no certificate is of it as it stands"):
+    with pytest.raises(StoreError, match="there is no certificate of the rule in its present form"):
         library.load(tmp_path)
 
 
@@ -161,7 +161,7 @@ def test_a_certificate_of_another_definition_is_not_read(tmp_path: Path) -> None
     path = tmp_path / "partial" / "pooling.certificates.jsonl"
     (row,) = sealed_lines(path)
     path.write_text(sealed({**row, "specs": {**row["specs"], "avg_pool": "0" * 16}}))
-    with pytest.raises(StoreError, match="no certificate is of it as it stands"):
+    with pytest.raises(StoreError, match="there is no certificate of the rule in its present form"):
         library.load(tmp_path)
     path.write_text(sealed({k: v for k, v in row.items() if k != "sizes"}))
     with pytest.raises(StoreError, match="lacks sizes"):
@@ -377,7 +377,9 @@ def test_the_command_line_shows_partial_rules_with_their_certificates(capsys: py
 
 def test_an_unknown_family_of_partial_rules_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "--mutants", "--family", "nothing", "--output", str(tmp_path)]) == StoreError.exit_code
-    assert capsys.readouterr().err == ("superopt: unknown family 'nothing': partial rules are of pooling, convolution\n")
+    assert capsys.readouterr().err == (
+        "superopt: unknown family 'nothing': the families of partial rules are pooling, convolution\n"
+    )
 
 
 def test_stored_partial_rules_that_are_wrong_end_with_their_own_exit_code(

@@ -80,7 +80,7 @@ def test_the_core_comes_first(tmp_path: Path) -> None:
 def test_an_edited_rule_is_stale(folder: Path) -> None:
     path = folder / "matrix.rules"
     path.write_text(path.read_text(encoding="utf-8").replace("x @ (y + z)", "x @ (z + y)"), encoding="utf-8")
-    with pytest.raises(StoreError, match=r"matrix\.rules: factor: no proof of it as it is written"):
+    with pytest.raises(StoreError, match=r"matrix\.rules: factor: the ledger has no proof of the rule as it is written"):
         store.load(folder)
 
 
@@ -102,7 +102,7 @@ def test_a_rule_that_is_gone_is_missed(folder: Path) -> None:
     path = folder / "matrix.rules"
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("factor:")]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    with pytest.raises(StoreError, match="factor: the ledger has a proof of it, and the rule is gone"):
+    with pytest.raises(StoreError, match="factor: the ledger has a proof of this rule, but the file does not have the rule"):
         store.load(folder)
 
 
@@ -117,7 +117,7 @@ def test_an_unproved_rule_is_refused(folder: Path) -> None:
 
 def test_an_axiom_that_is_gone_makes_rules_stale(folder: Path) -> None:
     change(folder / "matrix.proofs.jsonl", axioms=["matmul.wishful"])
-    with pytest.raises(StoreError, match=r"rests on matmul\.wishful, which is gone"):
+    with pytest.raises(StoreError, match=r"uses matmul\.wishful, which no longer exists"):
         store.load(folder)
 
 
@@ -139,14 +139,14 @@ def test_an_entry_that_was_edited_is_refused(folder: Path) -> None:
         ({"specs": {}}, "is not among the definitions that its proof names"),
         ({"specs": []}, "'specs' is not a field, or of the wrong type"),
         ({"specs": {"add": 1}}, "'specs' is not a field, or of the wrong type"),
-        ({"axioms": [], "instances": []}, "its axioms and their instances in the ledger do not belong together"),
-        ({"instances": []}, "its axioms and their instances in the ledger do not belong together"),
-        ({"kind": "index"}, "its axioms and their instances in the ledger do not belong together"),
+        ({"axioms": [], "instances": []}, "the axioms and the instances of its proof in the ledger do not match"),
+        ({"instances": []}, "the axioms and the instances of its proof in the ledger do not match"),
+        ({"kind": "index"}, "the axioms and the instances of its proof in the ledger do not match"),
         ({"status": "bounded"}, "is 'bounded', but names 0 bounds"),
         ({"bounded": ["g in 1, 2"]}, "is 'all sizes', but names 1 bounds"),
         ({"status": "bounded", "bounded": ["g in 1, 2"]}, "it is not proved for all sizes, but for g in 1, 2"),
-        ({"name": "other"}, "its proof is filed as one of other"),
-        ({"flags": ["sometimes"]}, "'sometimes', which is no floating-point flag"),
+        ({"name": "other"}, "its proof is stored under the name other"),
+        ({"flags": ["sometimes"]}, "'sometimes', which is not a floating-point flag"),
         ({"samples": "many"}, "'samples' is not a field, or of the wrong type"),
         ({"ranks": None}, "'ranks' is not a field, or of the wrong type"),
         ({"verdict": ["proved"]}, "'verdict' is not a field, or of the wrong type"),

@@ -60,7 +60,7 @@ def read_witnesses(family: str, folder: Path | None = None) -> list[StoredWitnes
     try:
         return [StoredWitness(row.pop("rule"), FpFlag(row.pop("flag")), row) for row in sealed_lines(path)]
     except (KeyError, ValueError) as error:
-        raise StoreError(f"{path.name}: a line is no witness ({error})") from None
+        raise StoreError(f"{path.name}: a line is not a witness ({error})") from None
 
 
 def holds(rule: Rule, stored: StoredWitness) -> bool:

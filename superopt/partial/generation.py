@@ -37,7 +37,7 @@ def generate(
     """
     unknown = [file for file in files if file not in FAMILIES]
     if unknown:
-        raise StoreError(f"unknown family {unknown[0]!r}: partial rules are of {', '.join(FAMILIES)}")
+        raise StoreError(f"unknown family {unknown[0]!r}: the families of partial rules are {', '.join(FAMILIES)}")
     found: dict[str, list[Partial]] = {}
     for file in (file for file in FAMILIES if file in (files or FAMILIES)):
         rules: list[Partial] = []

@@ -246,7 +246,9 @@ def _read(path: Path) -> Iterator[Partial]:
     for rule in rules:
         certificate = known.get(digest(rule))
         if certificate is None or rule.statement.arrow != "~>" or certificate.specs != specs_of(rule):
-            raise StoreError(f"{path.parent.name}/{path.name}: {rule.name}: no certificate is of it as it stands")
+            raise StoreError(
+                f"{path.parent.name}/{path.name}: {rule.name}: there is no certificate of the rule in its present form"
+            )
         proof = proofs.get(digest(exact(rule)))
         if proof is not None and (why := store.objection(exact(rule), proof)) is not None:
             raise StoreError(f"{path.parent.name}/{path.name}: {rule.name}: {why}")

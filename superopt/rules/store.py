@@ -143,20 +143,20 @@ def spec_digests(rule: Rule, used: Iterable[str]) -> dict[str, str]:
 def objection(rule: Rule, entry: LedgerEntry | None) -> str | None:
     """Return why the entry is not a proof of the rule in its present form, or None if it is one."""
     if entry is None or entry.key != digest(rule):
-        return "no proof of it as it is written, with the operators as they are defined, is in the ledger"
+        return "the ledger has no proof of the rule as it is written, with its operators as they are defined"
     if entry.verdict != "proved":
         return f"the ledger says {entry.verdict}"
     if entry.name != rule.name:
-        return f"its proof is filed as one of {entry.name}"
+        return f"its proof is stored under the name {entry.name}"
     if entry.bounded or entry.status != ALL_SIZES:
-        return f"it is not proved for all sizes, but for {'; '.join(entry.bounded) or 'sizes that the ledger does not say'}"
+        return f"it is not proved for all sizes, but for {'; '.join(entry.bounded) or 'sizes that the ledger does not state'}"
     missing = [name for name in entry.axioms if name not in law_names()]
     if missing:
-        return f"it rests on {missing[0]}, which is gone"
+        return f"its proof uses {missing[0]}, which no longer exists"
     if {text.partition("(")[0] for text in entry.instances} != {*entry.axioms} or (entry.kind == "axioms") != bool(
         entry.axioms
     ):
-        return "its axioms and their instances in the ledger do not belong together"
+        return "the axioms and the instances of its proof in the ledger do not match"
     return _stale(spec_digests(rule, entry.axioms), entry.specs)
 
 
@@ -236,7 +236,9 @@ def load(folder: Path | None = None) -> list[Stored]:
         rules, ledger = _with_ledger(family, folder)
         names = {rule.name for rule, _ in rules}
         gone = [entry.name for entry in ledger.values() if entry.name not in names]
-        refused += [f"{family}.rules: {name}: the ledger has a proof of it, and the rule is gone" for name in gone]
+        refused += [
+            f"{family}.rules: {name}: the ledger has a proof of this rule, but the file does not have the rule" for name in gone
+        ]
         for rule, entry in rules:
             why = objection(rule, entry)
             if why is not None:
@@ -343,7 +345,7 @@ def _entry(row: Mapping[str, Any]) -> LedgerEntry:
     entry = record(LedgerEntry, row, f"the ledger line of {row.get('name')}")
     known = {flag.value for flag in FpFlag}
     if unknown := [flag for flag in entry.flags or () if flag not in known]:
-        raise StoreError(f"the ledger line of {entry.name} has {unknown[0]!r}, which is no floating-point flag")
+        raise StoreError(f"the ledger line of {entry.name} has {unknown[0]!r}, which is not a floating-point flag")
     if entry.verdict == "proved" and entry.status != (BOUNDED if entry.bounded else ALL_SIZES):
         raise StoreError(f"the ledger line of {entry.name} is {entry.status!r}, but names {len(entry.bounded)} bounds")
     return entry

@@ -74,18 +74,18 @@ def sizes_of(
     for term in variables:
         shape = np.shape(arrays[term.name])
         if len(shape) != term.rank:
-            raise ShapeError(f"{term.name} has rank {len(shape)}, and {term.rank} in the certificate")
+            raise ShapeError(f"{term.name} has rank {len(shape)}, but rank {term.rank} in the certificate")
         for extent, number in zip(term.shape, shape, strict=True):
             atom = _bare(extent)
             if atom is not None and found.setdefault(atom, number) != number:
-                raise ShapeError(f"{atom} is {found[atom]} at one place and {number} at another")
+                raise ShapeError(f"{atom} has size {found[atom]} in one place and {number} in another")
     for term in variables:
         for place, (extent, number) in enumerate(zip(term.shape, np.shape(arrays[term.name]), strict=True)):
             here = substitute_attribute(extent, found.get)
             if not isinstance(here, int):
-                raise UndecidedError(f"axis {place} of {term.name} is {extent}, and not all of these sizes are known")
+                raise UndecidedError(f"axis {place} of {term.name} is {extent}, but not all of these sizes are known")
             if here != number:
-                raise ShapeError(f"axis {place} of {term.name} is {number}, and {extent} in the certificate")
+                raise ShapeError(f"axis {place} of {term.name} is {number}, but {extent} in the certificate")
     return found.get
 
 

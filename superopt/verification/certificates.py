@@ -131,7 +131,7 @@ def read(text: str) -> Certificate:
     except (ValueError, RecursionError) as error:
         raise CertificateError(f"the certificate is not JSON ({type(error).__name__})") from None
     if not isinstance(record, dict) or record.get("form") != FORM or isinstance(record.get("form"), bool):
-        raise CertificateError(f"the certificate is not of form {FORM}; optimize the model again")
+        raise CertificateError(f"the certificate is not of format version {FORM}; optimize the model again")
     try:
         return _certificate(record)
     except CertificateError:
@@ -234,7 +234,7 @@ def _value(value: Any, depth: int = 0) -> Any:
         case list():
             return tuple(_value(one, depth + 1) for one in value)
         case _:
-            raise CertificateError(f"{value!r} is no value of an attribute")
+            raise CertificateError(f"{value!r} is not the value of an attribute")
 
 
 def _atom(atom: Any, depth: int) -> Any:
@@ -246,30 +246,30 @@ def _atom(atom: Any, depth: int) -> Any:
         case [str() as kind, *parts] if kind in ATOMS:
             return size(ATOMS[kind](*(_value(part, depth + 1) for part in parts)))
         case _:
-            raise CertificateError(f"{atom!r} is no part of an extent")
+            raise CertificateError(f"{atom!r} is not part of an extent")
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise CertificateError(f"the certificate has {value!r} where a text is due")
+        raise CertificateError(f"the certificate has {value!r} instead of a text")
     return value
 
 
 def _integer(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise CertificateError(f"the certificate has {value!r} where an integer is due")
+        raise CertificateError(f"the certificate has {value!r} instead of an integer")
     return value
 
 
 def _index(value: Any) -> int:
     if _integer(value) < 0:
-        raise CertificateError("the certificate has a negative place")
+        raise CertificateError("the certificate has a negative position")
     return int(value)
 
 
 def _boolean(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise CertificateError(f"the certificate has {value!r} where true or false is due")
+        raise CertificateError(f"the certificate has {value!r} instead of true or false")
     return value
 
 

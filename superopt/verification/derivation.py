@@ -90,7 +90,7 @@ def check_weights(original: ModelSource, optimized: ModelSource, certificate: Ce
             counts["computed"] += 1
         elif name in before.protos:
             if not _identical(before.array(name), array):
-                raise CertificateError(f"weight {name!r} of the optimized model is not the original's")
+                raise CertificateError(f"weight {name!r} of the optimized model differs from the original's weight")
             counts["kept"] += 1
         elif name in known and _identical(known[name], array):
             counts["kept"] += 1
@@ -99,7 +99,7 @@ def check_weights(original: ModelSource, optimized: ModelSource, certificate: Ce
         elif array.dtype.kind in "iub" or array.size <= VERIFY.max_untermed_elements:
             counts["small"] += 1
         else:
-            raise CertificateError(f"weight {name!r} of the optimized model follows from no term of the certificate")
+            raise CertificateError(f"weight {name!r} of the optimized model has no term in the certificate")
     return Weights(**counts)
 
 
@@ -134,7 +134,7 @@ class _Made:
         """Raise CertificateError unless the array equals the weight's term, rounded to the array's type."""
         exact, magnitude, single = self._value(self.latest[name], name)
         if exact.shape != array.shape:
-            raise CertificateError(f"weight {name!r} has shape {list(array.shape)}, and its term {list(exact.shape)}")
+            raise CertificateError(f"weight {name!r} has shape {list(array.shape)}, but its term has shape {list(exact.shape)}")
         if array.dtype.kind in "iub":
             same = np.array_equal(exact, array.astype(np.float64))
         else:
@@ -146,7 +146,7 @@ class _Made:
                     np.all((rounded == given) | (np.abs(rounded - given) <= allowed) | (np.isnan(rounded) & np.isnan(given)))
                 )
         if not same:
-            raise CertificateError(f"weight {name!r} of the optimized model is not what its term says")
+            raise CertificateError(f"weight {name!r} of the optimized model differs from its term in the certificate")
 
     def knows(self, name: str) -> bool:
         """Return whether the value is a weight of the original or a weight that the certificate defines."""
@@ -185,7 +185,7 @@ class _Made:
             return self.tensors.array(name).astype(np.float64)
         if name in self.constants:
             return self.constants[name].astype(np.float64)
-        raise CertificateError(f"a term of the certificate reads {name!r}, which is no weight of the original")
+        raise CertificateError(f"a term of the certificate reads {name!r}, which is not a weight of the original")
 
     def _computed(self, number: int, term: Term) -> tuple[Array, Array, bool]:
         names = [x.name for x in named_variables([term])]
@@ -246,7 +246,7 @@ def check_nodes(original: ModelSource, optimized: ModelSource, certificate: Cert
         max((o.version for o in one.proto.opset_import if o.domain in STANDARD), default=0) for one in (original, optimized)
     ]
     if certificate.opset is not None and (opsets[0] == opsets[1] or opsets[1] != certificate.opset):
-        raise CertificateError("the certificate says that the opset was converted, and the models do not show it")
+        raise CertificateError("the certificate says that the opset was converted, but the opsets of the models do not fit")
     if original.proto.functions or certificate.opset is not None:
         return  # functions were inlined or the opset was converted, so nodes differ: runs of both models are the only check
     places = [place for one in certificate.passes for rewrite in one.rewrites for place in rewrite.places]
@@ -257,10 +257,10 @@ def check_nodes(original: ModelSource, optimized: ModelSource, certificate: Cert
     for rewrite in certificate.passes[0].rewrites if certificate.passes else ():
         for place in rewrite.places:
             if not place.scope and not {*place.nodes, *place.outputs} <= made:
-                raise CertificateError("the original has no nodes that compute the values which the certificate names")
+                raise CertificateError("the certificate names values that no node of the original computes")
     _require_same(original.proto.graph, optimized.proto.graph, (), allowed, dict(_aliases(certificate)))
     if _types(original) != _types(optimized):
-        raise CertificateError("inputs or outputs of the two models have other types or shapes")
+        raise CertificateError("inputs or outputs of the two models differ in type or shape")
 
 
 def _require_same(
@@ -284,7 +284,9 @@ def _require_same(
             continue
         wrong = [name for name in node.output if name in names and name not in allowed.get(scope, ())]
         if wrong:
-            raise CertificateError(f"the node that computes {wrong[0]!r} is another one, and no segment of the certificate")
+            raise CertificateError(
+                f"the node that computes {wrong[0]!r} differs from the original's, and is in no segment of the certificate"
+            )
 
 
 def _require_same_ends(before: GraphProto, after: GraphProto) -> None:
@@ -294,7 +296,7 @@ def _require_same_ends(before: GraphProto, after: GraphProto) -> None:
     read = {name for node in nodes(before) for name in node.input}
     own = {t.name: _raw(t).SerializeToString() for t in after.initializer}
     if first != second or any(weights.get(name) != array for name, array in own.items() if name in read | weights.keys()):
-        raise CertificateError("a body of control flow has other inputs, outputs or weights")
+        raise CertificateError("a control flow body differs from the original's in inputs, outputs or weights")
 
 
 def _types(source: ModelSource) -> list[bytes]:
@@ -442,7 +444,7 @@ def check_stored(original: ModelSource, optimized: ModelSource, certificate: Cer
             or array.size > VERIFY.max_untermed_elements
         )
         if known and not (name in values and _identical(np.asarray(values[name]), array)):
-            raise CertificateError(f"weight {name!r} of the optimized model is not what the original computes under that name")
+            raise CertificateError(f"weight {name!r} of the optimized model differs from the original's value of that name")
 
 
 def check_segments(
@@ -491,10 +493,10 @@ def _require_kinds(original: ModelSource, rewrites: Sequence[Rewrite], made: _Ma
             for name in (place.inputs.get(x.name, "") for place in rewrite.places):
                 weight = made.knows(name) and name not in given
                 if (weight and not x.constant) or (x.constant and name in given and name not in made.tensors.protos):
-                    raise CertificateError(f"a variable that stands for {name!r} is {'no' if weight else 'a'} weight")
+                    raise CertificateError(f"a variable for {name!r} is marked as {'no' if weight else 'a'} weight")
                 kind = made.kind(name)
                 if kind and ((x.condition and kind != "b") or (x.position and kind not in "iu")):
-                    raise CertificateError(f"a variable that stands for {name!r} is of another type than the weight")
+                    raise CertificateError(f"a variable for {name!r} has another type than the weight")
 
 
 def _weights_read(rewrite: Rewrite, place: RewrittenNodes) -> list[str]:
@@ -519,17 +521,17 @@ def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], 
         CertificateError: The terms do not fit the segment, or the values disagree.
     """
     if len(terms) != len(place.outputs):
-        raise CertificateError(f"a segment has {len(place.outputs)} outputs, and {len(terms)} terms")
+        raise CertificateError(f"a segment has {len(place.outputs)} outputs, but {len(terms)} terms")
     names = {x.name: place.inputs.get(x.name) for x in named_variables(terms)}
     if None in names.values():
-        raise CertificateError("a term of a segment reads a variable that stands for no value")
+        raise CertificateError("a term of a segment reads a variable without a value in the model")
     if not {*names.values(), *place.outputs} <= values.keys():
         return False
     arrays = {name: np.asarray(values[value or ""]) for name, value in names.items()}
     for x in named_variables(terms):
         kind = arrays[x.name].dtype.kind
         if not x.constant and (x.condition, bool(x.position)) != (kind == "b", kind in "iu"):
-            raise CertificateError(f"a variable that stands for {names[x.name]!r} is of another type than the value")
+            raise CertificateError(f"a variable for {names[x.name]!r} has another type than the value")
     wanted = [np.asarray(values[name]) for name in place.outputs]
     live = subterms(*terms)
     off: list[str] = []
@@ -546,7 +548,7 @@ def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], 
         off = [name for name, value, term in rows if not _agree(value, known[term], _added_up(term, known))]
         if not off:
             return True
-    raise CertificateError(f"{off[0]!r} is not what its term {which} the steps says")
+    raise CertificateError(f"{off[0]!r} differs from its term {which} the steps")
 
 
 def _added_up(term: Term, known: Mapping[Term, Array]) -> Array:

@@ -230,7 +230,7 @@ def _port(value: onnx.ValueInfoProto) -> DeclaredInput:
     try:
         dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
     except KeyError:
-        raise InvalidModelError(f"input {value.name!r} is no tensor") from None
+        raise InvalidModelError(f"input {value.name!r} is not a tensor") from None
     axes: list[int | str] = []
     for place, axis in enumerate(kind.shape.dim):
         if axis.HasField("dim_value") and axis.dim_value >= 0:

@@ -277,7 +277,7 @@ def _require_interface(original: ModelSource, optimized: ModelSource) -> None:
         yield [value.type.tensor_type.elem_type for value in source.proto.graph.output]
 
     if list(interface(original)) != list(interface(optimized)):
-        raise CheckFailedError("the two models have other inputs or outputs")
+        raise CheckFailedError("the two models have different inputs or outputs")
 
 
 def _line(error: Exception) -> str:

@@ -74,7 +74,7 @@ class Steps:
             try:
                 state = tuple(rebuild(root, wanted, cache) for root in state)
             except ShapeError as error:
-                raise CertificateError(f"step {step.rule!r} leads to no well-typed terms") from error
+                raise CertificateError(f"step {step.rule!r} leads to ill-typed terms") from error
         if state != rewrite.after:
             raise CertificateError("the steps do not lead to the terms that the certificate names")
         return shown
@@ -88,7 +88,9 @@ class Steps:
         for one in shown:
             needed = self.rules[one.rule].flags if one.means is Means.PROVED else frozenset[FpFlag]()
             if missing := sorted(needed - {*certificate.flags}):
-                raise CertificateError(f"rule {one.rule!r} needs the floating-point flag {missing[0]}, which is not stated")
+                raise CertificateError(
+                    f"rule {one.rule!r} needs the floating-point flag {missing[0]}, which the certificate does not state"
+                )
         if certificate.mode == "precise" and {*certificate.flags} - {FpFlag.NSZ}:
             raise CertificateError("the precise mode admits no floating-point flag but nsz")
 
@@ -99,7 +101,7 @@ class Steps:
         if rule is None:
             raise CertificateError(f"no stored rule is called {name!r}")
         if self.digests.get(name) != digest(rule):
-            raise CertificateError(f"the stored rule {name!r} is not the one of the certificate")
+            raise CertificateError(f"the stored rule {name!r} differs from the rule that the certificate names")
 
     def _means(self, step: CertifiedStep, state: State) -> Means:
         key = step.rule, step.roots, step.replacements
@@ -197,13 +199,13 @@ def cut(roots: State, replacements: State) -> tuple[list[Term], list[Term]]:
 def _require_there(step: CertifiedStep, state: State) -> None:
     there = {*subterms(*state)}
     if len(step.roots) != len(step.replacements) or len({*step.roots}) < len(step.roots):
-        raise CertificateError(f"step {step.rule!r} has not one replacement for each of its roots")
+        raise CertificateError(f"step {step.rule!r} does not have one replacement for each of its roots")
     for root, new in zip(step.roots, step.replacements, strict=True):
         if root not in there:
-            raise CertificateError(f"step {step.rule!r} replaces {root.op}, which is not there")
+            raise CertificateError(f"step {step.rule!r} replaces a {root.op} that is not among the current terms")
         if root.shape != new.shape:
-            raise CertificateError(f"step {step.rule!r} replaces {root.op} by a term of another shape")
+            raise CertificateError(f"step {step.rule!r} replaces a {root.op} by a term of another shape")
         if root.constant:
             raise CertificateError(f"step {step.rule!r} replaces a weight")
     if not there.issuperset(named_variables(step.replacements)):
-        raise CertificateError(f"step {step.rule!r} reads what is not there")
+        raise CertificateError(f"step {step.rule!r} reads a variable that is not among the current terms")
