@@ -18,7 +18,7 @@ from superopt.search.apply import Step
 from superopt.search.backtracking import OUT_OF_TIME, SearchResult, search
 from superopt.search.island import search_island
 from superopt.search.mutants import search_mutants
-from superopt.search.passes import Improved, improvements
+from superopt.search.passes import Improved, PassRunner, improvements
 from superopt.search.schedule import Find
 from superopt.search.segment_search import Search
 from superopt.search.segments import Gain, Segment
@@ -59,10 +59,8 @@ def two_steps() -> Model:
 
 
 def found(recorded: Recorded, *moves: str) -> list[Improved]:
-    searching = cast("Search", recorded)
-    return improvements(
-        two_steps(), searching, moves, charts=Charts(), budget=BUDGET, weight_budget=1.0, runs={}, listener=silent
-    )
+    runner = PassRunner(cast("Search", recorded), Charts(), 1.0, {}, silent)
+    return improvements(two_steps(), runner, moves, BUDGET)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ from superopt.search.absorption import absorption
 from superopt.search.apply import PARTLY
 from superopt.search.gate import SPECIAL
 from superopt.search.judging import COMPARING, CandidateJudge, JudgingSeconds, ModelCandidate, ModelOutcome
-from superopt.search.passes import Improved, SearchedModel, budget_of, improvements
+from superopt.search.passes import Improved, PassRunner, SearchedModel, budget_of, improvements
 from superopt.search.segment_search import Search
 from superopt.search.segments import Gain, Passes, Runs, relower, whole
 from superopt.search.selection import (
@@ -222,16 +222,9 @@ def optimize(
             unimproved.remember(report)
     last = outcomes[-1].candidate
     passes, rewritten = (last.passes, last.model) if report.accepted else ((), None)
-    evidence = Evidence(
-        loaded.model,
-        report.accepted,
-        passes,
-        prepared.rules,
-        [sizing.numbers for sizing in prepared.sizings if sizing.numbers],
-        opset,
-        report.arithmetic,
-        prepared.assumptions,
-    )
+    rules, assumptions = prepared.rules, prepared.assumptions
+    sizes = [sizing.numbers for sizing in prepared.sizings if sizing.numbers]
+    evidence = Evidence(loaded.model, report.accepted, passes, rules, sizes, opset, report.arithmetic, assumptions)
     return result(model, loaded, rewritten or loaded.model, report, evidence, embed=ort_config)
 
 
@@ -302,16 +295,12 @@ class PreparedModel:
     @property
     def candidate_judge(self) -> CandidateJudge:
         """The judge that checks candidates against the original and compares their speed."""
-        return CandidateJudge(
-            self.original,
-            self.device,
-            self.sizings,
-            self.settings.cache,
-            self.settings.check,
-            self.forecaster,
-            self.phases,
-            lambda share: self.phases.listener(Progress("measure", round(100 * share), 100)),
-        )
+        cache, check = self.settings.cache, self.settings.check
+
+        def progress(share: float) -> None:
+            self.phases.listener(Progress("measure", round(100 * share), 100))
+
+        return CandidateJudge(self.original, self.device, self.sizings, cache, check, self.forecaster, self.phases, progress)
 
 
 def prepare(
@@ -418,27 +407,13 @@ def search_model(
         resident, together = weight_bytes(start), prepared.first.short
         clock = prepared.forecaster or Clock(prepared.device, times, resident=resident, together=together)
         with phases("search"):
+            partial, opset = library() if rules else (), opset_of(start)
+            contrib, mode = settings.allow_contrib, settings.mode
             segment_search = Search(
-                rules,
-                clock,
-                opset_of(start),
-                prepared.sizings,
-                budget,
-                library() if rules else (),
-                allow_contrib=settings.allow_contrib,
-                mode=settings.mode,
-                strict=strict,
+                rules, clock, opset, prepared.sizings, budget, partial, allow_contrib=contrib, mode=mode, strict=strict
             )
-            best, *others = improvements(
-                start,
-                segment_search,
-                settings.moves,
-                charts=charts,
-                budget=(1 - share) * budget,
-                weight_budget=prepared.weight_budget,
-                runs=prepared.runs,
-                listener=phases.listener,
-            )
+            passes = PassRunner(segment_search, charts, prepared.weight_budget, prepared.runs, phases.listener)
+            best, *others = improvements(start, passes, settings.moves, (1 - share) * budget)
             stopped = (
                 STOPPED
                 if stopping()

@@ -101,23 +101,12 @@ class SearchedModel:
         return self.best.passes, *self.others
 
 
-def improvements(
-    model: Model,
-    search: Search,
-    moves: Sequence[str],
-    *,
-    charts: Charts,
-    budget: float,
-    weight_budget: float,
-    runs: Runs,
-    listener: Listener,
-) -> list[Improved]:
-    """Return what the search makes of the model within the budget, in seconds, sorted by the time saved, most first.
+def improvements(model: Model, passes: PassRunner, moves: Sequence[str], budget: float) -> list[Improved]:
+    """Return what passes make of the model within the budget, in seconds, sorted by the time saved, most first.
 
     `moves` are "rules", "mutants", or both. With both, one result has mutants last; another has mutants first if they save more
-    than `LITTLE`. Weights grow by no more than `weight_budget`, in bytes.
+    than `LITTLE`.
     """
-    passes = _PassRunner(search, charts, weight_budget, runs, listener)
     start, end = Improved(model), active_time() + budget
     if MUTANTS not in moves:
         return [passes.run(RULES if moves else {}, start, end)]
@@ -135,8 +124,11 @@ def improvements(
 
 
 @dataclass(frozen=True, eq=False)
-class _PassRunner:
-    """Runs passes and reports each to the listener, under the next of the `numbers`."""
+class PassRunner:
+    """Runs passes over a model, and reports each to the listener under the next of the `numbers`.
+
+    The weights grow by no more than `weight_budget`, in bytes.
+    """
 
     search: Search
     charts: Charts
