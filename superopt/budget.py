@@ -25,17 +25,17 @@ def active_time() -> float:
 
 def expired(deadline: float) -> bool:
     """Return whether a search must end: its deadline, an active time, is over, it was asked to stop, or memory is short."""
-    return active_time() >= deadline or stopping() or short_of_memory()
+    return active_time() >= deadline or is_stop_requested() or is_memory_short()
 
 
-def stopping() -> bool:
-    """Return whether the current search was asked to stop; see `stoppable`."""
+def is_stop_requested() -> bool:
+    """Return whether the current search was asked to stop; see `allow_early_stop`."""
     stop = _stop.get()
     return stop is not None and stop.is_set()
 
 
 @contextlib.contextmanager
-def stoppable(stop: threading.Event | None) -> Iterator[None]:
+def allow_early_stop(stop: threading.Event | None) -> Iterator[None]:
     """Let searches end early, with the best result so far, once `stop` is set."""
     before = _stop.set(stop)
     try:
@@ -56,8 +56,8 @@ class _Allowance:
 _allowance: ContextVar[_Allowance | None] = ContextVar("allowance", default=None)
 
 
-def short_of_memory() -> bool:
-    """Return whether the process has exceeded the memory that `limited_memory` allows; read at most 10 times a second."""
+def is_memory_short() -> bool:
+    """Return whether the process has exceeded the memory that `limit_memory_growth` allows; read at most 10 times a second."""
     allowance = _allowance.get()
     if allowance is None or allowance.spent:
         return allowance is not None
@@ -77,7 +77,7 @@ def resident_bytes() -> int:
 
 
 @contextlib.contextmanager
-def limited_memory(more: float) -> Iterator[None]:
+def limit_memory_growth(more: float) -> Iterator[None]:
     """Let searches end early once the resident memory has grown by `more` bytes."""
     before = _allowance.set(_Allowance(resident_bytes() + more))
     try:

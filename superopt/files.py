@@ -48,7 +48,7 @@ published = 0
 # ---------------------------------------------------------------- targets
 
 
-def writable(path: str | os.PathLike[str]) -> Path:
+def require_writable(path: str | os.PathLike[str]) -> Path:
     """Return the file to write for `path`, links followed, after a trial file was written to its folder.
 
     Leftovers of killed runs in that folder are removed.
@@ -99,7 +99,7 @@ def require_folder(path: Path) -> None:
         there = there.parent
     if not there.is_dir():
         raise TargetError(f"{path}: cannot write: {there} is no folder")
-    writable(there / _NEW)
+    require_writable(there / _NEW)
 
 
 def require_distinct(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:

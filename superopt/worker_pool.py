@@ -42,7 +42,7 @@ class TaskCall:
     arguments: tuple[Any, ...]
 
 
-def digest_of(*parts: object) -> str:
+def task_key(*parts: object) -> str:
     """Return a key: the hash of everything that a task's result depends on."""
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:32]
 
@@ -107,7 +107,7 @@ def cores() -> int:
 
 
 @contextlib.contextmanager
-def collecting_rarely() -> Iterator[None]:
+def defer_garbage_collection() -> Iterator[None]:
     """Collect cyclic garbage rarely inside the context, which takes a sixth off the time of work on terms."""
     before = gc.get_threshold()
     gc.set_threshold(*PROCESS.garbage_threshold_counts)
@@ -117,7 +117,7 @@ def collecting_rarely() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def in_order(
+def map_in_order(
     function: Callable[..., Any],
     arguments: Iterable[tuple[Any, ...]],
     *,

@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 
 from superopt.flows.certificate import Evidence
 from superopt.flows.verify import verify
-from superopt.model.constant_folding import with_known_stored
+from superopt.model.constant_folding import fold_known_values
 from superopt.model.islands import Chart
 from superopt.model.load import load
 from superopt.model.save import save
@@ -25,8 +25,8 @@ from superopt.rules.rule import Rule
 from superopt.search.apply import State, Step, successors
 from superopt.search.backtracking import SearchResult
 from superopt.search.ruleset import RuleSet
-from superopt.search.segments import Gain, Segment, whole
-from superopt.search.selection import spliced
+from superopt.search.segments import Gain, Segment, whole_islands
+from superopt.search.selection import splice_passes
 from tests.models import model, weight
 
 Find = Callable[[State], SearchResult | None]
@@ -39,17 +39,17 @@ class Certified:
         self.original, self.optimized, self.file = (folder / name for name in ("in.onnx", "out.onnx", "certificate.json"))
         onnx.save(proto, self.original)
         given = load(self.original).model
-        here = with_known_stored(given)
+        here = fold_known_values(given)
         taken: list[tuple[Gain, ...]] = []
         for find in passes:
             copies: dict[State, list[Segment]] = {}
-            for segment in whole(Chart(here), {}):
+            for segment in whole_islands(Chart(here), {}):
                 copies.setdefault(segment.state, []).append(segment)
             found = {state: find(state) for state in copies}
             gains = tuple(Gain(tuple(copies[s]), f, ()) for s, f in found.items() if f is not None and f.steps)
             if gains:
                 taken.append(gains)
-                here = spliced(here, (gains,))
+                here = splice_passes(here, (gains,))
         self.steps = sum(len(gain.found.steps) for gains in taken for gain in gains)
         save(here, self.optimized)
         flags = {flag.value for flag in ALL_FLAGS} if taken else set()

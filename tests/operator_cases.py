@@ -12,7 +12,7 @@ import onnx.checker
 import onnx_ir as ir
 from hypothesis import strategies as st
 
-from superopt.algebra.evaluate import Floats, evaluate
+from superopt.algebra.evaluate import Floats, evaluate_terms
 from superopt.algebra.operators import POSITIVE, Parameter, apply, operator, registry
 from superopt.algebra.terms import Attribute, Sym, Term, size, substitute_attribute, subterms, variable, variables
 from superopt.errors import ShapeError
@@ -110,7 +110,7 @@ def positions(term: Term) -> tuple[Term | None, int]:
 
 def evaluated(arrays: Mapping[str, Array], *terms: Term) -> tuple[Array, ...]:
     """The terms' values by their definitions, in float64."""
-    return evaluate(terms, {name: a.astype(np.float64) for name, a in arrays.items()}, lambda _: None, Floats())
+    return evaluate_terms(terms, {name: a.astype(np.float64) for name, a in arrays.items()}, lambda _: None, Floats())
 
 
 def lifted(graph: ir.Graph, opset: int) -> dict[ir.Value, Term]:

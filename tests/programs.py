@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable
 
-from superopt.algebra.operators import apply, rebuild
+from superopt.algebra.operators import apply, replace_subterms
 from superopt.algebra.terms import Attribute, Term, subterms, variable, variables
 from superopt.errors import ShapeError
 
@@ -143,7 +143,7 @@ class Programs:
         for _ in range(TRIES):
             place = self.rng.choice(subterms(program))
             try:
-                found = rebuild(program, {place: self.changed(place, program)})
+                found = replace_subterms(program, {place: self.changed(place, program)})
             except ShapeError:
                 continue
             if found.shape == program.shape and found is not program and set(variables(found)) <= set(variables(program)):

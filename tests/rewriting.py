@@ -21,7 +21,7 @@ from superopt.rules.rule import Rule
 from superopt.runtime.session import Device, Session
 from superopt.search.apply import State, successors
 from superopt.search.ruleset import RuleSet
-from superopt.search.segments import Segment, relower, segments, whole
+from superopt.search.segments import Segment, relower, segments, whole_islands
 from tests.walks import walk
 
 Array = npt.NDArray[Any]
@@ -88,7 +88,7 @@ class Rewriter:
 
     def lowered(self, model: Model) -> Model:
         """The model with every island lowered anew."""
-        gains = relower(whole(self.charts.of(model), {}), list(self.rules))
+        gains = relower(whole_islands(self.charts.of(model), {}), list(self.rules))
         return self.placed(model, [replacement for gain in gains for replacement in gain.replacements()])
 
     def placed(self, model: Model, replacements: Sequence[Replacement]) -> Model:

@@ -11,7 +11,7 @@ import numpy as np
 
 from superopt.algebra.operators import POSITIVE, operator
 from superopt.algebra.terms import Term, subterms, variable, variables
-from superopt.model.term_pairs import TermPair, differences
+from superopt.model.term_pairs import TermPair, largest_differences
 from superopt.notation.parsing import Equation
 from superopt.rules.instances import instantiations
 from superopt.rules.match import Binding, instantiate
@@ -76,7 +76,7 @@ def measured(found: Iterable[Case]) -> Iterator[tuple[Case, float]]:
     """Each case with how far its sides are apart."""
     rest = iter(found)
     while batch := list(islice(rest, BATCH)):
-        yield from zip(batch, differences([case.pair for case in batch]), strict=True)
+        yield from zip(batch, largest_differences([case.pair for case in batch]), strict=True)
 
 
 def rules_digest(rules: Iterable[Rule]) -> str:

@@ -14,7 +14,7 @@ from superopt.runtime.adversarial import adversarial_values, images
 from superopt.runtime.check import check, check_all
 from superopt.runtime.reference import Reference
 from superopt.runtime.session import Array, Device, Port
-from superopt.runtime.sizes import dynamic_dimensions, sizes_to_check, telling_constants
+from superopt.runtime.sizes import dynamic_dimension_keys, sizes_to_check, telling_constants
 
 CPU = Device()
 node = helper.make_node
@@ -110,7 +110,7 @@ def test_unnamed_dimensions_are_unequal(name: str | None) -> None:
     transposed = model([node("Transpose", ["x"], ["y"], perm=[0, 1, 3, 2])], {"x": shape})
     nodes = [node("Shape", ["x"], ["shape"]), node("Transpose", ["x"], ["t"], perm=[0, 1, 3, 2])]
     swapped = model([*nodes, node("Reshape", ["t", "shape"], ["y"])], {"x": shape})
-    assert dynamic_dimensions(transposed) == ["x[2]", "x[3]"]
+    assert dynamic_dimension_keys(transposed) == ["x[2]", "x[3]"]
     refuses(transposed, swapped, "became|cannot run", {"?": 16})
     refuses(transposed, swapped, "became|cannot run", {"x[2]": 16, "x[3]": 16})
     square: dict[str, Shape] = {"x": [1, 2, "n", "n"]}

@@ -10,13 +10,13 @@ import pytest
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms, variable
 from superopt.discovery.definitions import algorithms
-from superopt.discovery.explore import defined
+from superopt.discovery.explore import prove_definition
 from superopt.model.lower import lower
 from superopt.proof.definitions.index import prove_axiom
 from superopt.rules.rule import axioms, parse_rule
 from superopt.rules.verdict import Proved, Refuted
-from superopt.search.algorithm import places
-from superopt.search.roofline import CPU, seconds
+from superopt.search.algorithm import algorithm_sites
+from superopt.search.roofline import CPU, estimate_seconds
 from superopt.search.ruleset import RuleSet
 from tests.operator_cases import arrays_for, evaluated, ran
 
@@ -34,7 +34,7 @@ COMPUTED = {
     "winograd.algorithm-two-three": "conv(x, w, pads=p)",
 }
 LAWS = sorted(COMPUTED)
-BESIDE = defined("gram_matmul.algorithm-last", 0).definitions[0].rule
+BESIDE = prove_definition("gram_matmul.algorithm-last", 0).definitions[0].rule
 
 
 def gram(x: Term) -> Term:
@@ -56,7 +56,7 @@ def test_the_algorithms_are_proved_for_all_sizes(name: str) -> None:
 
 @pytest.mark.parametrize("name", LAWS)
 def test_each_algorithm_gives_the_rule_from_what_it_computes(name: str) -> None:
-    found = defined(name, 0)
+    found = prove_definition(name, 0)
     assert not found.undecided
     (rule,) = found.definitions
     assert rule.family == "algorithms"
@@ -102,7 +102,7 @@ def test_of_an_algorithm_for_several_operators_only_what_it_takes_is_told_apart(
     x, y = apply("relu", variable("h", (128, 27, 16))), variable("y", (128, 16))
     w = variable("w", (16 + 27 * 27, 512), constant=True)
     whole = apply("relu", apply("matmul", apply("concat", y, gram(x), axis=-1), w))
-    (place,) = places((whole,), RuleSet([], [BESIDE]), lambda state: -float(str(state).count("gram_matmul")))
+    (place,) = algorithm_sites((whole,), RuleSet([], [BESIDE]), lambda state: -float(str(state).count("gram_matmul")))
     (own,), (other,) = place.alone
     assert own.op == "matmul"
     assert {t.shape for t in subterms(own, other) if t.is_variable} == {x.shape, y.shape, w.shape}
@@ -139,8 +139,9 @@ def test_groups_that_are_not_the_convolutions_are_refuted() -> None:
 def test_groups_that_leave_lanes_empty_are_thought_to_gain(depth: int, pays: bool) -> None:
     x, w = variable("x", (1, 32 * depth, 28, 28)), variable("w", (32 * depth, depth, 3, 3), constant=True)
     around = {"pads": (1, 1, 1, 1)}
-    plain = seconds((apply("conv", x, w, group=32, **around),), CPU)
+    plain = estimate_seconds((apply("conv", x, w, group=32, **around),), CPU)
     best = min(
-        seconds((apply("conv", x, apply("merge_groups", w, group=32, count=n), group=32 // n, **around),), CPU) for n in (2, 4)
+        estimate_seconds((apply("conv", x, apply("merge_groups", w, group=32, count=n), group=32 // n, **around),), CPU)
+        for n in (2, 4)
     )
     assert (best < plain) == pays

@@ -19,7 +19,7 @@ from superopt.algebra.operators import apply
 from superopt.algebra.terms import variable
 from superopt.cost.demand import PRODUCT, demand
 from superopt.flows.verify import verify
-from superopt.model.available_fusions import contributed, offered
+from superopt.model.available_fusions import contrib_fusions, fusions_at_opset
 from superopt.model.islands import Chart
 from superopt.model.load import load
 from superopt.model.lower import lower
@@ -27,7 +27,7 @@ from superopt.rules.fusion import fusions
 from superopt.runtime.bounds import index_bounds
 from superopt.runtime.kernel import Operand
 from superopt.runtime.session import Device, Session
-from superopt.search.fuse import fused
+from superopt.search.fuse import fusion_states
 from superopt.search.ruleset import RuleSet
 from superopt.speclib.attention import LEAST
 from tests.operator_cases import Array, arrays_for, evaluated, lifted, ran
@@ -36,7 +36,7 @@ from tests.test_fusion import attention, operators, require_same
 pytestmark = pytest.mark.slow
 
 OPSETS = [23, 24]
-STANDARD = RuleSet(offered(23))
+STANDARD = RuleSet(fusions_at_opset(23))
 Inputs = dict[str, Array]
 
 
@@ -175,17 +175,17 @@ def test_operations_are_those_of_both_products(shape: tuple[int, ...]) -> None:
 
 
 def test_an_operator_of_the_standard_is_offered_from_its_opset_on() -> None:
-    names = {rule.name.partition(".")[0] for rule in offered(23)}
+    names = {rule.name.partition(".")[0] for rule in fusions_at_opset(23)}
     assert names == {"scaled_dot_product_attention", "grouped_query_attention"}
-    assert not offered(22)
-    assert not {*offered(24)} & {*contributed()}
-    assert {*offered(24), *contributed()} == {*fusions().values()}
+    assert not fusions_at_opset(22)
+    assert not {*fusions_at_opset(24)} & {*contrib_fusions()}
+    assert {*fusions_at_opset(24), *contrib_fusions()} == {*fusions().values()}
 
 
 @pytest.mark.parametrize("scale", [1, 0.5])
 def test_attention_becomes_the_operator_of_the_standard(scale: float) -> None:
     start = (attention(variable("x", (2, 5, 6)), scale=scale),)
-    (apart, _), (together, _) = fused(start, STANDARD)
+    (apart, _), (together, _) = fusion_states(start, STANDARD)
     assert "scaled_dot_product_attention" in operators(apart)
     assert "grouped_query_attention" in operators(together)
     assert not {"softmax", "transpose", "reshape"} & {*operators(together)}
@@ -207,7 +207,7 @@ def test_heads_that_share_keys_need_no_copies() -> None:
     keys, values = copies
     scores = apply("matmul", x, apply("transpose", keys, perm=(0, 1, 3, 2)))
     start = (apply("matmul", apply("softmax", scores, axis=-1), values),)
-    states = [state for state, _ in fused(start, STANDARD)]
+    states = [state for state, _ in fusion_states(start, STANDARD)]
     assert any(operators(state) == ["scaled_dot_product_attention"] for state in states)
     for state in states:
         require_same(start, state)
@@ -229,7 +229,7 @@ def test_a_row_of_least_numbers_is_what_a_softmax_makes_of_it(finite: bool) -> N
     scores, m = variable("x", (1, 2, 3, 3)), variable("m", (1, 2, 3, 3))
     m = apply("scale", apply("tanh", m), factor=10**9) if finite else m
     start = (apply("matmul", apply("softmax", apply("add", apply("matmul", scores, scores), m), axis=-1), scores),)
-    (after, _), *_ = fused(start, STANDARD)
+    (after, _), *_ = fusion_states(start, STANDARD)
     lowered = lower({"y": after[0]}, 23)
     assert ("Max" in {node.op_type for node in lowered.nodes}) != finite
     arrays = arrays_for(*start)
@@ -287,8 +287,8 @@ def test_a_model_with_the_operators_is_one_island(sizes: tuple[int | str, ...], 
 
 def always_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that is right counts as faster."""
-    monkeypatch.setattr("superopt.search.segment_search.Search._faster", lambda *_: 1.5)
-    monkeypatch.setattr("superopt.search.segment_search.Search._stands", lambda *_: True)
+    monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._faster", lambda *_: 1.5)
+    monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._stands", lambda *_: True)
     monkeypatch.setattr("superopt.runtime.multi_shape.SizeComparisons.faster", property(lambda _: True))
 
 

@@ -10,12 +10,12 @@ from superopt.algebra.operators import apply, registry
 from superopt.algebra.terms import Sym, size, variable
 from superopt.proof import verify
 from superopt.proof.axioms import saturate, standing
-from superopt.proof.axioms.axiomatic import prove_rule
+from superopt.proof.axioms.axiomatic import prove_from_axioms
 from superopt.proof.axioms.closure import Closure, Given
 from superopt.proof.axioms.ground import read_ground
-from superopt.proof.axioms.replay import Derivation, replay, well_typed
+from superopt.proof.axioms.replay import Derivation, replay_proof, type_objection
 from superopt.proof.definitions.assumptions import Assumptions
-from superopt.proof.precondition import completed
+from superopt.proof.precondition import add_preconditions
 from superopt.rules.rule import Rule, axioms, law_names, laws, parse_rule, parse_rules
 from superopt.rules.store import load
 from superopt.rules.verdict import Proved, Unknown
@@ -96,30 +96,30 @@ def test_laws_are_named_without_being_read() -> None:
 
 @pytest.mark.parametrize("rule", TRUE, ids=lambda r: r.name)
 def test_a_true_rule_is_proved_and_replays(rule: Rule) -> None:
-    verdict = prove_rule(rule)
+    verdict = prove_from_axioms(rule)
     assert isinstance(verdict, Proved), verdict
     assert verdict.kind == "axioms"
     assert verdict.axioms
     assert set(verdict.axioms) <= set(laws())
-    again = replay(rule, verdict.instances)
+    again = replay_proof(rule, verdict.instances)
     assert isinstance(again, Proved), again
     assert again.instances == verdict.instances
 
 
 @pytest.mark.parametrize("rule", [*FALSE, *REFUTED], ids=lambda r: r.name)
 def test_a_false_rule_is_never_proved(rule: Rule) -> None:
-    assert isinstance(prove_rule(rule), Unknown)
-    well_formed = completed(rule)
+    assert isinstance(prove_from_axioms(rule), Unknown)
+    well_formed = add_preconditions(rule)
     if well_formed is not None and well_formed is not rule:
-        assert isinstance(prove_rule(well_formed), Unknown)
+        assert isinstance(prove_from_axioms(well_formed), Unknown)
 
 
 @pytest.mark.parametrize("rule", ILL_TYPED, ids=lambda r: r.name)
 def test_the_right_side_must_be_well_typed_and_of_the_same_shape(rule: Rule) -> None:
     for equation in rule.equations:
-        assert well_typed(Assumptions(equation)) is not None
-    assert isinstance(prove_rule(rule), Unknown)
-    assert isinstance(replay(rule, []), Unknown)
+        assert type_objection(Assumptions(equation)) is not None
+    assert isinstance(prove_from_axioms(rule), Unknown)
+    assert isinstance(replay_proof(rule, []), Unknown)
 
 
 def test_every_false_law_is_there() -> None:
@@ -179,7 +179,7 @@ def test_the_canary_survives_all_axioms_on_many_terms() -> None:
 
 def proof(name: str) -> tuple[Rule, Proved]:
     rule = next(r for r in TRUE if r.name == name)
-    verdict = prove_rule(rule)
+    verdict = prove_from_axioms(rule)
     assert isinstance(verdict, Proved)
     return rule, verdict
 
@@ -188,7 +188,7 @@ def proof(name: str) -> tuple[Rule, Proved]:
 def test_every_instance_of_a_proof_is_needed(name: str) -> None:
     rule, verdict = proof(name)
     for left_out in verdict.instances:
-        assert isinstance(replay(rule, [i for i in verdict.instances if i != left_out]), Unknown)
+        assert isinstance(replay_proof(rule, [i for i in verdict.instances if i != left_out]), Unknown)
 
 
 @pytest.mark.parametrize(
@@ -205,15 +205,15 @@ def test_every_instance_of_a_proof_is_needed(name: str) -> None:
 )
 def test_what_is_no_instance_is_refused(text: str, why: str) -> None:
     rule, _ = proof("residual")
-    verdict = replay(rule, [text])
+    verdict = replay_proof(rule, [text])
     assert isinstance(verdict, Unknown)
     assert why in verdict.reason
 
 
 def test_an_instance_whose_conditions_do_not_follow_is_refused() -> None:
     rule = parse_rule("a: x @ y => x @ y + zeros(shape=(x @ y).shape) for x[2], y[2]")
-    assert isinstance(replay(rule, ["add.zero(x=x @ y)"]), Proved)
-    verdict = replay(rule, ["matmul.associativity(x=x, y=y, z=x)", "add.zero(x=x @ y)"])
+    assert isinstance(replay_proof(rule, ["add.zero(x=x @ y)"]), Proved)
+    verdict = replay_proof(rule, ["matmul.associativity(x=x, y=y, z=x)", "add.zero(x=x @ y)"])
     assert isinstance(verdict, Unknown)
     assert "do not follow" in verdict.reason
 
@@ -221,11 +221,11 @@ def test_an_instance_whose_conditions_do_not_follow_is_refused() -> None:
 def test_a_proof_for_another_rule_proves_nothing() -> None:
     _, verdict = proof("factor-three")
     rule = parse_rule("a: x @ y + x @ z + x @ w => x @ (y + z + y)  for x[2], y[2], z[2], w[2]")
-    assert isinstance(replay(rule, verdict.instances), Unknown)
+    assert isinstance(replay_proof(rule, verdict.instances), Unknown)
 
 
 def forget_axioms() -> None:
-    saturate.readings.cache_clear()
+    saturate.axiom_directions.cache_clear()
     saturate.readings_within.cache_clear()
 
 
@@ -237,20 +237,20 @@ def test_a_false_axiom_proves_too_much_but_has_no_standing(monkeypatch: pytest.M
         monkeypatch.setattr(f"superopt.proof.{module}.axioms", lambda: wrong)
     monkeypatch.setattr("superopt.proof.axioms.standing.laws", lambda: wrong)
     forget_axioms()
-    standing.standing.cache_clear()
+    standing.axiom_verdict.cache_clear()
     try:
         rule = next(r for r in FALSE if r.name == "relu-over-add")
-        assert isinstance(prove_rule(rule), Proved)
-        assert not isinstance(verify.prove(rule), Proved)
+        assert isinstance(prove_from_axioms(rule), Proved)
+        assert not isinstance(verify.prove_rule(rule), Proved)
     finally:
         forget_axioms()
-        standing.standing.cache_clear()
+        standing.axiom_verdict.cache_clear()
 
 
 def test_a_rule_is_as_bounded_as_its_axioms(monkeypatch: pytest.MonkeyPatch) -> None:
     rule, _ = proof("reassociate")
-    monkeypatch.setattr("superopt.proof.axioms.standing.standing", lambda name: Proved(0.0, ("g in 1, 2",)))
-    verdict = verify.prove(rule)
+    monkeypatch.setattr("superopt.proof.axioms.standing.axiom_verdict", lambda name: Proved(0.0, ("g in 1, 2",)))
+    verdict = verify.prove_rule(rule)
     assert isinstance(verdict, Proved)
     assert verdict.bounded == ("matmul.associativity: g in 1, 2",)
 
@@ -261,13 +261,13 @@ def test_a_rule_is_as_bounded_as_its_axioms(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_the_right_side_needs_is_written_down() -> None:
     text = "a: conv(x, v, strides=s) + conv(x, w, strides=s) => conv(x, v + w, strides=s) for x[4], v[4], w[4], s[2]"
     rule = parse_rule(text)
-    assert isinstance(prove_rule(rule), Unknown)
-    whole = completed(rule)
+    assert isinstance(prove_from_axioms(rule), Unknown)
+    whole = add_preconditions(rule)
     assert whole is not None
     assert len(whole.statement.where) == 2
-    assert isinstance(prove_rule(whole), Proved)
-    assert completed(whole) is whole
-    assert completed(parse_rule("b: relu(x) => relu(concat(x, x, axis=-1)) for x[2]")) is None
+    assert isinstance(prove_from_axioms(whole), Proved)
+    assert add_preconditions(whole) is whole
+    assert add_preconditions(parse_rule("b: relu(x) => relu(concat(x, x, axis=-1)) for x[2]")) is None
 
 
 def test_congruence_is_explained_by_what_was_given() -> None:
@@ -298,6 +298,6 @@ def test_stored_proofs_replay() -> None:
     """One in three of them; `superopt prove` replays all."""
     axiomatic = [stored for stored in load() if stored.entry.kind == "axioms"]
     for stored in axiomatic[::3]:
-        verdict = replay(stored.rule, stored.entry.instances)
+        verdict = replay_proof(stored.rule, stored.entry.instances)
         assert isinstance(verdict, Proved), stored.rule
         assert verdict.instances == stored.entry.instances

@@ -10,13 +10,13 @@ import onnx_ir as ir
 import pytest
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-from superopt.model.bodies import TOP, Scope, graphs, runs
+from superopt.model.bodies import TOP, Scope, control_flow_graphs, count_body_runs
 from superopt.model.islands import Chart, Island
 from superopt.model.load import load
 from superopt.model.splice import Replacement, require_valid, splice
 from superopt.runtime.check import check
 from superopt.runtime.session import Device, Session
-from superopt.search.segments import running, segments
+from superopt.search.segments import running_islands, segments
 from tests.models import weight
 
 CPU = Device()
@@ -146,7 +146,7 @@ def test_scan_bodies_are_rewritten() -> None:
     before = model([scan], [weight("w", 8, 8), weight("first", 8)])
     assert len(islands(before)[("last", "body"),]) == 1
     require_same(before, respliced(before))
-    assert runs(before, CPU) == {(("last", "body"),): 4.0}
+    assert count_body_runs(before, CPU) == {(("last", "body"),): 4.0}
 
 
 def nested() -> onnx.ModelProto:
@@ -162,32 +162,32 @@ def test_bodies_in_bodies_and_names_that_branches_share() -> None:
     before = nested()
     outer = (("y", "body"),)
     scopes = {outer, (*outer, ("next", "then_branch")), (*outer, ("next", "else_branch"))}
-    assert set(graphs(load(before).model)) == {TOP, *scopes}
+    assert set(control_flow_graphs(load(before).model)) == {TOP, *scopes}
     assert set(islands(before)) == scopes
     require_same(before, respliced(before))
 
 
 def test_how_often_bodies_run_is_counted() -> None:
     outer = (("y", "body"),)
-    assert runs(nested(), CPU) == {
+    assert count_body_runs(nested(), CPU) == {
         outer: 3.0,
         (*outer, ("next", "then_branch")): 1.0,
         (*outer, ("next", "else_branch")): 2.0,
     }
-    chosen = runs(branches(), CPU)
+    chosen = count_body_runs(branches(), CPU)
     assert chosen.keys() == {THEN, ELSE}
     assert sum(chosen.values()) == pytest.approx(1.0)
     assert 0 < chosen[THEN] < 1
-    assert runs(model(layer("x", "w", "y"), [weight("w", 8, 8)]), CPU) == {}
+    assert count_body_runs(model(layer("x", "w", "y"), [weight("w", 8, 8)]), CPU) == {}
 
 
 def test_a_segment_counts_as_often_as_its_body_runs_and_one_that_never_runs_is_left() -> None:
     proto = nested()
-    counted = runs(proto, CPU)
+    counted = count_body_runs(proto, CPU)
     chart = Chart(load(proto).model)
     assert {p.island.scope: p.runs for p in segments(chart, counted)} == counted
     never = dict.fromkeys(counted, 0.0)
-    assert running(chart, never) == []
+    assert running_islands(chart, never) == []
 
 
 def test_new_names_are_unlike_those_in_bodies() -> None:

@@ -21,7 +21,7 @@ from superopt.algebra.terms import Term, variable
 from superopt.cli import main as cli
 from superopt.errors import CertificateError, CheckFailedError, ShapeError, SuperoptError
 from superopt.flows.verify import verify
-from superopt.model.constant_folding import with_known_stored
+from superopt.model.constant_folding import fold_known_values
 from superopt.model.islands import Chart
 from superopt.model.load import as_model, load
 from superopt.model.save import save
@@ -32,17 +32,17 @@ from superopt.search.apply import Step as Taken
 from superopt.search.backtracking import SearchLimits, SearchResult
 from superopt.search.island import search_island
 from superopt.search.record import steps_recorded, steps_restored
-from superopt.search.roofline import CPU, seconds
+from superopt.search.roofline import CPU, estimate_seconds
 from superopt.search.ruleset import RuleSet
-from superopt.search.widen import widened
-from superopt.verification.arrays import NUMPY, UndecidedError, applied, evaluated
-from superopt.verification.certificates import Certificate, CertifiedStep, Pass, Rewrite, RewrittenNodes, read
+from superopt.search.widen import widened_states
+from superopt.verification.arrays import NUMPY, UndecidedError, apply_operator, evaluate_arrays
+from superopt.verification.certificates import Certificate, CertifiedStep, Pass, Rewrite, RewrittenNodes, parse_certificate
 from superopt.verification.contents import content_digest
 from superopt.verification.derivation import check_nodes
 from superopt.verification.instances import is_instance
 from superopt.verification.models import ModelSource, expression_names, extent_of
-from superopt.verification.runs import compare, difference
-from superopt.verification.steps import Means, Steps
+from superopt.verification.runs import compare_runs, describe_difference
+from superopt.verification.steps import StepChecker, StepEvidence
 from tests.certified import MODELS, Certified, at_random
 from tests.models import model, weight
 
@@ -68,7 +68,7 @@ def branches(rules: list[Rule], prepared: RuleSet, tmp_path_factory: pytest.Temp
 
 
 def estimate(state: State) -> float:
-    return seconds(state, CPU)
+    return estimate_seconds(state, CPU)
 
 
 def refused(certified: Certified, record: Any) -> str:
@@ -97,22 +97,22 @@ def test_what_is_rewritten_at_random_is_proved(name: str, rules: list[Rule], pre
 def test_a_corrected_mutant_is_tested() -> None:
     x = variable("x", (4, 6))
     root, new, wrong = relu(x), apply("maximum", x, apply("zeros", shape=(4, 6))), apply("abs", x)
-    (shown,) = Steps({}, {}).follow(Rewrite((), (root,), (CertifiedStep("~> by hand", (root,), (new,)),), (new,)))
-    assert shown.means is Means.TESTED
+    (shown,) = StepChecker({}, {}).follow(Rewrite((), (root,), (CertifiedStep("~> by hand", (root,), (new,)),), (new,)))
+    assert shown.means is StepEvidence.TESTED
     with pytest.raises(CertificateError, match="is wrong: the values of its two sides differ"):
-        Steps({}, {}).follow(Rewrite((), (root,), (CertifiedStep("~> by hand", (root,), (wrong,)),), (wrong,)))
+        StepChecker({}, {}).follow(Rewrite((), (root,), (CertifiedStep("~> by hand", (root,), (wrong,)),), (wrong,)))
 
 
 def test_a_widened_island_is_tested(rules: list[Rule], prepared: RuleSet) -> None:
     x = variable("x", (1, 8, 6, 6))
     w, v = (variable(n, (44, count, 1, 1), constant=True) for n, count in (("w", 8), ("v", 44)))
     start = (apply("conv", apply("relu", apply("conv", x, w, pads=(0, 0, 0, 0))), v, pads=(0, 0, 0, 0)),)
-    steps = Steps({rule.name: rule for rule in rules}, {rule.name: digest(rule) for rule in rules})
-    ways = list(widened(start, prepared))
+    steps = StepChecker({rule.name: rule for rule in rules}, {rule.name: digest(rule) for rule in rules})
+    ways = list(widened_states(start, prepared))
     assert ways
     for state, taken in ways:
         rewrite = Rewrite((), start, tuple(CertifiedStep(s.rule, s.roots, s.replacements) for s in taken), state)
-        assert {shown.means for shown in steps.follow(rewrite)} == {Means.TESTED}
+        assert {shown.means for shown in steps.follow(rewrite)} == {StepEvidence.TESTED}
 
 
 def test_sweeps_are_instances(rules: list[Rule], prepared: RuleSet, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_wrong_results_are_refused(folder: Path) -> None:
     original, optimized = ModelSource.read(folder / "in.onnx"), ModelSource.read(folder / "out.onnx")
     assert (original.digest(), optimized.digest()) == (record["original"], record["optimized"])
     with pytest.raises(CheckFailedError):
-        compare(original, optimized, given=record["sizes"])
+        compare_runs(original, optimized, given=record["sizes"])
     with pytest.raises(CertificateError, match="not of format version 2"):
         verify(folder / "in.onnx", folder / "out.onnx", json.dumps(record))
     for mode in ("relaxed", "precise"):
@@ -328,7 +328,7 @@ def test_values_that_nest_deep_are_refused(branches: Certified) -> None:
         value = {"sum": [[value]]}
     record["passes"][0]["rewrites"][0]["nodes"][0][2]["shape"] = [value]
     with pytest.raises(CertificateError, match="is nested too deeply"):
-        read(json.dumps(record))
+        parse_certificate(json.dumps(record))
 
 
 # ---------------------------------------------------------------- instances of rules
@@ -405,19 +405,19 @@ def test_numpy_computes_what_the_definition_says(name: str) -> None:
             expected = evaluate_operator(name, (expected, array), {}, Floats())
     else:
         expected = evaluate_operator(name, tuple(arrays), dict(term.attributes), Floats())
-    np.testing.assert_allclose(applied(name, arrays, attributes), expected, rtol=1e-12)
+    np.testing.assert_allclose(apply_operator(name, arrays, attributes), expected, rtol=1e-12)
 
 
 def test_elements_are_compared_with_those_beside_them() -> None:
     wanted = np.array([[1e6] * 8, [1.0] * 8], np.float32)
     near = [wanted * np.float32(1 + 1e-7)]
     found = wanted.copy()
-    assert not difference(wanted, found * np.float32(1 + 1e-5), near)
+    assert not describe_difference(wanted, found * np.float32(1 + 1e-5), near)
     found[1, 3] = 1.01
-    assert "became 1.01 at [1, 3]" in difference(wanted, found, near)
+    assert "became 1.01 at [1, 3]" in describe_difference(wanted, found, near)
     found[1, 3] = np.inf
-    assert "became inf" in difference(wanted, found, near)
-    assert not difference(np.full(8, np.inf, np.float32), np.full(8, np.nan, np.float32))
+    assert "became inf" in describe_difference(wanted, found, near)
+    assert not describe_difference(np.full(8, np.inf, np.float32), np.full(8, np.nan, np.float32))
 
 
 def test_names_of_dimensions_may_be_expressions() -> None:
@@ -432,12 +432,12 @@ def test_sizes_that_are_expressions_are_known_where_the_dimensions_are() -> None
     padded = variable("padded", (2 * rows - rows // 2 * 2, 4))
     half = apply("slice", padded, axis=0, start=0, stop=rows - rows // 2)
     array = np.ones((6, 4))
-    (found,) = evaluated([half], {"padded": array[:4]}, {atom: 3})
+    (found,) = evaluate_arrays([half], {"padded": array[:4]}, {atom: 3})
     assert found.shape == (2, 4)
     with pytest.raises(UndecidedError, match="not all of these sizes are known"):
-        evaluated([half], {"padded": array[:4]})
+        evaluate_arrays([half], {"padded": array[:4]})
     with pytest.raises(ShapeError, match="axis 0 of padded is 6"):
-        evaluated([half], {"padded": array}, {atom: 3})
+        evaluate_arrays([half], {"padded": array}, {atom: 3})
 
 
 # ---------------------------------------------------------------- forms
@@ -467,7 +467,7 @@ def test_looking_at_a_model_does_not_change_what_it_holds() -> None:
     nodes = [helper.make_node("Constant", [], ["c"], value=number), helper.make_node("Mul", ["x", "c"], ["y"])]
     given = as_model(model(nodes, {"x": [4]}, {"y": [4]}))
     before = content_digest(given)
-    Chart(with_known_stored(given))
+    Chart(fold_known_values(given))
     assert content_digest(given) == before
 
 

@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 
 from superopt import errors
 from superopt.cli import main as cli
-from superopt.cli.types import seconds
+from superopt.cli.types import time_span
 from superopt.discovery.candidates import UniverseCounts
 from superopt.flows.generate import Generation
 from superopt.proof.ledger import LedgerRow
@@ -431,11 +431,11 @@ def test_what_is_not_proved_has_an_exit_code(capsys: pytest.CaptureFixture[str],
     ("text", "expected"), [("60s", 60.0), ("90", 90.0), ("2m", 120.0), ("1.5h", 5400.0), ("500ms", 0.5), (" 1 min", 60.0)]
 )
 def test_spans_of_time(text: str, expected: float) -> None:
-    assert seconds(text) == expected
+    assert time_span(text) == expected
 
 
 def test_progress_without_a_terminal_is_a_line_for_each_phase(capsys: pytest.CaptureFixture[str]) -> None:
-    with cli.shown_progress() as listener:
+    with cli.progress_listener() as listener:
         for progress in (Progress("load"), Progress("search", 0, 9), Progress("search", 1, 9, "x"), Progress("check")):
             listener(progress)
     assert capsys.readouterr().err.splitlines() == ["load", "search 0/9", "check"]

@@ -8,15 +8,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from superopt.algebra.evaluate import Floats, evaluate
+from superopt.algebra.evaluate import Floats, evaluate_terms
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms, variable, variables
 from superopt.notation.parsing import parse
-from superopt.partial.assemble import assembled, piecewise, widened, within
-from superopt.partial.box import Box, Run, whole
-from superopt.partial.correct import Corrected, corrections, estimated
-from superopt.partial.judge import compared, judge
-from superopt.partial.restrict import cut, restricted
+from superopt.partial.assemble import assemble_boxes, box_covers, is_box_within, piecewise_constant
+from superopt.partial.box import Box, Run, full_box
+from superopt.partial.correct import Corrected, corrections, estimate_operations
+from superopt.partial.judge import equal_positions, judge
+from superopt.partial.restrict import restrict_program, slice_box
 from superopt.rules.work import total_work
 
 pytestmark = pytest.mark.slow
@@ -34,21 +34,21 @@ def term(text: str, **operands: Term) -> Term:
 
 def along(shape: Sequence[int], **runs: tuple[int, ...]) -> Box:
     """The box of this shape with some runs given, by axis: a2=(0, 1) is the first position of axis 2."""
-    box = whole(shape)
+    box = full_box(shape)
     for name, run in runs.items():
         box = box.along(int(name[1:]), Run(*run))
     return box
 
 
 def same(one: Term, other: Term) -> bool:
-    return bool(compared(one, other).all())
+    return bool(equal_positions(one, other).all())
 
 
 def in_floats(one: Term, other: Term) -> bool:
     """Whether both are equal on real inputs, up to rounding."""
     rng = np.random.default_rng(1)
     arrays = {v.name: rng.standard_normal(v.sizes) for v in variables(one, other)}
-    left, right = evaluate((one, other), arrays, lambda _: None, Floats())
+    left, right = evaluate_terms((one, other), arrays, lambda _: None, Floats())
     return bool(np.allclose(left, right, rtol=1e-9, atol=1e-9))
 
 
@@ -79,15 +79,15 @@ def in_floats(one: Term, other: Term) -> bool:
 )
 def test_a_part_is_computed_from_parts(program: Term, runs: dict[str, tuple[int, ...]]) -> None:
     box = along(program.sizes, **runs)
-    part = restricted(program, box)
-    assert same(part, cut(program, box))
-    assert in_floats(part, cut(program, box))
+    part = restrict_program(program, box)
+    assert same(part, slice_box(program, box))
+    assert in_floats(part, slice_box(program, box))
     assert total_work([part]).flops <= total_work([program]).flops
-    assert part is not cut(program, box)
+    assert part is not slice_box(program, box)
 
 
 def test_a_part_of_a_convolution_takes_the_rows_and_the_taps_that_it_needs() -> None:
-    part = restricted(CONV, along(CONV.sizes, a2=(0, 1)))
+    part = restrict_program(CONV, along(CONV.sizes, a2=(0, 1)))
     expected = "conv(slice(x, axis=-2, start=0, stop=2), slice(w, axis=-2, start=1, stop=3), pads=(0, 1, 0, 1))"
     assert part is term(expected, x=X, w=W)
 
@@ -96,15 +96,15 @@ def test_a_part_of_a_triangle_knows_which_diagonal_it_has() -> None:
     q, k, v = variable("q", (2, 8, 3)), variable("k", (2, 3, 8)), variable("v", (2, 8, 5))
     program = term("lower_triangle(q @ k, offset=0) @ v", q=q, k=k, v=v)
     box = along(program.sizes, a1=(4, 2))
-    part = restricted(program, box)
-    assert same(part, cut(program, box))
+    part = restrict_program(program, box)
+    assert same(part, slice_box(program, box))
     assert not any(t.op == "matmul" and t.sizes == (2, 8, 8) for t in subterms(part))
 
 
 def test_what_is_no_polynomial_is_cut() -> None:
     program = apply("relu", CONV)
     box = along(program.sizes, a2=(0, 1))
-    assert restricted(program, box) is cut(program, box)
+    assert restrict_program(program, box) is slice_box(program, box)
 
 
 # ---------------------------------------------------------------- assembly
@@ -119,7 +119,7 @@ def numbered(sizes: Sequence[int], labelled: Sequence[tuple[Box, int]]) -> tuple
     def make(box: Box, label: int) -> Term:
         return apply("scale", apply("ones", shape=box.shape), factor=label) if label else apply("zeros", shape=box.shape)
 
-    return assembled(sizes, labelled, 0, make), expected
+    return assemble_boxes(sizes, labelled, 0, make), expected
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def numbered(sizes: Sequence[int], labelled: Sequence[tuple[Box, int]]) -> tuple
 )
 def test_boxes_are_put_together(labelled: list[tuple[Box, int]]) -> None:
     built, expected = numbered((4, 6), labelled)
-    (values,) = evaluate((built,), {}, lambda _: None, Floats())
+    (values,) = evaluate_terms((built,), {}, lambda _: None, Floats())
     assert np.array_equal(values, expected)
 
 
@@ -146,8 +146,8 @@ def test_a_frame_takes_as_few_parts_as_cuts_from_end_to_end_allow() -> None:
 
 
 def test_a_constant_is_expanded_where_it_does_not_change() -> None:
-    mask = piecewise((2, 3, 4, 5), [(along((2, 3, 4, 5), a2=(0, 1)), Fraction(3, 2))], Fraction(1))
-    (values,) = evaluate((mask,), {}, lambda _: None, Floats())
+    mask = piecewise_constant((2, 3, 4, 5), [(along((2, 3, 4, 5), a2=(0, 1)), Fraction(3, 2))], Fraction(1))
+    (values,) = evaluate_terms((mask,), {}, lambda _: None, Floats())
     assert mask.op == "expand"
     assert mask.args[0].sizes == (4,)
     assert mask.constant
@@ -157,12 +157,12 @@ def test_a_constant_is_expanded_where_it_does_not_change() -> None:
 
 def test_boxes_are_widened_but_never_to_everything() -> None:
     corners = [along((4, 6), a0=(0, 1), a1=(0, 1)), along((4, 6), a0=(3, 1), a1=(5, 1))]
-    covers = widened((4, 6), corners)
+    covers = box_covers((4, 6), corners)
     assert tuple(sorted(corners)) in covers
     assert (along((4, 6), a0=(0, 1)), along((4, 6), a0=(3, 1))) in covers
-    assert (whole((4, 6)),) not in covers
+    assert (full_box((4, 6)),) not in covers
     for cover in covers:
-        assert all(any(within(box, wide) for wide in cover) for box in corners)
+        assert all(any(is_box_within(box, wide) for wide in cover) for box in corners)
 
 
 # ---------------------------------------------------------------- corrections
@@ -183,7 +183,7 @@ def stacked(axis: int) -> Term:
 def found(program: Term, mutant: Term) -> list[Corrected]:
     """The corrections, each of which is what it is said to be."""
     every = list(corrections(program, mutant, judge(program, mutant)))
-    costs = [estimated(c.term) for c in every]
+    costs = [estimate_operations(c.term) for c in every]
     assert costs == sorted(costs)
     for corrected in every:
         assert not corrected.judgement.unequal

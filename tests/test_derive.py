@@ -14,9 +14,9 @@ import pytest
 from superopt.algebra.operators import substitutions_folder
 from superopt.cli import main as cli
 from superopt.proof.derivation import audit as derive_audit
-from superopt.proof.derivation.audit import Numbers, generic, least, opinion, opinions
-from superopt.proof.derivation.core import minimal
-from superopt.proof.derivation.derive import Laws, completed, derivable, derived
+from superopt.proof.derivation.audit import Numbers, delta_debug, generic_instance, opinion, opinions
+from superopt.proof.derivation.core import derive_chains
+from superopt.proof.derivation.derive import Laws, derive_equation, derive_rule, with_typing_conditions
 from superopt.proof.derivation.egglog_engine import Outcome, outcome
 from superopt.proof.derivation.rule_file import (
     ASKED,
@@ -25,14 +25,14 @@ from superopt.proof.derivation.rule_file import (
     OPEN,
     UNREADABLE,
     WRONG,
-    compared,
+    compare_rules,
     comparison_text,
-    definitions,
-    examined,
+    definition_axioms,
+    examine_line,
     read_lines,
     rearrangements,
-    refuted,
-    typed,
+    refute_rule,
+    restrict_to_typed,
 )
 from superopt.rules.rule import Rule, parse_rule, parse_rules, stated_rules
 
@@ -80,7 +80,7 @@ WRONG_IN_TASO = {98, 99, 100, 105, 125, 126, 127, 128, 129, 130, 131}
 
 
 def test_a_chain_names_rules_instances_and_terms() -> None:
-    chains = derivable(parse_rule(TAKEN), parse_rules(PIECES))
+    chains = derive_rule(parse_rule(TAKEN), parse_rules(PIECES))
     assert chains is not None
     assert len(chains) == len(parse_rule(TAKEN).equations)
     ((start, steps),) = chains[0].outputs
@@ -95,13 +95,13 @@ def test_a_chain_names_rules_instances_and_terms() -> None:
 
 def test_nothing_follows_without_the_rules_it_needs() -> None:
     laws = Laws(parse_rules(PIECES))
-    assert derivable(parse_rule(TAKEN), laws, without={0}) is None
-    assert derivable(parse_rule(TAKEN), laws, without={1}) is None
-    assert derivable(parse_rule("a: x + y => x * y for x[2], y[2]"), laws) is None
+    assert derive_rule(parse_rule(TAKEN), laws, without={0}) is None
+    assert derive_rule(parse_rule(TAKEN), laws, without={1}) is None
+    assert derive_rule(parse_rule("a: x + y => x * y for x[2], y[2]"), laws) is None
 
 
 def test_sums_are_followed_operand_by_operand() -> None:
-    chains = derivable(
+    chains = derive_rule(
         parse_rule("a: z + scale(x - y, factor=a) => scale(x, factor=a) - scale(y, factor=a) + z for x[1], y[1], z[1]"),
         parse_rules(SCALES),
     )
@@ -113,10 +113,10 @@ def test_sums_are_followed_operand_by_operand() -> None:
 
 def test_conditions_are_asked_of_every_instance() -> None:
     laws = parse_rules(SCALES)
-    assert derivable(parse_rule("a: relu(scale(x, factor=2)) => scale(relu(x), factor=2) for x[2]"), laws) is not None
-    assert derivable(parse_rule("b: relu(scale(x, factor=a)) => scale(relu(x), factor=a) for x[2]"), laws) is None
+    assert derive_rule(parse_rule("a: relu(scale(x, factor=2)) => scale(relu(x), factor=2) for x[2]"), laws) is not None
+    assert derive_rule(parse_rule("b: relu(scale(x, factor=a)) => scale(relu(x), factor=a) for x[2]"), laws) is None
     narrow = parse_rule("c: relu(scale(x, factor=a * b)) => scale(relu(x), factor=a * b) for x[2] where a >= 1, b >= 0")
-    assert derivable(narrow, laws) is not None
+    assert derive_rule(narrow, laws) is not None
 
 
 def test_no_step_goes_through_what_is_not_defined() -> None:
@@ -125,8 +125,8 @@ def test_no_step_goes_through_what_is_not_defined() -> None:
         b: sqrt(x) * sqrt(x) => x for x[2]
         c: sqrt(x * y) => sqrt(x) * sqrt(y) for x[2], y[2]
     """)
-    assert derivable(parse_rule("bad: abs(x) => x for x[2]"), roots) is None
-    assert derivable(parse_rule("good: sqrt(x) * sqrt(x) * y => x * y for x[2], y[2]"), roots) is not None
+    assert derive_rule(parse_rule("bad: abs(x) => x for x[2]"), roots) is None
+    assert derive_rule(parse_rule("good: sqrt(x) * sqrt(x) * y => x * y for x[2], y[2]"), roots) is not None
 
 
 def test_all_outputs_of_a_rule_are_derived_and_derive() -> None:
@@ -138,21 +138,21 @@ def test_all_outputs_of_a_rule_are_derived_and_derive() -> None:
         second: slice(relu(concat(x, y, axis=-1)), axis=-1, start=x.shape[-1], stop=x.shape[-1] + y.shape[-1]) => relu(y)
                 for x[2], y[2]
     """)
-    chains = derivable(parse_rule(f"both: {both}"), laws)
+    chains = derive_rule(parse_rule(f"both: {both}"), laws)
     assert chains is not None
     assert [len(steps) for _, steps in chains[0].outputs] == [1, 1]
-    assert derivable(parse_rule(f"both: {both}"), laws[:1]) is None
-    assert all(derivable(law, [parse_rule(f"both: {both}")]) for law in laws)
+    assert derive_rule(parse_rule(f"both: {both}"), laws[:1]) is None
+    assert all(derive_rule(law, [parse_rule(f"both: {both}")]) for law in laws)
 
 
 def test_a_rule_counts_where_both_sides_are_well_typed() -> None:
     (equation,) = parse_rule(
         "a: (relu(x), relu(y)) => (relu(x), slice(concat(x, y, axis=-1), axis=-1, stop=1)) for x[2], y[2]"
     ).equations
-    assert derived(equation, Laws([])) is None
-    whole, added = completed(equation)
+    assert derive_equation(equation, Laws([])) is None
+    whole, added = with_typing_conditions(equation)
     assert added
-    assert completed(whole) == (whole, ())
+    assert with_typing_conditions(whole) == (whole, ())
 
 
 # ---------------------------------------------------------------- the minimal core
@@ -160,13 +160,13 @@ def test_a_rule_counts_where_both_sides_are_well_typed() -> None:
 
 def test_the_core_is_what_nothing_else_derives() -> None:
     rules = parse_rules(SCALES)
-    removed = minimal(rules)
+    removed = derive_chains(rules)
     names = {rules[p].name for p in removed}
     assert "lesser" in names
     assert len(names & {"twice", "back"}) == 1
     assert names <= {"lesser", "twice", "back"}
     left = [rule for p, rule in enumerate(rules) if p not in removed]
-    assert all(derivable(rule, [r for r in left if r is not rule]) is None for rule in left)
+    assert all(derive_rule(rule, [r for r in left if r is not rule]) is None for rule in left)
     assert all(set(chain.rules) <= {r.name for r in left} for chains in removed.values() for chain in chains)
 
 
@@ -182,19 +182,19 @@ def test_a_search_has_the_same_scope_where_laws_that_it_cannot_meet_are_left_out
 def test_workers_find_the_same_core() -> None:
     rules = parse_rules(SCALES)
     with ThreadPoolExecutor(1) as executor:
-        assert minimal(rules, executor) == minimal(rules)
+        assert derive_chains(rules, executor) == derive_chains(rules)
 
 
 def test_egglog_has_the_same_opinion() -> None:
     rules = parse_rules(SCALES)
-    removed = minimal(rules)
+    removed = derive_chains(rules)
     core = [rule for p, rule in enumerate(rules) if p not in removed]
     assert {o.rule.name: o.outcome for o in opinions(core)} == {rule.name: Outcome.APART for rule in core}
     with ThreadPoolExecutor(1) as executor:
         assert [*opinions(rules, executor)] == [*opinions(rules)]
     taken, laws = parse_rule(TAKEN), Laws(parse_rules(PIECES))
     readings = [d for found in laws.among(frozenset({"matmul", "concat", "slice"})).values() for d in found]
-    instance = generic(taken.equations[0], 0)
+    instance = generic_instance(taken.equations[0], 0)
     assert outcome(taken.equations[0], instance, readings) is Outcome.JOINED
     assert outcome(taken.equations[0], instance, readings[:1]) is Outcome.APART
 
@@ -203,13 +203,13 @@ def test_of_laws_that_join_the_sides_at_numbers_none_can_be_spared() -> None:
     taken, spare = parse_rule(TAKEN), parse_rules(PIECES + SCALES)
     for equation in taken.equations:
         assert sorted(Numbers.of(equation, Laws(spare), ()).needed()) == ["concat-columns", "slice-first"]
-    assert least("abcdefgh", lambda some: {"b", "g"} <= set(some)) == ["b", "g"]
-    assert least("abc", lambda some: "c" in some) == ["c"]
+    assert delta_debug("abcdefgh", lambda some: {"b", "g"} <= set(some)) == ["b", "g"]
+    assert delta_debug("abc", lambda some: "c" in some) == ["c"]
 
 
 def test_the_few_laws_that_egglog_needs_are_searched_far_enough() -> None:
     laws = Laws(parse_rules(LATTICE))
-    assert derivable(laws.rules[0], laws, without={0}) is None
+    assert derive_rule(laws.rules[0], laws, without={0}) is None
     said = opinion(laws, 0)
     assert said.outcome is Outcome.JOINED
     assert said.chains is not None
@@ -236,10 +236,10 @@ def test_what_is_nothing_is_introduced_where_that_is_asked_for() -> None:
     )
     laws = Laws([parse_rule(f"{text} for x[1, 2]{', y[1, 2]' * ('y' in text)}{', z[1, 2]' * ('z' in text)}") for text in texts])
     rule = parse_rule("sum: scale(x + (y - z), factor=-1) => z - y - x for x[1, 2], y[1, 2], z[1, 2]")
-    assert derivable(rule, laws) is None
+    assert derive_rule(rule, laws) is None
     for without in laws.labels:
-        assert derivable(rule, laws.only({*laws.labels} - {without}, introducing=True)) is None
-    chains = derivable(rule, laws.only(laws.labels, introducing=True))
+        assert derive_rule(rule, laws.only({*laws.labels} - {without}, introducing=True)) is None
+    chains = derive_rule(rule, laws.only(laws.labels, introducing=True))
     assert chains is not None
     assert "nothing(x=" in "\n".join(chains[0].lines())
 
@@ -250,10 +250,10 @@ group:  scale(x, factor=2) => x + x
         for x[3] where x.shape[-3] * (x.shape[-1] // x.shape[-3]) == x.shape[-3], x.shape[-1] == 1
 scalar: reshape(reshape(x, shape=()), shape=x.shape) => x for x[2]
 """)
-    assert derivable(group, Laws([group])) is not None
+    assert derive_rule(group, Laws([group])) is not None
     ones = parse_rule("ones: reshape(reshape(x, shape=()), shape=(1, 1)) => x for x[2]")
-    assert derivable(scalar, Laws([ones])) is not None
-    assert derivable(ones, Laws([scalar])) is not None
+    assert derive_rule(scalar, Laws([ones])) is not None
+    assert derive_rule(ones, Laws([scalar])) is not None
 
 
 # ---------------------------------------------------------------- files
@@ -282,7 +282,7 @@ distribution:  x * y + x * z => x * (y + z) for x[1, 2], y[1, 2], z[1, 2]
 def test_every_line_of_a_file_gets_an_answer(tmp_path: Path) -> None:
     path = tmp_path / "odd.rules"
     path.write_text(ODD)
-    found = compared(read_lines(path), parse_rules(GIVEN), backwards=parse_rules(GIVEN))
+    found = compare_rules(read_lines(path), parse_rules(GIVEN), backwards=parse_rules(GIVEN))
     words = {f.name: f.word for f in found.theirs}
     assert words == {
         "matmul-assoc-1": "follows",
@@ -331,7 +331,7 @@ def ours() -> Laws:
     rules: list[Rule] = []
     for path in sorted(substitutions_folder().glob("*.rules")):
         rules += stated_rules(path.read_text(encoding="utf-8"))
-    return Laws([*rules, *definitions(), *rearrangements()])
+    return Laws([*rules, *definition_axioms(), *rearrangements()])
 
 
 @pytest.mark.parametrize(
@@ -359,16 +359,16 @@ def test_sound_rules_of_others_follow_from_ours(name: str, count: int, wrong: se
     for line in lines:
         assert line.rule is not None
         if line.name in wrong:
-            assert refuted(line.rule, 0, 60) is not None, line.name
+            assert refute_rule(line.rule, 0, 60) is not None, line.name
         elif line.name in constant:
-            assert examined(line, ours(), 0)[0].word == CONSTANT, line.name
+            assert examine_line(line, ours(), 0)[0].word == CONSTANT, line.name
         else:
-            assert derivable(typed(line.rule)[0], ours(), ASKED) is not None, line.name
+            assert derive_rule(restrict_to_typed(line.rule)[0], ours(), ASKED) is not None, line.name
 
 
 def test_what_a_grouped_convolution_refutes_is_not_derived() -> None:
     (line,) = (line for line in read_lines(FOREIGN / "taso.rules") if line.name == "taso-126")
-    finding, rule = examined(line, ours(), 0)
+    finding, rule = examine_line(line, ours(), 0)
     assert (finding.word, rule) == (WRONG, None)
     assert finding.counterexample is not None
 

@@ -16,7 +16,7 @@ from superopt.errors import CheckFailedError, ProviderError
 from superopt.runtime import check as checking
 from superopt.runtime import device as devices
 from superopt.runtime.check import check
-from superopt.runtime.device import PROVIDERS, Device, begins_with, providers
+from superopt.runtime.device import PROVIDERS, Device, first_provider, providers
 from superopt.runtime.session import Session
 
 CPU = Device()
@@ -65,11 +65,11 @@ def test_values_are_compared_without_tf32(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
     device = Device("tensorrt")
     plain = device.identity
-    assert begins_with(device, exact=True) == "cuda"
+    assert first_provider(device, exact=True) == "cuda"
     assert options(providers(device, exact=True))["use_tf32"] == "0"
     assert options(providers(device))["use_tf32"] == "1"
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
-    assert begins_with(device, exact=True) == "tensorrt"
+    assert first_provider(device, exact=True) == "tensorrt"
     assert device.identity != plain
 
 
@@ -119,7 +119,7 @@ def test_both_are_run_where_they_will_run_too(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(checking, "Session", session)
     check(model(), model(), CPU)
     assert made == [True, True]
-    monkeypatch.setattr(checking, "begins_with", lambda device, *, exact: "another")
+    monkeypatch.setattr(checking, "first_provider", lambda device, *, exact: "another")
     check(model(), model(), CPU)
     assert made == [True, True, True, True, False, False]
     with pytest.raises(CheckFailedError):

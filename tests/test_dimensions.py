@@ -17,16 +17,16 @@ from superopt.algebra.dim_binding import DimBinding, dimension
 from superopt.algebra.extent import Dim, at_least, floor_divide, same, size
 from superopt.algebra.operators import apply
 from superopt.algebra.substitution import negation
-from superopt.algebra.tautology import certain
+from superopt.algebra.tautology import is_tautology
 from superopt.algebra.terms import Term, subterms, variable
 from superopt.cli.main import main
 from superopt.errors import DimensionError, ShapeError
-from superopt.model.dimensions import combinations, open_dimensions, representative, sample_sizings
+from superopt.model.dimensions import dynamic_dimension_names, representative_sizings, sample_sizings, size_combinations
 from superopt.model.dynamic_lowering import LAST
 from superopt.model.islands import Chart
 from superopt.model.lower import lower
 from superopt.model.views import Views
-from superopt.protobuf.nodes import now
+from superopt.protobuf.nodes import materialize
 from superopt.rules.match import Pattern
 from superopt.rules.rule import parse_rule
 from superopt.runtime.session import Device, Session
@@ -130,7 +130,7 @@ def lifted(proto: onnx.ModelProto) -> dict[str, Term]:
     ],
 )
 def test_what_is_certain_of_extents(condition: object, holds: bool) -> None:
-    assert certain(condition) is holds  # type: ignore[arg-type]
+    assert is_tautology(condition) is holds  # type: ignore[arg-type]
 
 
 def results(rule: str, term: Term) -> list[Term]:
@@ -167,12 +167,12 @@ def test_a_rule_is_not_applied_where_its_right_side_asks_for_more_than_its_left(
 
 def test_open_dimensions_have_names_and_usual_sizes() -> None:
     picture = ir.from_proto(model([helper.make_node("Relu", ["x"], ["y"])], [None, 3, "height", "width"], []))
-    assert open_dimensions(picture) == {"x[0]": False, "height": True, "width": True}
-    assert [s.numbers for s in representative(picture, [])] == [{"x[0]": 1, "height": 224, "width": 224}]
-    given = combinations({"x.0": [1, 8], "width": [96]})
-    assert [s.numbers["x[0]"] for s in representative(picture, given)] == [1, 8]
+    assert dynamic_dimension_names(picture) == {"x[0]": False, "height": True, "width": True}
+    assert [s.numbers for s in representative_sizings(picture, [])] == [{"x[0]": 1, "height": 224, "width": 224}]
+    given = size_combinations({"x.0": [1, 8], "width": [96]})
+    assert [s.numbers["x[0]"] for s in representative_sizings(picture, given)] == [1, 8]
     with pytest.raises(DimensionError, match=r"no dynamic dimension 'batch': its dynamic dimensions are x\[0\], height, width"):
-        representative(picture, [{"batch": 1}])
+        representative_sizings(picture, [{"batch": 1}])
     assert all(len({*s.numbers.values()}) == 3 for s in sample_sizings(picture))
 
 
@@ -226,7 +226,7 @@ def test_views_of_a_model_without_open_dimensions_are_one() -> None:
 
 def constants(**outputs: Term) -> list[list[int]]:
     found = lower(outputs, 17)
-    return [now(array).tolist() for array in found.initializers.values()]
+    return [materialize(array).tolist() for array in found.initializers.values()]
 
 
 def test_shapes_and_bounds_are_written_as_onnx_finds_them_out() -> None:
@@ -256,7 +256,7 @@ def test_the_names_of_dimensions_are_no_names_of_rules() -> None:
 
 def test_an_optimized_model_is_right_at_other_sizes_and_its_dimensions_are_open(tmp_path: Path) -> None:
     proto = attention(width=128)
-    optimized = superopt.optimize(proto, budget=6.0, shapes=combinations({"batch": [1, 2]}), cache=tmp_path / "cache")
+    optimized = superopt.optimize(proto, budget=6.0, shapes=size_combinations({"batch": [1, 2]}), cache=tmp_path / "cache")
     report = optimized.report
     assert report.nodes_in_islands == 20
     assert any(segment.rules for segment in report.segments), "the two parts of one weight are added"

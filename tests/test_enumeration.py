@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from superopt.algebra.evaluate import evaluate
+from superopt.algebra.evaluate import evaluate_terms
 from superopt.algebra.exact import Fields
 from superopt.algebra.operators import apply, operator
 from superopt.algebra.terms import Compare, Term, subterms, variable, variables
 from superopt.discovery.enumerate import Candidate, Enumeration, candidate_order, enumerate_universe, term_size
-from superopt.discovery.fingerprint import Environment, Fingerprints, domain_of, environment, environments
+from superopt.discovery.fingerprint import Environment, Fingerprints, comparison_domain, draw_environment, environments
 from superopt.discovery.join import joins
-from superopt.discovery.universe import Constant, Template, Universe, binary, parts, unary
+from superopt.discovery.universe import Constant, Template, Universe, binary, split_parts, unary
 from superopt.discovery.universes import convolution, matrix
 from superopt.discovery.universes.families import UNIVERSES
 from superopt.errors import InstantiationError, ShapeError
@@ -45,7 +45,7 @@ MOVED = Universe(
     name="moved",
     variables=((X,), (variable("w", (K, matrix.M)),)),
     constants=(),
-    templates=(unary("relu"), parts(-2), binary("matmul"), binary("concat", axis=-2)),
+    templates=(unary("relu"), split_parts(-2), binary("matmul"), binary("concat", axis=-2)),
     ranges={**SIZES, "m": (2, 3, 4)},
     limit=4,
 )
@@ -99,10 +99,10 @@ def enumerations() -> dict[str, Enumeration]:
 
 def values(universe: Universe, drawn: Environment, *terms: Term) -> list[np.ndarray[Any, Any]]:
     """What tells the terms apart in an environment, one term at a time."""
-    domain = domain_of(universe)
+    domain = comparison_domain(universe)
     arrays = {name: a[..., None] for name, a in drawn.arrays.items()}
     with np.errstate(all="ignore"):
-        found = evaluate(terms, arrays, drawn.value, domain)
+        found = evaluate_terms(terms, arrays, drawn.value, domain)
     return [(domain.identities(a) if isinstance(domain, Fields) else a)[..., 0] for a in found]
 
 
@@ -120,7 +120,7 @@ def of(universe: Universe, text: str) -> Term:
 @pytest.mark.parametrize("universe", UNIVERSES, ids=lambda u: u.name)
 def test_a_batch_has_the_values_that_terms_have_one_by_one(universe: Universe) -> None:
     rng = np.random.default_rng(2)
-    (drawn,) = [environment(universe, lambda _: True, rng)]
+    (drawn,) = [draw_environment(universe, lambda _: True, rng)]
     fingerprints = Fingerprints(universe, [drawn])
     leaves = [v for row in universe.variables for v in row]
     compared = 0
@@ -142,11 +142,11 @@ def test_a_batch_has_the_values_that_terms_have_one_by_one(universe: Universe) -
 
 def test_numbers_that_no_symbols_meet_are_reported() -> None:
     with pytest.raises(InstantiationError):
-        environment(matrix.MATRIX, lambda _: False, np.random.default_rng(0))
+        draw_environment(matrix.MATRIX, lambda _: False, np.random.default_rng(0))
 
 
 def test_variables_are_what_the_universe_says() -> None:
-    drawn = environment(replace(CHOICES, positive=("x",)), lambda _: True, np.random.default_rng(0))
+    drawn = draw_environment(replace(CHOICES, positive=("x",)), lambda _: True, np.random.default_rng(0))
     assert set(np.unique(drawn.arrays["c"])) <= {0.0, 1.0}
     assert (drawn.arrays["x"] > 0).all()
     assert len({tuple(e.arrays["y"].shape) for e in environments(SUMS, lambda _: True, np.random.default_rng(0))}) > 1
@@ -169,7 +169,9 @@ def brute(universe: Universe) -> tuple[dict[Term, object], dict[object, Term]]:
     return value_of, first
 
 
-ENVIRONMENTS = {u.name: [environment(u, lambda _: True, np.random.default_rng(n)) for n in range(4)] for u in (SUMS, MOVED)}
+ENVIRONMENTS = {
+    u.name: [draw_environment(u, lambda _: True, np.random.default_rng(n)) for n in range(4)] for u in (SUMS, MOVED)
+}
 
 
 def value_in(universe: Universe, term: Term) -> object:
@@ -238,7 +240,7 @@ def prefixed(universe: Universe, *terms: Term) -> bool:
 @pytest.mark.parametrize("universe", SMALL, ids=lambda u: u.name)
 def test_both_sides_of_a_candidate_agree_where_nothing_was_fitted(universe: Universe, enumerations: Any) -> None:
     rng = np.random.default_rng(99)
-    drawn = environment(universe, lambda _: True, rng, positive=universe is ROOTS or universe is EXPONENTIALS)
+    drawn = draw_environment(universe, lambda _: True, rng, positive=universe is ROOTS or universe is EXPONENTIALS)
     compared = differ = 0
     every = enumerations[universe.name].candidates
     for found in every[:: 1 + len(every) // SOME]:
@@ -358,7 +360,7 @@ def test_products_that_share_an_operand_are_joined() -> None:
 def shared_matrices() -> list[Candidate]:
     """What is joined of products of two matrices by two."""
     matrices = ((matrix.X, matrix.Y), (matrix.W, matrix.V))
-    templates = (parts(-1), parts(-2), binary("matmul"), binary("concat", axis=-1), binary("concat", axis=-2))
+    templates = (split_parts(-1), split_parts(-2), binary("matmul"), binary("concat", axis=-1), binary("concat", axis=-2))
     return list(
         joins(enumerate_universe(replace(matrix.MATRIX, variables=matrices, constants=(), templates=templates, limit=3), 0))
     )

@@ -17,7 +17,7 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
-from superopt.flows.export_rules import Exported, export, function_pairs, onnxscript_module
+from superopt.flows.export_rules import ExportedRules, export, function_pairs, onnxscript_module
 from superopt.rules.rule import Rule, parse_rules
 from superopt.runtime.session import Device, Session
 
@@ -62,7 +62,7 @@ def weighted(text: str) -> onnx.ModelProto:
     return model
 
 
-def module_of(exported: Exported, folder: Path) -> ModuleType:
+def module_of(exported: ExportedRules, folder: Path) -> ModuleType:
     path = folder / "found_rules.py"
     exported.save(path)
     spec = importlib.util.spec_from_file_location("found_rules", path)

@@ -18,7 +18,16 @@ import pytest
 
 from superopt import files
 from superopt.errors import TargetError
-from superopt.files import SAVING, SCRATCH, remove_scratch, require_distinct, same_file, save_text, scratch_folder, writable
+from superopt.files import (
+    SAVING,
+    SCRATCH,
+    remove_scratch,
+    require_distinct,
+    require_writable,
+    same_file,
+    save_text,
+    scratch_folder,
+)
 from superopt.model.load import as_model, load
 from superopt.model.save import save
 from superopt.protobuf.stored import data_files
@@ -239,7 +248,7 @@ def test_what_is_no_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     path = Path("target")
     KINDS[kind](path)
     was = path.lstat()
-    for write in (writable, lambda p: save_text("", p), lambda p: save(as_model(layers("a")), p)):
+    for write in (require_writable, lambda p: save_text("", p), lambda p: save(as_model(layers("a")), p)):
         with pytest.raises(TargetError, match=kind):
             write(path)
     assert path.lstat() == was
@@ -249,7 +258,7 @@ def test_what_is_no_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_a_path_that_cannot_be_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(TargetError, match="cannot write"):
-        writable(tmp_path / name)
+        require_writable(tmp_path / name)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
@@ -257,7 +266,7 @@ def test_a_folder_without_permission_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     try:
         with pytest.raises(TargetError, match="permission"):
-            writable(tmp_path / "m.onnx")
+            require_writable(tmp_path / "m.onnx")
     finally:
         tmp_path.chmod(0o700)
 
@@ -330,7 +339,7 @@ def test_the_next_run_removes_what_a_killed_one_left(tmp_path: Path, monkeypatch
     with scratch_folder() as mine:
         remove_scratch()
         assert listed(scratch) == {mine.name}, "what is in use is no leftover"
-    writable(path)
+    require_writable(path)
     assert listed(folder) == {"m.onnx", data(path).name}
     assert holds(path, *(("a", "b") if renames == 2 else ("a",)))
 
@@ -343,7 +352,7 @@ def test_folders_of_others_are_no_leftovers(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / f"{SAVING}01234567").symlink_to(tmp_path / "01234567")
     was = listed(tmp_path)
     remove_scratch()
-    writable(tmp_path / "m.onnx")
+    require_writable(tmp_path / "m.onnx")
     assert listed(tmp_path) == was
 
 

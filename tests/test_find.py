@@ -15,17 +15,17 @@ from superopt.algebra.terms import Attribute, Extent, Term, variables
 from superopt.discovery.effort import effort
 from superopt.discovery.enumerate import Candidate, enumerate_universe
 from superopt.discovery.generalise import general_rules
-from superopt.discovery.names import named
+from superopt.discovery.names import name_rules
 from superopt.discovery.numbers import Numbered, distinct_numbers
 from superopt.discovery.phrase import backwards
-from superopt.discovery.prune import KeptEqualities, crosses, shortens, useful
+from superopt.discovery.prune import KeptEqualities, crosses_hill, is_shortcut, is_useful
 from superopt.discovery.rewriter import Classes, Rewriter
 from superopt.discovery.universe import FACTOR, Universe
 from superopt.discovery.universes import convolution, images, matrix
 from superopt.discovery.universes.families import FAMILIES, UNIVERSES
 from superopt.errors import InstantiationError
 from superopt.notation.parsing import Equation, parse
-from superopt.proof.precondition import completed
+from superopt.proof.precondition import add_preconditions
 from superopt.proof.sample import instantiations, mismatch, mismatch_at
 from superopt.rules.rule import Rule, parse_rule
 
@@ -46,7 +46,7 @@ class Sampling:
         return [(i.attributes, mismatch_at(equation, i, n) is None) for n, i in enumerate(found)]
 
     def completed(self, rule: Rule) -> Rule | None:
-        return completed(rule)
+        return add_preconditions(rule)
 
 
 def of(universe: Universe, text: str) -> Term:
@@ -187,7 +187,7 @@ def test_what_is_false_at_independent_extents_is_not_stated() -> None:
 
 
 def test_backwards_drops_the_conditions_on_extents() -> None:
-    rule = completed(
+    rule = add_preconditions(
         parse_rule("r: reduce_sum(x, axes=(-1,)) + reduce_sum(y, axes=(-1,)) => reduce_sum(x + y, axes=(-1,)) for x[2], y[2]")
     )
     assert rule is not None
@@ -284,9 +284,9 @@ def test_a_step_over_a_hill_is_for_the_search() -> None:
     kept.add(parse_rule(FACTOR_WEIGHTS))
     kept.add(parse_rule("r: x @ w @ u => x @ (w @ u) for x[2], w[2], u[2]"))
     assert kept.part(found) == "search"
-    assert crosses(found, kept.sizings(matrix.LOW_RANK)[0])
+    assert crosses_hill(found, kept.sizings(matrix.LOW_RANK)[0])
     turned = Candidate(found.universe, found.right, found.left)
-    assert not crosses(turned, kept.sizings(matrix.LOW_RANK)[0])
+    assert not crosses_hill(turned, kept.sizings(matrix.LOW_RANK)[0])
 
 
 def test_a_climb_of_less_than_a_tenth_is_no_hill_whatever_extents_are_larger() -> None:
@@ -336,7 +336,7 @@ def test_a_sum_as_a_difference_is_kept_both_ways_though_rules_join_it() -> None:
     for found in suggested:
         assert kept.part(found) == "search"
         for one in (found, Candidate(found.universe, found.right, found.left)):
-            assert all(useful(one, sizing) and shortens(one, sizing) for sizing in kept.sizings(matrix.SIGNS))
+            assert all(is_useful(one, sizing) and is_shortcut(one, sizing) for sizing in kept.sizings(matrix.SIGNS))
     kept.add(parse_rule("r: x + y @ w => x - y @ scale(w, factor=-1) for x[2], y[2], w[2]"))
     assert [kept.part(found) for found in suggested].count(None) == 1
 
@@ -356,8 +356,8 @@ def test_a_constant_factor_taken_out_is_kept_though_rules_join_it() -> None:
     found, turned = Candidate(matrix.FACTORED, left, right), Candidate(matrix.FACTORED, right, left)
     assert kept.part(found) == kept.part(turned) == "search"
     for sizing in kept.sizings(matrix.FACTORED):
-        assert useful(found, sizing)
-        assert (shortens(found, sizing), shortens(turned, sizing)) == (True, False)
+        assert is_useful(found, sizing)
+        assert (is_shortcut(found, sizing), is_shortcut(turned, sizing)) == (True, False)
     kept.add(parse_rule(f"r: {scaled} => {factored} for x[2], y[2]"))
     assert kept.part(found) is None
 
@@ -404,7 +404,7 @@ def test_weights_are_left_alone_on_the_way_over_a_hill() -> None:
     ],
 )
 def test_a_direction_serves_a_search_or_not(left: str, right: str, serves: bool) -> None:
-    assert useful(candidate(matrix.MATRIX, left, right), KeptEqualities().sizings(matrix.MATRIX)[0]) is serves
+    assert is_useful(candidate(matrix.MATRIX, left, right), KeptEqualities().sizings(matrix.MATRIX)[0]) is serves
 
 
 def test_weights_cost_nothing_once_they_are_known() -> None:
@@ -419,9 +419,9 @@ def test_weights_cost_nothing_once_they_are_known() -> None:
 
 def test_names_tell_the_operators_and_are_unique() -> None:
     rules = [parse_rule(FACTOR_WEIGHTS), parse_rule("r: relu(relu(x)) => relu(x) for x[2]"), parse_rule(FACTOR_WEIGHTS)]
-    names = [r.name for r in named(rules)]
+    names = [r.name for r in name_rules(rules)]
     assert names == ["add-matmul-to-matmul-add-1", "relu-to-relu", "add-matmul-to-matmul-add-2"]
-    assert [r.name for r in named(rules[1:], rules[:1])] == ["relu-to-relu", "add-matmul-to-matmul-add-2"]
+    assert [r.name for r in name_rules(rules[1:], rules[:1])] == ["relu-to-relu", "add-matmul-to-matmul-add-2"]
 
 
 def test_the_families_cover_the_operators_that_rules_are_wanted_for() -> None:

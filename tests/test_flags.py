@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import z3
 
-from superopt.floating_point.environments import Input, every, numbers_of
-from superopt.floating_point.flags import Flagged, flags_of, missing
-from superopt.floating_point.floats import SMALL, Format, evaluate
+from superopt.floating_point.environments import Input, exhaustive_rows, numbers_of
+from superopt.floating_point.flags import RuleFlags, flags_of, missing_flags
+from superopt.floating_point.floats import SMALL, Format, run_program
 from superopt.floating_point.scalars import Program
 from superopt.floating_point.small import KNOWN, SORT, Basis
-from superopt.floating_point.witnesses import flag_sets, holds, read_witnesses, to_store, write_witnesses
+from superopt.floating_point.witnesses import flag_sets, is_witness, read_witnesses, to_store, write_witnesses
 from superopt.rules.fp_flags import ALL_FLAGS, FpFlag
 from superopt.rules.rule import Rule, parse_rule
 from superopt.rules.store import families, load
@@ -29,7 +29,7 @@ def rule(text: str) -> Rule:
     return parse_rule(f"law: {text}")
 
 
-def found(text: str) -> Flagged:
+def found(text: str) -> RuleFlags:
     return flags_of(rule(text))
 
 
@@ -109,8 +109,8 @@ def test_the_same_seed_finds_the_same_witnesses_whatever_came_before() -> None:
 )
 def test_a_flag_that_was_left_out_is_found_missing(text: str, flag: FpFlag) -> None:
     complete = replace(rule(text), flags=flags_of(rule(text)).flags)
-    assert missing(complete, 7, 3000)[1] == []
-    rows, witnesses = missing(replace(complete, flags=complete.flags - {flag}), 7, 3000)
+    assert missing_flags(complete, 7, 3000)[1] == []
+    rows, witnesses = missing_flags(replace(complete, flags=complete.flags - {flag}), 7, 3000)
     assert [one.flag for one in witnesses] == [flag]
     assert rows >= 3000
 
@@ -133,9 +133,9 @@ def test_stored_witnesses_hold_and_do_not_hold_for_another_rule() -> None:
     known = {family: read_witnesses(family) for family in families()}
     tried = [(one.rule, w) for one in sample for w in known[one.family] if w.rule == one.rule.name]
     assert len(tried) > 20
-    assert [(r.name, w.flag) for r, w in tried if not holds(r, w)] == []
+    assert [(r.name, w.flag) for r, w in tried if not is_witness(r, w)] == []
     identity = rule("x * ones(shape=x.shape) => x for x[1, 2, 3, 4]")
-    assert not any(holds(identity, w) for _, w in tried)
+    assert not any(is_witness(identity, w) for _, w in tried)
 
 
 def test_witnesses_are_read_back_as_they_were_written(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_witnesses_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     write_witnesses("eye", [to_store(one, w) for w in flags_of(one).witnesses], tmp_path)
     stored = read_witnesses("eye", tmp_path)
     assert [w.flag for w in stored] == [FpFlag.NSZ, FpFlag.NNAN, FpFlag.NINF]
-    assert all(holds(one, w) for w in stored)
+    assert all(is_witness(one, w) for w in stored)
 
 
 def test_the_documented_table_is_that_of_the_ledgers() -> None:
@@ -186,11 +186,11 @@ def test_what_z3_computes_is_what_is_evaluated(op: str) -> None:
     program = Program()
     number = program.emit(op, *(program.emit("input", *one) for one in inputs))
     rng = np.random.default_rng(0)
-    rows = every(inputs, (), SMALL)
+    rows = exhaustive_rows(inputs, (), SMALL)
     chosen = rng.integers(0, rows.rows, 150)
     values = {one: rows.values[one][chosen] for one in inputs}
     swapped = dict(zip(program.instructions[number][1:], range(arity), strict=True))
-    expected = evaluate(program, range(number + 1), values, SMALL)[number]
+    expected = run_program(program, range(number + 1), values, SMALL)[number]
     for row, wanted in enumerate(expected):
         operands = [_as_z3(float(values[one][row])) for one in inputs]
         ordered = [operands[swapped[n]] for n in program.instructions[number][1:]]

@@ -19,7 +19,7 @@ from superopt.algebra.terms import Term, subterms, variable
 from superopt.cost.segment_cost import Measured
 from superopt.errors import CertificateError
 from superopt.flows.verify import verify
-from superopt.model.available_fusions import contributed
+from superopt.model.available_fusions import contrib_fusions
 from superopt.model.islands import Chart
 from superopt.model.load import as_proto, load
 from superopt.model.lower import lower
@@ -27,19 +27,19 @@ from superopt.model.splice import Replacement, splice
 from superopt.partial.oracle import agreement
 from superopt.protobuf.nodes import domains
 from superopt.rules.fusion import fusions
-from superopt.rules.instances import at, instantiations
+from superopt.rules.instances import instantiations, term_at
 from superopt.search.apply import State
 from superopt.search.backtracking import SearchResult
-from superopt.search.fuse import fused, with_fusions
+from superopt.search.fuse import fusion_states, with_fusions
 from superopt.search.ruleset import RuleSet
 from superopt.verification.certificates import CertifiedStep, Rewrite
-from superopt.verification.steps import Means, Shown, Steps
+from superopt.verification.steps import CheckedStep, StepChecker, StepEvidence
 from tests.operator_cases import Array, arrays_for, evaluated, ran
 
 pytestmark = pytest.mark.slow
 
 RNG = np.random.default_rng(0)
-RULES = RuleSet(contributed())
+RULES = RuleSet(contrib_fusions())
 HEADS, SIZE = 2, 4
 WIDTH = HEADS * SIZE
 
@@ -87,7 +87,7 @@ def test_both_sides_of_a_fusion_are_equal(name: str) -> None:
     for equation in fusions()[name].equations:
         for seed in range(4):
             instance = next(instantiations(equation, np.random.default_rng(seed)))
-            left, right = (tuple(at(side, instance) for side in sides) for sides in (equation.left, equation.right))
+            left, right = (tuple(term_at(side, instance) for side in sides) for sides in (equation.left, equation.right))
             assert agreement(left, right).equal
             require_same(left, right)
 
@@ -97,7 +97,7 @@ def test_both_sides_of_a_fusion_are_equal(name: str) -> None:
 @pytest.mark.parametrize("scale", [1, 0.5])
 def test_attention_becomes_one_operator_without_moves(turned: bool, rows: bool, scale: float) -> None:
     start = (attention(variable("x", (2, 5, 6)), turned=turned, rows=rows, scale=scale),)
-    (alone, _), (whole, steps) = fused(start, RULES)
+    (alone, _), (whole, steps) = fusion_states(start, RULES)
     assert "softmax" not in operators(alone)
     assert operators(whole) == ["self_attention"]
     assert {step.rule.partition(".")[0] for step in steps} == {"multi_head_attention", "self_attention"}
@@ -109,7 +109,7 @@ def test_queries_of_another_sequence_are_no_self_attention() -> None:
     x, y = variable("x", (2, 5, 6)), variable("y", (2, 7, 6))
     scores = apply("matmul", heads_of(linear(x, "q")), heads_of(linear(y, "k"), (0, 2, 3, 1)))
     found = apply("matmul", apply("softmax", scores, axis=-1), heads_of(linear(y, "v")))
-    ((after, _),) = fused((found,), RULES)
+    ((after, _),) = fusion_states((found,), RULES)
     assert operators(after).count("multi_head_attention") == 1
     require_same((found,), after)
 
@@ -135,7 +135,7 @@ def test_a_mask_goes_into_the_operator_as_narrow_as_it_is(
     start = masked(
         variable("x", (2, 5, 6)), narrow if axes is None else apply("expand", narrow, shape=scores, axes=axes), scale
     )
-    ((after, _),) = fused((start,), RULES)
+    ((after, _),) = fusion_states((start,), RULES)
     assert operators(after).count("masked_attention") == 1
     assert not {"softmax", "transpose"} & {*operators(after)}
     require_same((start,), after)
@@ -151,13 +151,13 @@ def test_softmax_along_another_axis_is_no_attention(axis: int) -> None:
     x = variable("x", (1, 5, 6))
     scores = apply("matmul", heads_of(linear(x, "q")), heads_of(linear(x, "k"), (0, 2, 3, 1)))
     found = apply("matmul", apply("softmax", scores, axis=axis), heads_of(linear(x, "v")))
-    assert not [*fused((found,), RULES)]
+    assert not [*fusion_states((found,), RULES)]
 
 
 def test_every_layer_is_fused_by_the_same_steps() -> None:
     x = variable("x", (1, 5, WIDTH))
     two = attention(apply("relu", attention(x)))
-    *_, (after, steps) = fused((two,), RULES)
+    *_, (after, steps) = fusion_states((two,), RULES)
     assert operators(after) == ["self_attention", "relu", "self_attention"]
     assert [len(step.roots) for step in steps if step.rule.startswith("self_attention")] == [2]
     require_same((two,), after)
@@ -178,30 +178,30 @@ def test_the_fastest_is_taken_and_none_that_is_slower() -> None:
 
 def test_what_moves_around_it_goes_where_extents_are_open() -> None:
     x = variable("x", (1, dimension("length"), WIDTH))
-    *_, (after, _) = fused((attention(x),), RULES)
+    *_, (after, _) = fusion_states((attention(x),), RULES)
     assert operators(after) == ["self_attention"]
 
 
 # ---------------------------------------------------------------- certificates
 
 
-def followed(before: tuple[Term, ...], steps: Sequence[CertifiedStep], after: tuple[Term, ...]) -> list[Shown]:
+def followed(before: tuple[Term, ...], steps: Sequence[CertifiedStep], after: tuple[Term, ...]) -> list[CheckedStep]:
     """How `verify` shows the steps of a rewrite."""
-    return Steps({}, {}).follow(Rewrite((), before, tuple(steps), after))
+    return StepChecker({}, {}).follow(Rewrite((), before, tuple(steps), after))
 
 
 def test_a_fusion_of_deep_layers_is_tested() -> None:
     term = variable("x", (1, 5, WIDTH))
     for _ in range(6):
         term = apply("relu", attention(term))
-    *_, (after, steps) = fused((term,), RULES)
+    *_, (after, steps) = fusion_states((term,), RULES)
     shown = followed((term,), [CertifiedStep(s.rule, s.roots, s.replacements) for s in steps], after)
-    assert {one.means for one in shown} == {Means.TESTED}
+    assert {one.means for one in shown} == {StepEvidence.TESTED}
 
 
 def test_a_wrong_fusion_is_refused() -> None:
     start = attention(variable("x", (1, 5, 6)))
-    *_, (_, steps) = fused((start,), RULES)
+    *_, (_, steps) = fusion_states((start,), RULES)
     wrong = apply("relu", steps[0].roots[0])
     with pytest.raises(CertificateError, match="not right"):
         followed((start,), [CertifiedStep(steps[0].rule, steps[0].roots[:1], (wrong,))], (wrong,))
@@ -258,7 +258,7 @@ def fused_model(path: Path, count: int) -> onnx.ModelProto:
     model = load(path).model
     replacements = []
     for island in Chart(model).islands():
-        state = [*fused(tuple(island.outputs.values()), RULES)][count - 1][0]
+        state = [*fusion_states(tuple(island.outputs.values()), RULES)][count - 1][0]
         replacements.append(Replacement(dict(zip(island.outputs, state, strict=True)), island.dtype))
     return as_proto(splice(model, replacements))
 
@@ -284,9 +284,9 @@ def test_what_is_not_allowed_is_not_written_but_told(tmp_path: Path) -> None:
 
 def test_what_would_be_gained_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = encoder(tmp_path / "in.onnx", layers=2, width=64, length=16)
-    monkeypatch.setattr("superopt.search.segment_search.Search._faster", lambda *_: 1.5)
+    monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._faster", lambda *_: 1.5)
     first = superopt.optimize(path, budget=4, moves=(), cache=tmp_path / "cache").report
-    monkeypatch.setattr("superopt.search.segment_search.Search._faster", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._faster", lambda *_: pytest.fail("measured again"))
     second = superopt.optimize(path, budget=4, moves=(), cache=tmp_path / "cache").report
     assert second.forgone == first.forgone > 0
 
@@ -300,7 +300,7 @@ def test_in_a_long_model_fusions_are_weighed_by_their_nodes(tmp_path: Path, monk
         return (0.5 if heads else 1.0) * seconds(self, outputs, beside)
 
     monkeypatch.setattr("superopt.search.segment_search.LONG", 0.0)
-    monkeypatch.setattr("superopt.search.segment_search.Search._faster", lambda *_: pytest.fail("a whole was measured"))
+    monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._faster", lambda *_: pytest.fail("a whole was measured"))
     monkeypatch.setattr(Measured, "seconds", fused_is_free)
     found = superopt.optimize(path, budget=4, moves=(), cache=tmp_path / "cache").report
     assert found.forgone > 0
@@ -308,8 +308,8 @@ def test_in_a_long_model_fusions_are_weighed_by_their_nodes(tmp_path: Path, monk
 
 def test_an_allowed_fusion_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = encoder(tmp_path / "in.onnx", layers=2, width=64, length=16)
-    monkeypatch.setattr("superopt.search.segment_search.Search._faster", lambda *_: 1.5)
-    monkeypatch.setattr("superopt.search.segment_search.Search._stands", lambda *_: True)
+    monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._faster", lambda *_: 1.5)
+    monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._stands", lambda *_: True)
     monkeypatch.setattr("superopt.runtime.multi_shape.SizeComparisons.faster", property(lambda _: True))
     found = superopt.optimize(path, budget=4, moves=("rules",), allow_contrib=True, cache=tmp_path / "cache")
     assert found.report.forgone == 0

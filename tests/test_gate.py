@@ -16,11 +16,11 @@ from superopt.model.load import as_proto, load
 from superopt.rules.fp_flags import FpFlag, FpMode
 from superopt.rules.rule import Rule, parse_rule
 from superopt.search.absorption import absorption
-from superopt.search.apply import computed
-from superopt.search.gate import Gate, loses_rounding
+from superopt.search.apply import run_time_terms
+from superopt.search.gate import Gate, has_cancellation
 from superopt.search.ruleset import RuleSet
-from superopt.search.segments import relower, whole
-from superopt.search.selection import spliced
+from superopt.search.segments import relower, whole_islands
+from superopt.search.selection import splice_passes
 from tests.models import run
 
 NONE: frozenset[FpFlag] = frozenset()
@@ -233,10 +233,10 @@ def test_a_second_rule_with_the_same_result_is_tried_where_the_first_is_refused(
 def test_sums_that_lose_rounding() -> None:
     large = Facts(12582912.0, 12582912.0, zero=False)
     three = apply("add", X, Y, C)
-    assert loses_rounding(three, (ORDINARY_INPUT, large, -large))
-    assert not loses_rounding(three, (ORDINARY_INPUT, large, large))
-    assert loses_rounding(apply("add", X, Y, apply("scale", X, factor=-1)), (ORDINARY_INPUT,) * 3)
-    assert not loses_rounding(apply("add", X, apply("scale", X, factor=-1)), (ORDINARY_INPUT,) * 2)
+    assert has_cancellation(three, (ORDINARY_INPUT, large, -large))
+    assert not has_cancellation(three, (ORDINARY_INPUT, large, large))
+    assert has_cancellation(apply("add", X, Y, apply("scale", X, factor=-1)), (ORDINARY_INPUT,) * 3)
+    assert not has_cancellation(apply("add", X, apply("scale", X, factor=-1)), (ORDINARY_INPUT,) * 2)
 
 
 def parsed(body: str, constants: str = "float[1] m = {12582912}, float[1] n = {-12582912}") -> onnx.ModelProto:
@@ -259,7 +259,7 @@ def parsed(body: str, constants: str = "float[1] m = {12582912}, float[1] n = {-
 def test_sums_that_round_on_purpose_are_computed_as_they_are(body: str) -> None:
     proto = parsed(body)
     model = load(proto).model
-    after = spliced(model, (relower(whole(Charts(FpMode.RELAXED).of(model), {}), [], FpMode.RELAXED),))
+    after = splice_passes(model, (relower(whole_islands(Charts(FpMode.RELAXED).of(model), {}), [], FpMode.RELAXED),))
     np.testing.assert_array_equal(run(as_proto(after))[0], run(proto)[0])
 
 
@@ -268,7 +268,7 @@ def test_sums_that_do_not_round_on_purpose_are_in_islands() -> None:
     (island,) = Charts(FpMode.RELAXED).of(model).islands()
     assert len(island.nodes) == 3
     assert not Charts(FpMode.PRECISE).of(model).islands() or all(
-        sum(t.op == "add" for t in computed((term,))) <= 1
+        sum(t.op == "add" for t in run_time_terms((term,))) <= 1
         for island in Charts(FpMode.PRECISE).of(model).islands()
         for term in island.outputs.values()
     )

@@ -22,10 +22,10 @@ from superopt.algebra.terms import Term, variable, variables
 from superopt.discovery import explore
 from superopt.discovery.candidates import FoundRule
 from superopt.discovery.enumerate import term_size
-from superopt.discovery.explore import Findings, defined, examined, explored
-from superopt.discovery.job import code_version, content, merged
-from superopt.discovery.minimal import Verdict, derived, derived_stubbornly, derived_widely, superfluous
-from superopt.discovery.universe import FACTOR, FACTORS, Template, Universe, binary, parts, unary
+from superopt.discovery.explore import Findings, examine_slice, explore_universe, prove_definition
+from superopt.discovery.job import discovery_code_version, merge_findings, universe_text
+from superopt.discovery.minimal import Derivability, derive_laws, derived_stubbornly, derived_widely, find_redundant_laws
+from superopt.discovery.universe import FACTOR, FACTORS, Template, Universe, binary, split_parts, unary
 from superopt.discovery.universe_order import foundations
 from superopt.discovery.universes import convolution, matrix
 from superopt.discovery.universes.families import UNIVERSES
@@ -150,13 +150,13 @@ def test_a_step_that_is_not_true_is_no_rule_away() -> None:
 
 @functools.cache
 def findings(name: str) -> Findings:
-    return explored(next(u for u in UNIVERSES if u.name == name), [], 0)
+    return explore_universe(next(u for u in UNIVERSES if u.name == name), [], 0)
 
 
 def rules_of(name: str, *, large: bool = False) -> list[FoundRule]:
     """The rules that a universe finds by itself; with `large`, those between more than three operators too."""
     small = findings(name)
-    tasks = [small, *(examined(part, [small.known], 0) for part in small.rest if large)]
+    tasks = [small, *(examine_slice(part, [small.known], 0) for part in small.rest if large)]
     return [found for one in tasks for equality in one.equalities for found in equality.rules]
 
 
@@ -195,24 +195,24 @@ def test_the_counts_add_up() -> None:
 
 def test_what_is_known_is_not_found_again() -> None:
     universe = convolution.ENLARGED
-    again = explored(universe, [findings("enlarged").known], 0)
+    again = explore_universe(universe, [findings("enlarged").known], 0)
     assert again.counts.candidates == findings("enlarged").counts.candidates
     assert again.equalities == ()
 
 
 def test_larger_candidates_are_examined_after_all_small_ones_and_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explore, "SLICE", 1_000_000)
-    alone = explored(convolution.ENLARGED, [], 0)
+    alone = explore_universe(convolution.ENLARGED, [], 0)
     assert all(term_size(*e.candidate.left) <= explore.SMALL for e in alone.equalities)
     (rest,) = alone.rest
-    whole = examined(rest, [alone.known], 0)
+    whole = examine_slice(rest, [alone.known], 0)
     monkeypatch.setattr(explore, "SLICE", 12)
-    first = explored(convolution.ENLARGED, [], 0)
-    parts = [examined(part, [first.known], 0) for part in first.rest]
+    first = explore_universe(convolution.ENLARGED, [], 0)
+    parts = [examine_slice(part, [first.known], 0) for part in first.rest]
     assert len(parts) > 1
     assert sum(p.counts.candidates for p in parts) == whole.counts.candidates
-    sliced = [e.rule.text for e in merged({"enlarged": [first, *parts]})]
-    assert len(sliced) >= len(merged({"enlarged": [alone, whole]}))
+    sliced = [e.rule.text for e in merge_findings({"enlarged": [first, *parts]})]
+    assert len(sliced) >= len(merge_findings({"enlarged": [alone, whole]}))
     assert len(set(sliced)) == len(sliced)
 
 
@@ -239,19 +239,19 @@ def test_the_core_says_nothing_twice() -> None:
     )
     laws = [parse_rule(text) for text in texts]
     with Tasks() as tasks:
-        left_out, _, _ = superfluous(laws, range(len(laws)), tasks, "", derived)
+        left_out, _, _ = find_redundant_laws(laws, range(len(laws)), tasks, "", derive_laws)
     assert [laws[i].name for i in left_out] == ["two", "three"]
     with Tasks() as tasks:
-        assert superfluous(laws, [3], tasks, "", derived)[0] == []
+        assert find_redundant_laws(laws, [3], tasks, "", derive_laws)[0] == []
 
 
 def test_what_egglog_says_of_a_law_is_known() -> None:
     laws = [parse_rule("twice: relu(relu(x)) => relu(x) for x[2]"), parse_rule("zero: relu(x) + y => x + y for x[2], y[2]")]
-    for search, outcome in ((derived, None), (derived_widely, Outcome.APART), (derived_stubbornly, Outcome.APART)):
+    for search, outcome in ((derive_laws, None), (derived_widely, Outcome.APART), (derived_stubbornly, Outcome.APART)):
         with Tasks() as tasks:
-            gone, verdicts, _ = superfluous(laws, [0, 1], tasks, "", search)
+            gone, verdicts, _ = find_redundant_laws(laws, [0, 1], tasks, "", search)
         assert gone == []
-        assert verdicts == {0: Verdict(None, outcome), 1: Verdict(None, outcome)}
+        assert verdicts == {0: Derivability(None, outcome), 1: Derivability(None, outcome)}
 
 
 def test_what_leaves_the_core_stays_where_a_search_gains_by_it() -> None:
@@ -266,7 +266,7 @@ def test_what_leaves_the_core_stays_where_a_search_gains_by_it() -> None:
     ("operator", "directions"), [("softmax", 1), ("silu", 1), ("conv1d", 2), ("upsample", 2), ("leaky_relu", 1)]
 )
 def test_composites_are_folded_and_written_out_where_that_is_safe(operator: str, directions: int) -> None:
-    found = defined(operator, 0)
+    found = prove_definition(operator, 0)
     assert found.undecided == ()
     assert len(found.definitions) == directions
     assert {d.origin for d in found.definitions} == {f"definition of {operator}"}
@@ -285,7 +285,7 @@ def tiny(family: str, name: str, *templates: Template) -> Universe:
 
 FEW = (
     tiny("matrix", "sums", unary("relu"), unary("scale", factor=FACTOR), binary("add")),
-    tiny("matrix", "moves", unary("relu"), unary("transpose", perm=(-1, -2)), binary("concat", axis=-1), parts(-1)),
+    tiny("matrix", "moves", unary("relu"), unary("transpose", perm=(-1, -2)), binary("concat", axis=-1), split_parts(-1)),
     tiny("convolution", "more sums", unary("scale", factor=FACTOR), unary("relu"), binary("add"), binary("sub")),
 )
 
@@ -351,7 +351,7 @@ def test_a_task_that_a_broken_pool_forgot_is_run_again(monkeypatch: pytest.Monke
 
 def test_results_come_in_order_though_a_worker_is_killed() -> None:
     killed: list[int] = []
-    powers = execute.in_order(pow, [(2, n) for n in range(40)], workers=2, chunk=3)
+    powers = execute.map_in_order(pow, [(2, n) for n in range(40)], workers=2, chunk=3)
     for n, power in enumerate(powers):
         kill_one(killed)
         assert power == 2**n
@@ -397,11 +397,11 @@ def test_a_family_alone_writes_that_family_alone(tmp_path: Path, monkeypatch: py
 
 
 def test_every_task_has_a_key_of_its_own() -> None:
-    texts = [content(universe) for universe in UNIVERSES]
+    texts = [universe_text(universe) for universe in UNIVERSES]
     assert len(set(texts)) == len(texts)
-    assert content(replace(matrix.LOW_RANK, limit=4)) != content(matrix.LOW_RANK)
-    assert content(replace(matrix.LOW_RANK)) == content(matrix.LOW_RANK)
-    assert code_version() == code_version()
+    assert universe_text(replace(matrix.LOW_RANK, limit=4)) != universe_text(matrix.LOW_RANK)
+    assert universe_text(replace(matrix.LOW_RANK)) == universe_text(matrix.LOW_RANK)
+    assert discovery_code_version() == discovery_code_version()
 
 
 # ---------------------------------------------------------------- tasks

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from superopt.algebra import terms as graph
 from superopt.algebra.operators import apply
-from superopt.algebra.substitution import atoms_of
+from superopt.algebra.substitution import condition_atoms
 from superopt.algebra.terms import Atom, Cond, Dim, Extent, Inverse, Sym, substitute, substitute_cond
 from superopt.rules.rule import laws
 
@@ -207,7 +207,7 @@ def test_what_a_term_requires_speaks_of_what_it_holds() -> None:
     for name, law in laws().items():
         for equation in law.equations:
             for term in graph.subterms(*equation.left, *equation.right):
-                asked = {a.tensor for c in term.requires for a in atoms_of(c) if isinstance(a, Dim)}
+                asked = {a.tensor for c in term.requires for a in condition_atoms(c) if isinstance(a, Dim)}
                 given = {a.tensor for a in graph.attribute_atoms(term) if isinstance(a, Dim)}
                 assert asked <= given | {v.name for v in graph.variables(term)}, f"{name}: {term}"
 
@@ -225,7 +225,7 @@ def test_subterms_come_before_their_users_and_once() -> None:
     order = graph.subterms(root, shared)
     assert len(order) == len(set(order)) == 5
     assert all(order.index(argument) < order.index(term) for term in order for argument in term.args)
-    assert graph.operators(root, shared) == 3
+    assert graph.operator_count(root, shared) == 3
     assert graph.variables(root) == [x, y]
 
 

@@ -17,14 +17,14 @@ from superopt.runtime.session import Device
 from superopt.search import roofline
 from superopt.search.apply import State
 from superopt.search.backtracking import search
-from superopt.search.ruleset import RuleSet, renames
+from superopt.search.ruleset import RuleSet, only_reshapes
 from tests.operator_cases import evaluated
 
 GROUPS, SHARED, TOKENS, WIDTH, NEW = 2, 4, 256, 32, 1
 
 
 def estimate(state: State) -> float:
-    return roofline.seconds(state, roofline.CPU)
+    return roofline.estimate_seconds(state, roofline.CPU)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_heads_of_one_batch_are_read_through_products(rules: RuleSet) -> None:
     ],
 )
 def test_steps_that_only_rename_axes_are_none_of_a_search(text: str, only: bool) -> None:
-    assert renames(parse_rule(f"rule: {text}")) is only
+    assert only_reshapes(parse_rule(f"rule: {text}")) is only
 
 
 def kernels(term: Term) -> list[str]:

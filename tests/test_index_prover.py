@@ -30,18 +30,18 @@ from superopt.algebra.terms import (
     variables,
 )
 from superopt.errors import InstantiationError, ShapeError
-from superopt.notation.parsing import Equation, read
+from superopt.notation.parsing import Equation, equation_at_ranks
 from superopt.policy import PROOF
 from superopt.proof.definitions import arithmetic
-from superopt.proof.definitions.alpha import collected, shape
-from superopt.proof.definitions.arithmetic import SolverEffort, contradictory, valid
+from superopt.proof.definitions.alpha import collect_summands, shape
+from superopt.proof.definitions.arithmetic import SolverEffort, is_contradictory, is_valid
 from superopt.proof.definitions.index import Attempt, commutative_obligations, prove_axiom, prove_equation
 from superopt.proof.definitions.maxima import largest
 from superopt.proof.definitions.normal import Normal
 from superopt.proof.definitions.simplify import vanishes
 from superopt.proof.definitions.sums import GuardedValue, Largest, Read, Sum, Summand, substitute_summand
-from superopt.proof.sample import mismatch, replay
-from superopt.proof.verify import prove
+from superopt.proof.sample import mismatch, replay_counterexample
+from superopt.proof.verify import prove_rule
 from superopt.rules.rule import Rule, axioms, parse_rule, parse_rules
 from superopt.rules.verdict import Proved, Refuted, Unknown
 from superopt.speclib.recurrence import recurrences
@@ -229,7 +229,7 @@ def one_equation(axiom: Rule) -> Equation:
     start = zlib.crc32(axiom.name.encode()) % len(choices)
     for ranks in choices[start:] + choices[:start]:
         try:
-            return read(axiom.statement, ranks)
+            return equation_at_ranks(axiom.statement, ranks)
         except ShapeError:
             continue
     raise AssertionError
@@ -267,7 +267,7 @@ def test_commutative_operators_are_commutative_and_associative() -> None:
 def test_wrong_law_is_refuted_by_a_counterexample_that_can_be_replayed(rule: Rule) -> None:
     verdict = prove_axiom(rule)
     assert isinstance(verdict, Refuted), str(verdict)
-    found = [replay(e, verdict.counterexample) for e in rule.equations]
+    found = [replay_counterexample(e, verdict.counterexample) for e in rule.equations]
     assert verdict.counterexample in found
 
 
@@ -279,7 +279,7 @@ def test_wrong_law_is_never_proved(equation: Equation) -> None:
 @pytest.mark.parametrize("rule", NARROWER, ids=lambda r: r.name)
 def test_what_is_defined_in_fewer_places_is_never_proved(rule: Rule) -> None:
     assert not any(Attempt(equation, {}).proved for equation in rule.equations)
-    assert not isinstance(prove(rule), Proved)
+    assert not isinstance(prove_rule(rule), Proved)
 
 
 @pytest.mark.parametrize("rule", NARROWER, ids=lambda r: r.name)
@@ -410,52 +410,52 @@ FALSE: list[tuple[list[Cond], Cond]] = [
 
 @pytest.mark.parametrize(("facts", "claim"), TRUE)
 def test_valid(facts: list[Cond], claim: Cond) -> None:
-    assert valid(facts, claim)
+    assert is_valid(facts, claim)
 
 
 @pytest.mark.parametrize(("facts", "claim"), FALSE)
 @pytest.mark.parametrize("effort", SolverEffort)
 def test_not_valid(facts: list[Cond], claim: Cond, effort: SolverEffort) -> None:
-    assert not valid(facts, claim, effort)
+    assert not is_valid(facts, claim, effort)
 
 
 def test_what_was_asked_before_decides_nothing_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
     question = frozenset([at_least(a, 2)]), at_least(n * a, n + 7), SolverEffort.NONLINEAR
     monkeypatch.setitem(arithmetic._sessions[-1].answers, question, True)
-    assert valid(*question)
-    with arithmetic.afresh():
-        assert not valid(*question)
-    assert valid(*question)
+    assert is_valid(*question)
+    with arithmetic.isolated_solver():
+        assert not is_valid(*question)
+    assert is_valid(*question)
 
 
 @pytest.mark.parametrize(("facts", "claim"), FALSE)
 def test_what_is_not_found_out_can_be_passed_over(monkeypatch: pytest.MonkeyPatch, facts: list[Cond], claim: Cond) -> None:
-    with arithmetic.passing_over() as unsettled:
-        assert not valid(facts, claim)
+    with arithmetic.skip_questions() as unsettled:
+        assert not is_valid(facts, claim)
     monkeypatch.setattr(arithmetic, "_answer", lambda *_: pytest.fail("it was asked again"))
-    with arithmetic.passing_over(unsettled) as again, arithmetic.afresh():
-        assert not valid(facts, claim)
+    with arithmetic.skip_questions(unsettled) as again, arithmetic.isolated_solver():
+        assert not is_valid(facts, claim)
     assert tuple(again) == tuple(unsettled)
 
 
 def test_what_is_passed_over_is_never_found_to_hold() -> None:
     question = [at_least(n, a), at_least(a, 2)], at_least(n, 2), SolverEffort.LINEAR
     name = arithmetic._digest(sorted(question[0], key=str), *question[1:])
-    with arithmetic.passing_over() as unsettled:
-        assert valid(*question)
+    with arithmetic.skip_questions() as unsettled:
+        assert is_valid(*question)
         assert not tuple(unsettled)
-    with arithmetic.passing_over([name]) as unsettled:
-        assert not valid(*question)
+    with arithmetic.skip_questions([name]) as unsettled:
+        assert not is_valid(*question)
         assert tuple(unsettled) == (name,)
-        with arithmetic.passing_over():
-            assert valid(*question)
+        with arithmetic.skip_questions():
+            assert is_valid(*question)
 
 
 def test_contradictory() -> None:
-    assert contradictory([at_least(a, 1), at_least(0, a)])
-    assert contradictory([same(n, 0)])
-    assert not contradictory([at_least(a, 1), at_least(1, a)])
-    assert not contradictory([at_least(real, Fraction(1, 4)), at_least(Fraction(3, 4), real)])
+    assert is_contradictory([at_least(a, 1), at_least(0, a)])
+    assert is_contradictory([same(n, 0)])
+    assert not is_contradictory([at_least(a, 1), at_least(1, a)])
+    assert not is_contradictory([at_least(real, Fraction(1, 4)), at_least(Fraction(3, 4), real)])
 
 
 @pytest.mark.parametrize(
@@ -491,8 +491,8 @@ def test_what_is_alike_is_so_under_other_names_and_in_no_other_way() -> None:
     renamed = substitute_summand(one, {Sym("k.0"): size(Sym("k.7")), Sym("k.1"): size(Sym("k.0"))}.get)  # type: ignore[arg-type]
     assert shape(one) == shape(renamed)
     assert shape(one) != shape(other)
-    assert collected([one, replace(renamed, coefficient=-1)]) == ()
-    assert len(collected([one, replace(other, coefficient=-1)])) == 2
+    assert collect_summands([one, replace(renamed, coefficient=-1)]) == ()
+    assert len(collect_summands([one, replace(other, coefficient=-1)])) == 2
 
 
 def test_what_is_chosen_is_not_multiplied_by_what_may_be_zero() -> None:

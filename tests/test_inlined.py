@@ -11,7 +11,7 @@ import pytest
 
 import superopt
 from superopt.flows.verify import verify
-from superopt.model.inline_functions import inlined
+from superopt.model.inline_functions import inline_functions
 from superopt.model.islands import Chart
 from superopt.model.load import as_proto, load
 from superopt.runtime.session import Device, Session
@@ -47,7 +47,7 @@ def layers() -> onnx.ModelProto:
 def test_functions_stand_where_they_are_called() -> None:
     proto = layers()
     given = load(proto).model
-    plain = inlined(given)
+    plain = inline_functions(given)
     assert [n.op_type for n in plain.graph] == ["MatMul", "LeakyRelu", "MatMul", "LeakyRelu", "MatMul"]
     assert len(given.functions) == 2
     assert not plain.functions
@@ -59,8 +59,8 @@ def test_functions_stand_where_they_are_called() -> None:
 
 
 def test_a_model_without_functions_is_returned_itself() -> None:
-    plain = inlined(load(layers()).model)
-    assert inlined(plain) is plain
+    plain = inline_functions(load(layers()).model)
+    assert inline_functions(plain) is plain
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_model_without_functions_is_returned_itself() -> None:
 )
 def test_what_cannot_stand_there_stays(text: str) -> None:
     given = load(onnx.parser.parse_model(text)).model
-    assert inlined(given) is given
+    assert inline_functions(given) is given
 
 
 def test_what_is_found_in_functions_is_written_and_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ from superopt.model.islands import Chart
 from superopt.model.load import as_proto, load
 from superopt.rules.store import load_rules
 from superopt.runtime.session import Device, Session
-from superopt.search.segments import relower, whole
-from superopt.search.selection import spliced
+from superopt.search.segments import relower, whole_islands
+from superopt.search.selection import splice_passes
 from tests.models import run
 from tests.test_model import islands
 
@@ -39,7 +39,7 @@ def model(body: str) -> ModelProto:
 def rewritten(proto: ModelProto) -> ModelProto:
     """The model with every island written anew."""
     given = load(proto).model
-    return as_proto(spliced(given, (relower(whole(Chart(given), {}), load_rules()),)))
+    return as_proto(splice_passes(given, (relower(whole_islands(Chart(given), {}), load_rules()),)))
 
 
 BUCKETS = """

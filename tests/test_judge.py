@@ -13,11 +13,11 @@ import pytest
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, variable
 from superopt.errors import Undecidable
-from superopt.partial.box import Box, Run, merged, whole
-from superopt.partial.field import PrimeFields, primes, rational, residues
-from superopt.partial.judge import Judgement, compared, glance, judge, ratio
-from superopt.partial.points import Points, everywhere
-from superopt.partial.region import reads, regions
+from superopt.partial.box import Box, Run, full_box, merge_boxes
+from superopt.partial.field import PrimeFields, primes, reconstruct_rational, residues
+from superopt.partial.judge import Judgement, equal_positions, glance, judge, ratio
+from superopt.partial.points import Points, evaluate_residues
+from superopt.partial.region import regions, variable_halos
 from superopt.policy import MUTANT
 from tests.programs import Programs
 
@@ -41,7 +41,7 @@ def judged(program: Term, mutant: Term, seed: int = 0) -> Judgement:
     """The judgement, after its boxes were seen to be a partition that says what comparing every position shows."""
     judgement = judge(program, mutant, seed=seed)
     assert (flags((*judgement.equal, *judgement.unequal), program.sizes) == 1).all()
-    assert np.array_equal(flags(judgement.equal, program.sizes) == 1, compared(program, mutant, seed=seed))
+    assert np.array_equal(flags(judgement.equal, program.sizes) == 1, equal_positions(program, mutant, seed=seed))
     assert judgement.log2_error < -60
     return judgement
 
@@ -76,10 +76,10 @@ def test_runs_meet_where_their_positions_do(seed: int) -> None:
 
 
 def test_boxes_of_residue_classes_join() -> None:
-    box = whole((4, 12))
+    box = full_box((4, 12))
     parts = [box.along(1, run) for run in box.runs[1].classes(3)]
-    assert merged(parts) == (box,)
-    assert merged([box.along(0, run) for run in box.runs[0].cut([1, 3])]) == (box,)
+    assert merge_boxes(parts) == (box,)
+    assert merge_boxes([box.along(0, run) for run in box.runs[0].cut([1, 3])]) == (box,)
 
 
 # ---------------------------------------------------------------- regions
@@ -101,11 +101,11 @@ def test_regions_of_a_transposed_convolution_are_residue_classes() -> None:
 def test_a_halo_is_what_is_read() -> None:
     conv = apply("conv", X, W, pads=(1, 1, 1, 1), strides=(2, 2))
     box = Box((Run(0, 1), Run(1, 1), Run(0, 2), Run(3, 2)))
-    halo = reads(conv, box)
+    halo = variable_halos(conv, box)
     assert halo[X] == Box((Run(0, 1), Run(0, 2), Run(0, 4), Run(5, 4)))
     assert halo[W] == Box((Run(1, 1), Run(0, 2), Run(0, 3), Run(0, 3)))
     second = apply("conv", conv, variable("u", (1, 3, 3, 3)), pads=(1, 1, 1, 1))
-    inner = reads(second, Box((Run(0, 1), Run(0, 1), Run(0, 1), Run(0, 1))), (conv, X))
+    inner = variable_halos(second, Box((Run(0, 1), Run(0, 1), Run(0, 1), Run(0, 1))), (conv, X))
     assert inner == {
         conv: Box((Run(0, 1), Run(0, 3), Run(0, 2), Run(0, 2))),
         X: Box((Run(0, 1), Run(0, 2), Run(0, 4), Run(0, 4))),
@@ -115,8 +115,8 @@ def test_a_halo_is_what_is_read() -> None:
 def test_what_is_not_selected_is_not_read() -> None:
     first, second = variable("a", (4, 4)), variable("b", (4, 4))
     joined = apply("concat", first, second, axis=-1)
-    assert set(reads(joined, Box((Run(0, 4), Run(0, 4))))) == {first}
-    assert reads(apply("lower_triangle", M, offset=0), Box((Run(0, 1), Run(1, 8)))) == {}
+    assert set(variable_halos(joined, Box((Run(0, 4), Run(0, 4))))) == {first}
+    assert variable_halos(apply("lower_triangle", M, offset=0), Box((Run(0, 1), Run(1, 8)))) == {}
 
 
 def test_too_many_regions_are_refused() -> None:
@@ -131,7 +131,7 @@ def test_too_many_regions_are_refused() -> None:
 def test_points_have_the_values_of_whole_tensors(seed: int) -> None:
     program = Programs(seed).program(4)
     domain = PrimeFields(primes(2))
-    (values,) = everywhere((program,), domain, seed)
+    (values,) = evaluate_residues((program,), domain, seed)
     rng = np.random.default_rng(seed)
     at = np.stack([rng.integers(0, n, 30) for n in program.sizes], axis=-1) if program.rank else np.zeros((30, 0), np.int64)
     assert np.array_equal(Points(program, domain, seed).values(program, at), values[tuple(at.T)])
@@ -142,7 +142,7 @@ def test_points_are_worked_out_in_pieces_where_memory_asks_for_it(most: int, mon
     first = apply("conv", X, W, pads=(1, 1, 1, 1))
     program = apply("avg_pool", first, kernel=(3, 3), strides=(1, 2), pads=(1, 1, 1, 1), include_pads=0)
     domain = PrimeFields(primes(2))
-    (values,) = everywhere((program,), domain, 0)
+    (values,) = evaluate_residues((program,), domain, 0)
     for module in ("points", "field"):
         monkeypatch.setattr(f"superopt.partial.{module}.MUTANT", replace(MUTANT, max_residues=most))
     rng = np.random.default_rng(0)
@@ -164,7 +164,7 @@ def test_the_fields_multiply_as_python_does() -> None:
 @pytest.mark.parametrize("number", [Fraction(9, 4), Fraction(-3, 7), Fraction(1, 9), Fraction(0), Fraction(32001)])
 def test_a_fraction_is_known_by_its_residue(number: Fraction) -> None:
     (p,) = primes(1)
-    assert rational(residues(number, (p,))[0], p) == number
+    assert reconstruct_rational(residues(number, (p,))[0], p) == number
 
 
 # ---------------------------------------------------------------- judgements
@@ -174,7 +174,7 @@ def test_a_program_equals_itself_written_otherwise() -> None:
     conv = apply("conv", X, W, pads=(1, 1, 1, 1))
     padded = apply("conv", apply("pad", X, before=(0, 0, 1, 1), after=(0, 0, 1, 1)), W)
     judgement = judged(conv, padded)
-    assert judgement.equal == (whole(conv.sizes),)
+    assert judgement.equal == (full_box(conv.sizes),)
     assert judgement.unequal == ()
     assert judgement.share == 1
 
@@ -194,7 +194,7 @@ def test_an_average_without_pads_is_a_convolution_off_the_borders() -> None:
     assert [ratio(program, mutant, box) for box in regions((program,))] == [
         Fraction(numerator, 4) for numerator in (9, 6, 9, 6, 4, 6, 9, 6, 9)
     ]
-    assert ratio(program, mutant, whole(program.sizes)) is None
+    assert ratio(program, mutant, full_box(program.sizes)) is None
 
 
 def test_a_ratio_that_is_off_by_one_part_is_refused() -> None:
@@ -222,11 +222,11 @@ def test_wrong_at_one_position_only(corner: tuple[int, int]) -> None:
 def test_right_modulo_a_power_of_two_or_a_prime_only() -> None:
     for modulus in (2**32, primes(1)[0], math.prod(primes(4))):
         judgement = judged(M, apply("scale", M, factor=1 + modulus))
-        assert judgement.unequal == (whole((9, 9)),)
+        assert judgement.unequal == (full_box((9, 9)),)
 
 
 def test_right_on_zeros_only() -> None:
-    assert judged(M, apply("mul", M, M)).unequal == (whole((9, 9)),)
+    assert judged(M, apply("mul", M, M)).unequal == (full_box((9, 9)),)
 
 
 def test_the_steps_of_a_theorem_are_not_enough() -> None:

@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
-from superopt.model.constant_folding import with_known_stored
+from superopt.model.constant_folding import fold_known_values
 from superopt.model.islands import Chart
 from superopt.model.load import as_proto, load
 from tests.models import model, run, weight
@@ -39,7 +39,7 @@ def halves(size: int | str = 4) -> onnx.ModelProto:
 
 def test_what_follows_from_shapes_is_stored() -> None:
     proto = halves()
-    stored = with_known_stored(load(proto).model)
+    stored = fold_known_values(load(proto).model)
     assert {n.op_type for n in stored.graph} == {"MatMul", "Slice"}
     assert all(weight.uses() for weight in stored.graph.initializers.values())
     assert len(Chart(stored).islands()) == 1
@@ -49,7 +49,7 @@ def test_what_follows_from_shapes_is_stored() -> None:
 def test_what_is_wanted_of_the_model_is_computed_still() -> None:
     proto = halves()
     proto.graph.output.append(helper.make_tensor_value_info("half0", onnx.TensorProto.INT64, [1]))
-    stored = with_known_stored(load(proto).model)
+    stored = fold_known_values(load(proto).model)
     assert [v.name for v in stored.graph.outputs] == ["y", "half0"]
     assert [n.op_type for n in stored.graph].count("Div") == 1
 
@@ -57,8 +57,8 @@ def test_what_is_wanted_of_the_model_is_computed_still() -> None:
 def test_a_model_without_such_values_or_with_open_dimensions_is_returned_itself() -> None:
     plain = load(model([node("Relu", ["x"], "y")], {"x": [2]}, {"y": [2]})).model
     open_ = load(halves("n")).model
-    assert with_known_stored(plain) is plain
-    assert with_known_stored(open_) is open_
+    assert fold_known_values(plain) is plain
+    assert fold_known_values(open_) is open_
     assert isinstance(plain, ir.Model)
 
 
@@ -71,4 +71,4 @@ def test_a_branch_may_give_and_use_what_a_shape_decides() -> None:
     nodes = [node("Cast", ["k"], "c", to=onnx.TensorProto.BOOL), chosen, node("Reshape", ["x", "s"], "y")]
     proto = model(nodes, {"x": [2, 3], "k": []}, {"y": ["a", "b"]})
     proto.graph.output.append(helper.make_tensor_value_info("n", ints, [2]))
-    assert [v.name for v in with_known_stored(load(proto).model).graph.outputs] == ["y", "n"]
+    assert [v.name for v in fold_known_values(load(proto).model).graph.outputs] == ["y", "n"]

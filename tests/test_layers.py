@@ -14,10 +14,10 @@ from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms, variable
 from superopt.rules.store import load_rules
 from superopt.search import roofline
-from superopt.search.apply import State, computed
+from superopt.search.apply import State, run_time_terms
 from superopt.search.backtracking import SearchLimits
-from superopt.search.instance import after, is_instance
-from superopt.search.layers import layered, wide
+from superopt.search.instance import apply_step, is_justified_step
+from superopt.search.layers import has_wide_layer, join_layers
 from superopt.search.ruleset import RuleSet
 from superopt.search.sweep import sweep
 from superopt.search.sweeper import Sweeper, Swept
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 
 def estimate(state: State) -> float:
-    return roofline.seconds(state, roofline.CPU)
+    return roofline.estimate_seconds(state, roofline.CPU)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def arrays(state: State) -> dict[str, np.ndarray]:
 
 def joined(start: State, rules: RuleSet) -> State:
     sweeper = Sweeper(rules, estimate, math.inf, time.monotonic() + 300)
-    *_, last = layered(Swept(start, (), estimate(start)), sweeper)
+    *_, last = join_layers(Swept(start, (), estimate(start)), sweeper)
     assert last.steps
     return last.state
 
@@ -104,7 +104,7 @@ def joined(start: State, rules: RuleSet) -> State:
 def test_two_layers_of_experts_become_two_products(rules: RuleSet, count: int, biased: bool) -> None:
     start = experts(count, width=8, hidden=12, out=4, biased=biased)
     state = joined(start, rules)
-    live = Counter(t.op for t in computed(state))
+    live = Counter(t.op for t in run_time_terms(state))
     assert (live["matmul"], live["relu"], live["add"]) == (2, 2, 2 * biased)
     assert live["slice"] == live["concat"] == 0
     given = arrays(start)
@@ -116,14 +116,14 @@ def test_what_is_joined_when_time_is_out_is_told(rules: RuleSet, monkeypatch: py
     asked = itertools.count()
     monkeypatch.setattr("superopt.search.layers.expired", lambda _: next(asked) >= 2)
     state = joined(start, rules)
-    products = [sum(t.op == "matmul" for t in computed(one)) for one in (start, state)]
+    products = [sum(t.op == "matmul" for t in run_time_terms(one)) for one in (start, state)]
     assert products == [16, 10]
 
 
 def test_tables_and_what_is_behind_them_become_one_lookup(rules: RuleSet) -> None:
     start = tables(6, rows=7, width=6)
     state = joined(start, rules)
-    live = Counter(t.op for t in computed(state))
+    live = Counter(t.op for t in run_time_terms(state))
     assert (live["lookup"], live["matmul"], live["relu"]) == (1, 1, 1)
     given = arrays(start)
     np.testing.assert_allclose(evaluated(given, *state)[0], evaluated(given, *start)[0], rtol=1e-9, atol=1e-12)
@@ -134,7 +134,7 @@ def test_a_mixture_of_experts_becomes_a_few_products(rules: RuleSet, count: int,
     """Whatever the gate says stays in its order: nothing is cut out of a layer and put together again, but for an odd one."""
     start = mixture(count, width=6, hidden=10)
     found = sweep(start, rules, estimate=estimate, measure=estimate, limits=SearchLimits(deadline=time.monotonic() + 120))
-    live = Counter(t.op for t in computed(found.outputs))
+    live = Counter(t.op for t in run_time_terms(found.outputs))
     assert live["matmul"] <= products
     assert live["relu"] == 1
     assert live["slice"] <= cut
@@ -143,8 +143,8 @@ def test_a_mixture_of_experts_becomes_a_few_products(rules: RuleSet, count: int,
     for step in found.steps:
         assert here is not None
         only = RuleSet([rule for rule in load_rules() if rule.name == step.rule])
-        assert is_instance(step, here, only), step.rule
-        here = after(here, step)
+        assert is_justified_step(step, here, only), step.rule
+        here = apply_step(here, step)
     assert here == found.outputs
     given = arrays(start)
     np.testing.assert_allclose(evaluated(given, *found.outputs)[0], evaluated(given, *start)[0], rtol=1e-9, atol=1e-12)
@@ -167,12 +167,12 @@ def test_weights_are_joined_with_weights() -> None:
 
 def test_few_siblings_are_left_to_other_sweeps() -> None:
     start = experts(3, width=8, hidden=12, out=4, biased=True)
-    assert not wide(start)
-    assert wide(experts(4, width=8, hidden=12, out=4, biased=True))
+    assert not has_wide_layer(start)
+    assert has_wide_layer(experts(4, width=8, hidden=12, out=4, biased=True))
 
 
 def test_a_sweep_takes_joined_layers_where_they_measure_faster(rules: RuleSet) -> None:
     start = experts(4, width=8, hidden=8, out=8, biased=False)
     found = sweep(start, rules, estimate=estimate, measure=estimate)
-    assert Counter(t.op for t in computed(found.outputs))["matmul"] == 2
+    assert Counter(t.op for t in run_time_terms(found.outputs))["matmul"] == 2
     assert found.after < found.before

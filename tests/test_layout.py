@@ -17,7 +17,7 @@ from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, variable
 from superopt.errors import ShapeError
 from superopt.model.lower import lower
-from superopt.proof.axioms.axiomatic import prove_rule
+from superopt.proof.axioms.axiomatic import prove_from_axioms
 from superopt.rules.rule import Rule, parse_rules
 from superopt.rules.verdict import Proved
 from superopt.runtime.session import Device, Session
@@ -399,6 +399,6 @@ LAWS = parse_rules(
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
 def test_a_law_of_composites_follows_from_the_axioms(law: Rule) -> None:
-    verdict = prove_rule(law)
+    verdict = prove_from_axioms(law)
     assert isinstance(verdict, Proved), str(verdict)
     assert verdict.bounded == ()

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
-from superopt.algebra.evaluate import Floats, evaluate
+from superopt.algebra.evaluate import Floats, evaluate_terms
 from superopt.algebra.linearity import linear_in
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms, variable
@@ -23,7 +23,7 @@ from superopt.rules.store import load_rules
 from superopt.rules.verdict import Proved, Refuted
 from superopt.rules.work import Work, work
 from superopt.runtime.session import Device, Session
-from superopt.search.roofline import CPU, seconds
+from superopt.search.roofline import CPU, estimate_seconds
 from superopt.search.ruleset import RuleSet
 from superopt.search.sweeper import Sweeper, Swept
 from tests.models import weight
@@ -71,14 +71,14 @@ def same_rows(one: onnx.ModelProto, other: onnx.ModelProto, feeds: dict[str, np.
 def test_a_position_counts_from_the_end_where_it_is_negative() -> None:
     table = np.arange(12.0).reshape(4, 3)
     term = apply("lookup", variable("x", (4, 3)), variable("i", (5,)))
-    (found,) = evaluate((term,), {"x": table, "i": np.array([0.0, 3.0, -1.0, -4.0, 2.0])}, lambda _: None, Floats())
+    (found,) = evaluate_terms((term,), {"x": table, "i": np.array([0.0, 3.0, -1.0, -4.0, 2.0])}, lambda _: None, Floats())
     np.testing.assert_array_equal(found, table[[0, 3, 3, 0, 2]])
 
 
 def test_each_table_of_a_stack_has_positions_of_its_own() -> None:
     tables = np.arange(24.0).reshape(2, 4, 3)
     term = apply("lookup", variable("x", (2, 4, 3)), variable("i", (2, 2)))
-    (found,) = evaluate((term,), {"x": tables, "i": np.array([[1.0, -1.0], [0.0, 2.0]])}, lambda _: None, Floats())
+    (found,) = evaluate_terms((term,), {"x": tables, "i": np.array([[1.0, -1.0], [0.0, 2.0]])}, lambda _: None, Floats())
     np.testing.assert_array_equal(found, np.stack([tables[0, [1, 3]], tables[1, [0, 2]]]))
 
 
@@ -185,15 +185,15 @@ def test_stored_rules_put_a_layer_into_every_table() -> None:
         rows.append(apply("relu", apply("add", apply("matmul", found, w), wide)))
     state = tuple(rows)
     rules = RuleSet([rule for rule in load_rules() if "lookup" in rule.text])
-    sweeper = Sweeper(rules, lambda s: seconds(s, CPU), 1.0, float("inf"))
-    best = min((Swept(state, (), seconds(state, CPU)), *sweeper.cheaper(state)), key=lambda swept: swept.estimate)
+    sweeper = Sweeper(rules, lambda s: estimate_seconds(s, CPU), 1.0, float("inf"))
+    best = min((Swept(state, (), estimate_seconds(state, CPU)), *sweeper.cheaper(state)), key=lambda swept: swept.estimate)
     live = [t for t in subterms(*best.state) if not t.constant and not t.is_variable]
     assert {t.op for t in live} <= {"lookup", "slice", "reshape", "concat"}
-    assert best.estimate < seconds(state, CPU)
+    assert best.estimate < estimate_seconds(state, CPU)
 
 
 def test_a_lookup_and_the_shape_of_its_positions_are_started_once() -> None:
     i = variable("i", (2, 3), position=64)
     flat = apply("lookup", variable("e", (50, 8), constant=True), apply("reshape", i, shape=(6,)))
     shaped = apply("reshape", flat, shape=(2, 3, 8))
-    assert seconds((shaped,), CPU) == pytest.approx(seconds((apply("lookup", flat.args[0], i),), CPU))
+    assert estimate_seconds((shaped,), CPU) == pytest.approx(estimate_seconds((apply("lookup", flat.args[0], i),), CPU))

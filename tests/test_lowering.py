@@ -21,7 +21,7 @@ from superopt.algebra.traits import is_elementwise
 from superopt.errors import ShapeError
 from superopt.model.fold import fold
 from superopt.model.lower import lower
-from superopt.model.operands import with_constants_merged
+from superopt.model.operands import merge_constants
 from superopt.protobuf.nodes import Lowered, model_of
 from superopt.runtime.session import Device, Session
 from tests.operator_cases import WITH_OPERANDS, Array, applications, arrays_for, evaluated, lifted, ran
@@ -416,8 +416,8 @@ def test_constants_of_a_sum_are_combined_first() -> None:
 def test_a_sum_of_constants_alone_is_left_as_it_is() -> None:
     """The shape of such a sum may be dynamic: then its operands are nodes, and no weight holds it."""
     c, d = variable("c", (3,), constant=True), variable("d", (3,), constant=True)
-    assert with_constants_merged("add", [c, d]) == [c, d]
-    assert with_constants_merged("add", [c, d, variable("x", (3,))]) == [variable("x", (3,)), apply("add", c, d)]
+    assert merge_constants("add", [c, d]) == [c, d]
+    assert merge_constants("add", [c, d, variable("x", (3,))]) == [variable("x", (3,)), apply("add", c, d)]
 
 
 @pytest.mark.parametrize("order", [*itertools.permutations(range(3))])

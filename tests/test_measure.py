@@ -16,15 +16,15 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from superopt.algebra.dim_binding import DimBinding
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, variable
-from superopt.cost.measure import Clock, structure
+from superopt.cost.measure import Clock, structure_digest
 from superopt.cost.measure import _boundary as boundary
 from superopt.cost.segment_cost import Measured
 from superopt.errors import InvalidModelError
 from superopt.runtime.cache import Cache, default_path
-from superopt.runtime.compare import DECIDED, TOLD, Comparison, Until, compare, in_turns
+from superopt.runtime.compare import DECIDED, TOLD, Comparison, StoppingRule, compare, compare_in_turns
 from superopt.runtime.compare import _median_interval as median_interval
 from superopt.runtime.kernel import Kernel, KernelTiming, random_values
-from superopt.runtime.multi_shape import ComparisonSettings, SizeComparisons, compare_once
+from superopt.runtime.multi_shape import ComparisonSettings, SizeComparisons, cached_comparison
 from superopt.runtime.session import Bound, Device, Session
 
 pytestmark = pytest.mark.slow
@@ -144,7 +144,7 @@ def test_what_three_loads_decide_together_is_not_measured_on() -> None:
         loads.append(load)
         yield [[Slow(2.0), Slow(1.0), Slow(2.0)]]
 
-    ((found,),) = in_turns(opened, seconds=60.0, loads=600, until=Until(9, Comparison.faster))
+    ((found,),) = compare_in_turns(opened, seconds=60.0, loads=600, until=StoppingRule(9, Comparison.faster))
     assert loads == [0, 1, 2]
     assert (found.ratio, found.rounds) == (2.0, 9)
 
@@ -170,7 +170,7 @@ def test_few_disturbed_rounds_do_not_hide_a_gain(disturbed: int, faster: bool) -
     def opened(_: int) -> Iterator[list[list[Told]]]:
         yield [[Told(*original), Told(1.0), Told(1.03)]]
 
-    ((found,),) = in_turns(opened, seconds=60.0, loads=1, until=Until(12, lambda _: True))
+    ((found,),) = compare_in_turns(opened, seconds=60.0, loads=1, until=StoppingRule(12, lambda _: True))
     assert found.rounds == 12
     assert found.faster() is faster
 
@@ -307,14 +307,14 @@ def chain(*operators: str, names: str = "abcdef", size: int = 4) -> ModelProto:
 
 
 def test_structure_ignores_names_and_nothing_else() -> None:
-    plain = structure(chain("Relu", "Neg"))
-    assert structure(chain("Relu", "Neg", names="uvwxyz")) == plain
+    plain = structure_digest(chain("Relu", "Neg"))
+    assert structure_digest(chain("Relu", "Neg", names="uvwxyz")) == plain
     others = [chain("Neg", "Relu"), chain("Relu", "Neg", size=5), chain("Relu", "Neg", "Neg")]
     rewired = chain("Relu", "Neg")
     rewired.graph.node[1].input[0] = "a"
     opset = chain("Relu", "Neg")
     opset.opset_import[0].version = 17
-    assert len({plain, *map(structure, [*others, rewired, opset])}) == 6
+    assert len({plain, *map(structure_digest, [*others, rewired, opset])}) == 6
 
 
 def with_constant(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> ModelProto:
@@ -328,9 +328,9 @@ def with_constant(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> 
 def test_structure_sees_the_values_of_small_constants_and_of_those_that_are_all_the_same() -> None:
     for shape in ((4,), (100, 4)):
         one, two = np.full(shape, 1, np.float32), np.full(shape, 2, np.float32)
-        assert structure(with_constant(one)) != structure(with_constant(two))
+        assert structure_digest(with_constant(one)) != structure_digest(with_constant(two))
     wide = [np.random.default_rng(seed).standard_normal((100, 4)).astype(np.float32) for seed in (1, 2)]
-    assert structure(with_constant(wide[0])) == structure(with_constant(wide[1]))
+    assert structure_digest(with_constant(wide[0])) == structure_digest(with_constant(wide[1]))
 
 
 def test_numbers_that_are_known_are_seen_by_the_optimizations() -> None:
@@ -477,7 +477,7 @@ def test_a_comparison_that_is_known_is_as_it_was_and_took_what_it_took(monkeypat
     monkeypatch.setattr("superopt.runtime.multi_shape.compare_settings", compared)
     one, other, sizings = chain("Relu"), chain("Relu", "Relu"), [DimBinding({})]
     first, known, anew = (
-        compare_once(one, other, CPU, sizings, ComparisonSettings(1.0, again=look), tmp_path / "times.sqlite")
+        cached_comparison(one, other, CPU, sizings, ComparisonSettings(1.0, again=look), tmp_path / "times.sqlite")
         for look in (False, False, True)
     )
     assert first == known

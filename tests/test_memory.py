@@ -29,7 +29,7 @@ from superopt.model.save import save
 from superopt.model.splice import Replacement, splice
 from superopt.policy import COMPARISON, COST, MODEL
 from superopt.protobuf.nodes import Hollow, hollow_tensor
-from superopt.runtime.compare import compare, in_blocks
+from superopt.runtime.compare import compare, compare_in_blocks
 from superopt.runtime.kernel import Kernel, Operand
 from superopt.runtime.session import Device, Session
 from superopt.runtime.tuning import tune
@@ -66,7 +66,7 @@ class Counted:
 
 def test_one_model_is_in_memory_at_a_time_where_they_are_compared_in_blocks() -> None:
     shares: list[float] = []
-    found = in_blocks([functools.partial(Counted, t) for t in (0.3, 0.28, 0.4)], seconds=0.0, progress=shares.append)
+    found = compare_in_blocks([functools.partial(Counted, t) for t in (0.3, 0.28, 0.4)], seconds=0.0, progress=shares.append)
     assert Counted.most == 1
     assert Counted.loads == {0.3: 5, 0.28: 4, 0.4: 4}
     assert [round(c.ratio, 3) for c in found] == [1.071, 0.75]
@@ -77,13 +77,13 @@ def test_one_model_is_in_memory_at_a_time_where_they_are_compared_in_blocks() ->
 
 
 def test_what_gains_in_no_round_is_not_loaded_for_two_more() -> None:
-    (found,) = in_blocks([functools.partial(Counted, t) for t in (0.5, 0.6)], seconds=100.0)
+    (found,) = compare_in_blocks([functools.partial(Counted, t) for t in (0.5, 0.6)], seconds=100.0)
     assert found.rounds == 2
     assert not found.faster()
 
 
 def test_what_gains_much_in_both_of_two_rounds_is_not_loaded_for_two_more() -> None:
-    (found,) = in_blocks([functools.partial(Counted, t) for t in (0.6, 0.5)], seconds=100.0)
+    (found,) = compare_in_blocks([functools.partial(Counted, t) for t in (0.6, 0.5)], seconds=100.0)
     assert found.rounds == 2
     assert found.faster()
 
@@ -92,10 +92,10 @@ def test_what_cannot_come_out_as_faster_is_not_loaded_for_two_more_where_that_ta
     def loaded(*times: float) -> functools.partial[Counted]:
         return functools.partial(lambda left: Counted(next(left)), iter(times))
 
-    (lost,) = in_blocks([loaded(*[0.5] * 9), loaded(0.45, 0.51, 0.45, 0.45)], seconds=0.0)
+    (lost,) = compare_in_blocks([loaded(*[0.5] * 9), loaded(0.45, 0.51, 0.45, 0.45)], seconds=0.0)
     assert lost.rounds == 2
     assert not lost.faster()
-    (gained,) = in_blocks([loaded(*[0.5] * 9), loaded(0.45, 0.49, 0.45, 0.45)], seconds=0.0)
+    (gained,) = compare_in_blocks([loaded(*[0.5] * 9), loaded(0.45, 0.49, 0.45, 0.45)], seconds=0.0)
     assert gained.rounds == 4
     assert gained.faster()
 

@@ -20,7 +20,7 @@ from superopt.model.load import as_proto, load
 from superopt.model.save import loadable, save
 from superopt.model.splice import Replacement, require_valid, splice
 from superopt.policy import MODEL
-from superopt.protobuf.stored import Loadable, StoredModel, identity, parsed, stored_bytes
+from superopt.protobuf.stored import Loadable, StoredModel, model_digest, parse_model, stored_bytes
 from superopt.runtime.session import Device, Session
 from tests.models import model, run, weight
 
@@ -195,7 +195,7 @@ def test_large_models_are_loaded_from_files_and_small_ones_from_messages(
     monkeypatch.setattr("superopt.model.save.MODEL", replace(MODEL, max_message_bytes=0))
     onnx.save(two_layers(), tmp_path / "whole.onnx")
     whole = load(tmp_path / "whole.onnx")
-    same_values(parsed(loadable(whole.model, Scratch(tmp_path), whole.path)), two_layers())
+    same_values(parse_model(loadable(whole.model, Scratch(tmp_path), whole.path)), two_layers())
 
 
 def test_tensors_of_bodies_that_are_laid_out_are_part_of_what_a_model_is(
@@ -221,7 +221,7 @@ def test_tensors_of_bodies_that_are_laid_out_are_part_of_what_a_model_is(
     one, same, other = map(branching, (1.0, 1.0, 2.0))
     assert isinstance(one, StoredModel)
     assert stored_bytes(one) - len(one.content) == 2 * 4 * 8 * 6
-    assert identity(one) == identity(same) != identity(other)
+    assert model_digest(one) == model_digest(same) != model_digest(other)
     feeds = {"x": np.ones((4, 8), np.float32), "c": np.array(True)}
     np.testing.assert_array_equal(Session(other, Device()).run(feeds)[0], 2 * Session(one, Device()).run(feeds)[0])
 
@@ -235,9 +235,9 @@ def test_a_large_tensor_is_laid_out_once_however_many_models_have_it(tmp_path: P
     assert isinstance(one, StoredModel)
     assert isinstance(same, StoredModel)
     assert [file.name for file in tmp_path.iterdir()] == ["1.data"]
-    assert identity(one) == identity(same)
-    assert [t.name for t in parsed(one, external=False).graph.initializer if t.external_data] == ["v"]
-    same_values(parsed(one), proto)
+    assert model_digest(one) == model_digest(same)
+    assert [t.name for t in parse_model(one, external=False).graph.initializer if t.external_data] == ["v"]
+    same_values(parse_model(one), proto)
     value = given.graph.initializers["v"]
     value.const_value = ir.tensor(2 * numpy_helper.to_array(proto.graph.initializer[0]), name="v")
     other = loadable(given, scratch)
@@ -554,8 +554,8 @@ def test_the_identity_of_a_model_is_that_of_its_bytes_wherever_they_lie(
     one, same = stored("one")[1], stored("same")[1]
     folder, other = stored("other")
     assert isinstance(other, Path if limit < 0 else StoredModel)
-    assert identity(one) == identity(same) == identity(other)
+    assert model_digest(one) == model_digest(same) == model_digest(other)
     weights = folder / "weights.bin"
     weights.write_bytes(bytes(weights.stat().st_size))
-    assert identity(other) != identity(one)
-    assert identity(two_layers()) == identity(two_layers()) != identity(one)
+    assert model_digest(other) != model_digest(one)
+    assert model_digest(two_layers()) == model_digest(two_layers()) != model_digest(one)

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from superopt.algebra.evaluate import Floats, evaluate
+from superopt.algebra.evaluate import Floats, evaluate_terms
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms, variable, variables
-from superopt.partial.access import Reads, reads
-from superopt.partial.arrange import NOTHING, NUMBER, Elements, arranged
+from superopt.partial.access import Reads, product_reads
+from superopt.partial.arrange import NOTHING, NUMBER, Elements, arrange_weight
 from superopt.partial.judge import judge
 from superopt.partial.layout import Exchange, Fold, Grow, Layout, Step
 from superopt.partial.mutate import Mutant, Program, mutants, sketches
@@ -38,7 +38,7 @@ def values(program: Program, seed: int = 0) -> list[np.ndarray]:
     roots = outputs(program)
     named = sorted(variables(*roots), key=lambda v: v.name)
     arrays = {v.name: rng.standard_normal(v.sizes) for v in named}
-    return list(evaluate(roots, arrays, lambda _: None, Floats()))
+    return list(evaluate_terms(roots, arrays, lambda _: None, Floats()))
 
 
 def share(program: Program, mutant: Mutant) -> float:
@@ -236,23 +236,23 @@ WANTED = {
 @pytest.mark.parametrize("name", WANTED)
 def test_weights_are_solved_for(name: str) -> None:
     wanted = WANTED[name]
-    term = arranged(Elements((W,), wanted, np.ones(wanted.shape)))
+    term = arrange_weight(Elements((W,), wanted, np.ones(wanted.shape)))
     assert term is not None
     assert term.constant
     given = np.random.default_rng(0).random(W.sizes)
-    (value,) = evaluate((term,), {"w": given}, lambda _: None, Floats())
+    (value,) = evaluate_terms((term,), {"w": given}, lambda _: None, Floats())
     assert np.array_equal(value, np.where(wanted == NOTHING, 0.0, given.reshape(-1)[wanted]))
 
 
 def test_a_weight_in_no_order_is_not_written_out() -> None:
     shuffled = np.random.default_rng(1).permutation(EACH.size).reshape(EACH.shape)
-    assert arranged(Elements((W,), shuffled, np.ones(EACH.shape))) is None
+    assert arrange_weight(Elements((W,), shuffled, np.ones(EACH.shape))) is None
 
 
 def test_a_weight_of_one_number() -> None:
-    term = arranged(Elements((), np.full((2, 1, 3, 3), NUMBER), np.full((2, 1, 3, 3), 1 / 9)))
+    term = arrange_weight(Elements((), np.full((2, 1, 3, 3), NUMBER), np.full((2, 1, 3, 3), 1 / 9)))
     assert term is not None
-    (value,) = evaluate((term,), {}, lambda _: None, Floats())
+    (value,) = evaluate_terms((term,), {}, lambda _: None, Floats())
     assert np.allclose(value, 1 / 9, rtol=1e-6)
 
 
@@ -290,9 +290,9 @@ def test_steps_that_undo_each_other_leave_no_operator() -> None:
 def test_the_products_that_are_read_add_up_to_the_value(program: Term) -> None:
     rng = np.random.default_rng(3)
     arrays = {v: rng.random(v.sizes) for v in variables(program)}
-    (whole,) = evaluate((program,), {v.name: a for v, a in arrays.items()}, lambda _: None, Floats())
+    (whole,) = evaluate_terms((program,), {v.name: a for v, a in arrays.items()}, lambda _: None, Floats())
     at = tuple(rng.integers(0, n, 20) for n in program.sizes)
-    assert np.allclose(sum(added(r, arrays) for r in reads(program, at)), whole[at])
+    assert np.allclose(sum(added(r, arrays) for r in product_reads(program, at)), whole[at])
 
 
 def added(read: Reads, arrays: dict[Term, np.ndarray]) -> np.ndarray:

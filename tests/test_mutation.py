@@ -12,16 +12,16 @@ import pytest
 from superopt.algebra.dim_binding import dimension
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms, variable
-from superopt.partial.judge import compared
+from superopt.partial.judge import equal_positions
 from superopt.policy import MUTANT
-from superopt.rules.accuracy import admitted, is_algorithm
+from superopt.rules.accuracy import admit_by_growth, is_algorithm
 from superopt.rules.store import load_rules
 from superopt.runtime.cache import Cache
-from superopt.search.apply import State, computed
+from superopt.search.apply import State, run_time_terms
 from superopt.search.backtracking import OUT_OF_TIME, Cost, SearchLimits, SearchResult
 from superopt.search.mutants import Faster, MutantTally, search_mutants
-from superopt.search.record import recorded, restored
-from superopt.search.roofline import CPU, seconds
+from superopt.search.record import result_from_json, result_to_json
+from superopt.search.roofline import CPU, estimate_seconds
 from superopt.search.ruleset import RuleSet
 from superopt.search.schedule import gains, search_all
 
@@ -38,7 +38,7 @@ TWICE = apply("relu", pooled(apply("relu", pooled(X))))
 
 
 def estimate(state: State) -> float:
-    return seconds(state, CPU)
+    return estimate_seconds(state, CPU)
 
 
 def slow_pools(state: State) -> float:
@@ -76,7 +76,7 @@ def test_every_place_of_an_operator_is_exchanged_for_the_corrected_mutant() -> N
     (after,) = found.outputs
     assert not any(t.op == "avg_pool" and t.integer("include_pads") == 0 for t in subterms(after))
     assert [t.op for t in subterms(after)].count("relu") == 2
-    assert compared(linear(TWICE), linear(after)).all()
+    assert equal_positions(linear(TWICE), linear(after)).all()
     assert found.after == slow_pools(found.outputs) < found.before
     assert len(found.steps) == 2
     assert len({step.rule for step in found.steps}) == 1
@@ -100,7 +100,7 @@ def test_a_step_says_what_it_exchanges() -> None:
 
 def test_what_was_found_can_be_kept() -> None:
     found = searched()
-    assert restored(recorded(found)) == found
+    assert result_from_json(result_to_json(found)) == found
 
 
 def test_nothing_is_exchanged_where_nothing_is_cheaper() -> None:
@@ -182,11 +182,11 @@ DILATED = apply("conv", X, variable("w", (6, 6, 3, 3), constant=True), pads=(2, 
 
 def counted(state: State) -> float:
     """A device on which a convolution takes twice what its algorithm takes, and all else little."""
-    return sum({"conv": 1.0, "winograd": 0.5}.get(term.op, 0.01) for term in computed(state))
+    return sum({"conv": 1.0, "winograd": 0.5}.get(term.op, 0.01) for term in run_time_terms(state))
 
 
 def algorithms() -> RuleSet:
-    return RuleSet([], [rule for rule in admitted(load_rules(), 4.0) if is_algorithm(rule)])
+    return RuleSet([], [rule for rule in admit_by_growth(load_rules(), 4.0) if is_algorithm(rule)])
 
 
 def test_a_mutant_is_taken_for_what_an_algorithm_makes_of_it() -> None:
@@ -195,7 +195,7 @@ def test_a_mutant_is_taken_for_what_an_algorithm_makes_of_it() -> None:
     assert (alone.outputs, alone.steps) == ((DILATED,), ())
     memory = Cache()
     found = search_mutants((DILATED,), algorithms(), estimate=counted, measure=counted, memory=memory)
-    assert "winograd" in {term.op for term in computed(found.outputs)}
+    assert "winograd" in {term.op for term in run_time_terms(found.outputs)}
     assert [step.rule.partition("-")[0] for step in found.steps[1:]] == ["conv"]
     assert found.after == counted(found.outputs) < found.before
     assert sum(gains((DILATED,), found.steps, counted)) == pytest.approx(found.before - found.after)

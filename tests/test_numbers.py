@@ -16,9 +16,9 @@ from superopt.rules.store import load_rules
 from superopt.search.apply import State, Step
 from superopt.search.backtracking import Cost, SearchLimits, SearchResult
 from superopt.search.ruleset import RuleSet
-from superopt.search.segments import relower, whole
-from superopt.search.selection import spliced
-from superopt.search.vanish import search_cleaned, vanished
+from superopt.search.segments import relower, whole_islands
+from superopt.search.selection import splice_passes
+from superopt.search.vanish import remove_vanishing, search_cleaned
 from tests.models import run
 
 X, Y = variable("x", (3, 4)), variable("y", (3, 4))
@@ -148,7 +148,7 @@ def test_what_is_written_without_guards_computes_the_same(infinite: bool) -> Non
     low = ", float inf = {-inf}" if infinite else ""
     proto = guarded(f"Where(c, zero, {'inf' if infinite else 'low'})", low)
     model = load(proto).model
-    after = spliced(model, (relower(whole(Chart(model), {}), load_rules()),))
+    after = splice_passes(model, (relower(whole_islands(Chart(model), {}), load_rules()),))
     assert ("IsNaN" in {node.op_type for node in after.graph}) == infinite
     np.testing.assert_allclose(run(as_proto(after))[0], run(proto)[0], rtol=1e-6)
 
@@ -180,10 +180,10 @@ def test_where_a_condition_is_known_one_operand_is_taken() -> None:
 def test_what_computes_nothing_vanishes_step_by_step() -> None:
     zeros = apply("zeros", shape=(3, 4))
     start = (apply("relu", apply("add", apply("add", X, zeros), zeros)),)
-    state, steps = vanished(start, RuleSet(load_rules()))
+    state, steps = remove_vanishing(start, RuleSet(load_rules()))
     assert state == (apply("relu", X),)
     assert {step.rule for step in steps} == {"add-zeros-to-x"}
-    assert vanished(state, RuleSet(load_rules())) == (state, ())
+    assert remove_vanishing(state, RuleSet(load_rules())) == (state, ())
 
 
 @pytest.mark.parametrize(("after", "taken"), [(3.0, 2), (2.0, 1), (1.0, 0)])

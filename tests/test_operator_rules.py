@@ -12,7 +12,7 @@ from superopt.algebra.operators import substitutions_folder
 from superopt.cli import arguments
 from superopt.cli import main as command_line
 from superopt.discovery.candidates import DiscoveryInput
-from superopt.discovery.explore import operator_explored
+from superopt.discovery.explore import explore_operator
 from superopt.discovery.universes.elementwise import universes_of
 from superopt.flows.generate import generate_operators
 from superopt.rules.store import load, load_rules
@@ -64,7 +64,7 @@ def test_two_parallel_nodes_become_one(op_type: str) -> None:
 
 def test_what_stored_rules_imply_is_not_found_again() -> None:
     known = tuple(stored.rule for stored in load())
-    findings = operator_explored("less_equal", [DiscoveryInput(known)], 0)
+    findings = explore_operator("less_equal", [DiscoveryInput(known)], 0)
     assert findings.counts.candidates
     assert not findings.equalities
 
@@ -84,5 +84,5 @@ def test_an_unknown_operator_is_one_line(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_only_axioms_are_proved_by_operator(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        arguments.parsed(["prove", "--operator", "relu"])
+        arguments.parse_arguments(["prove", "--operator", "relu"])
     assert "requires --axioms" in capsys.readouterr().err

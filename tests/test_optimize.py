@@ -23,7 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 import superopt
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import variable
-from superopt.cost.first_run import FirstRun, measured_pace
+from superopt.cost.first_run import FirstRun, measure_search_pace
 from superopt.cost.measure import Clock
 from superopt.errors import CheckFailedError, InvalidModelError, ProviderError
 from superopt.report.progress import Progress
@@ -365,7 +365,7 @@ def test_the_time_for_the_search_is_that_of_the_first_run_of_the_model(monkeypat
     compare_as(monkeypatch, lambda _: measured(2.0))
     seconds = iter([0.1, 0.12])
     monkeypatch.setattr("superopt.cost.first_run.first_run", lambda *_, **__: FirstRun(seconds=next(seconds)))
-    monkeypatch.setattr("superopt.cost.first_run.measured_pace", lambda: 1.0)
+    monkeypatch.setattr("superopt.cost.first_run.measure_search_pace", lambda: 1.0)
     first, again = (superopt.optimize(branches()).report.budget for _ in range(2))
     assert first == again == budget_of(0, 0.1, 1, 0)
     assert next(seconds) == 0.12
@@ -472,8 +472,8 @@ def test_the_search_makes_the_moves_that_are_chosen(
 
 def test_the_time_that_is_not_given_is_by_the_size_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch)
-    assert 1.0 <= measured_pace() <= 3.0
-    monkeypatch.setattr("superopt.cost.first_run.measured_pace", lambda: 1.5)
+    assert 1.0 <= measure_search_pace() <= 3.0
+    monkeypatch.setattr("superopt.cost.first_run.measure_search_pace", lambda: 1.5)
     proto = branches()
     assert superopt.optimize(proto, moves=()).report.budget == budget_of(len(proto.graph.node), 0.0, 1, 0, 1.5) == 1.5 * LEAST
     assert budget_of(150, 0.0, 1, 0) == pytest.approx(18.4, abs=0.1)

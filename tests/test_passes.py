@@ -13,16 +13,16 @@ from onnx import helper
 
 from superopt.model.islands import Charts
 from superopt.model.load import Model, load
-from superopt.report.progress import silent
+from superopt.report.progress import ignore_progress
 from superopt.search.apply import Step
 from superopt.search.backtracking import OUT_OF_TIME, SearchResult, search
 from superopt.search.island import search_island
 from superopt.search.mutants import search_mutants
-from superopt.search.passes import Improved, PassRunner, improvements
+from superopt.search.passes import ImprovedModel, PassRunner, improvements
 from superopt.search.schedule import Find
-from superopt.search.segment_search import Search
+from superopt.search.segment_search import SegmentSearch
 from superopt.search.segments import Gain, Segment
-from superopt.search.selection import GROWTH_AT_LEAST, affordable, fallback_choices, weight_budget
+from superopt.search.selection import GROWTH_AT_LEAST, affordable_gains, fallback_choices, weight_budget
 from tests.models import model
 
 BUDGET = 100.0
@@ -58,8 +58,8 @@ def two_steps() -> Model:
     return load(model(nodes, {"x": [4]}, {"y": [4]})).model
 
 
-def found(recorded: Recorded, *moves: str) -> list[Improved]:
-    runner = PassRunner(cast("Search", recorded), Charts(), 1.0, {}, silent)
+def found(recorded: Recorded, *moves: str) -> list[ImprovedModel]:
+    runner = PassRunner(cast("SegmentSearch", recorded), Charts(), 1.0, {}, ignore_progress)
     return improvements(two_steps(), runner, moves, BUDGET)
 
 
@@ -126,11 +126,11 @@ def test_gains_are_chosen_by_seconds_per_byte_within_the_growth() -> None:
     most, dense, least, shrinking, even = (
         gain(*of) for of in ((10.0, 100.0), (6.0, 40.0), (5.0, 60.0), (0.1, -8.0), (0.1, 0.0))
     )
-    assert affordable([most, least, dense], 100.0) == [dense, least]
-    assert affordable([most, least, dense], 99.0) == [dense]
-    assert affordable([most, dense, shrinking], 132.0) == [shrinking, dense, most]
-    assert affordable([dense, even, most], 39.0) == [even]
-    assert affordable([gain(0.0), gain(-1.0, -8.0)], 100.0) == []
+    assert affordable_gains([most, least, dense], 100.0) == [dense, least]
+    assert affordable_gains([most, least, dense], 99.0) == [dense]
+    assert affordable_gains([most, dense, shrinking], 132.0) == [shrinking, dense, most]
+    assert affordable_gains([dense, even, most], 39.0) == [even]
+    assert affordable_gains([gain(0.0), gain(-1.0, -8.0)], 100.0) == []
 
 
 def test_weights_may_grow_by_half_or_fourfold_while_they_are_small() -> None:

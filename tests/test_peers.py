@@ -23,7 +23,7 @@ from benchmarks.peers.summary import CONTENDERS, entries, mean, of
 from benchmarks.peers.tables import measurements, ratios
 from superopt.errors import InvalidModelError, SuperoptError
 from superopt.policy import COMPARISON
-from superopt.runtime.compare import DECIDED, TOLD, Until, compare_all, in_turns, loading
+from superopt.runtime.compare import DECIDED, TOLD, StoppingRule, compare_all, compare_in_turns, loading
 from superopt.runtime.session import Device
 from superopt.runtime.timed import Timed
 from tests.test_house import script
@@ -64,7 +64,7 @@ def test_every_round_visits_everyone_and_begins_with_another_one() -> None:
         visited.clear()
         yield [[Steady(name, time, visited) for name, time in zip("abcd", (4e-3, 2e-3, 8e-3, 4e-3), strict=True)]]
 
-    ((faster, slower),) = in_turns(opened, seconds=5.0)
+    ((faster, slower),) = compare_in_turns(opened, seconds=5.0)
     assert loads == [0, 1]
     assert "".join(visited).startswith("abcd" + "abcd" + "bcda" + "cdab" + "dabc")
     assert (faster.ratio, slower.ratio) == (2.0, 0.5)
@@ -83,14 +83,14 @@ def test_what_is_obvious_takes_few_rounds() -> None:
     assert _rounds(3.8e-3, until=DECIDED) == 24
 
 
-def _rounds(*times: float, until: Until = TOLD) -> int:
+def _rounds(*times: float, until: StoppingRule = TOLD) -> int:
     """In how many rounds models that take so long are compared with one that takes 4 ms."""
 
     @contextmanager
     def opened(_: int) -> Iterator[Sequence[Sequence[Timed]]]:
         yield [[Steady("", time, []) for time in (4e-3, *times, 4e-3)]]
 
-    return in_turns(opened, seconds=1.0, until=until)[0][0].rounds
+    return compare_in_turns(opened, seconds=1.0, until=until)[0][0].rounds
 
 
 def test_models_are_loaded_anew_while_a_verdict_is_not_clear() -> None:
@@ -101,13 +101,13 @@ def test_models_are_loaded_anew_while_a_verdict_is_not_clear() -> None:
         loads.append(load)
         yield [[Steady("", 4e-3, []) for _ in range(3)]]
 
-    in_turns(opened, seconds=3.0)
+    compare_in_turns(opened, seconds=3.0)
     assert loads == [*range(len(loads))]
     assert len(loads) > 2
 
 
 @pytest.mark.parametrize(("until", "takes", "least", "most"), [(TOLD, 0.0, 12, 24), (TOLD, 0.1, 3, 6), (DECIDED, 0.0, 2, 2)])
-def test_models_that_load_fast_are_loaded_more_often(until: Until, takes: float, least: int, most: int) -> None:
+def test_models_that_load_fast_are_loaded_more_often(until: StoppingRule, takes: float, least: int, most: int) -> None:
     loads: list[int] = []
 
     @contextmanager
@@ -116,7 +116,7 @@ def test_models_that_load_fast_are_loaded_more_often(until: Until, takes: float,
         time.sleep(takes)
         yield [[Steady("", 4e-3, []) for _ in range(3)]]
 
-    in_turns(opened, seconds=1.0, loads=6, until=until)
+    compare_in_turns(opened, seconds=1.0, loads=6, until=until)
     assert least <= len(loads) <= most
 
 
@@ -130,7 +130,7 @@ def test_models_that_take_long_to_load_are_loaded_once(monkeypatch: pytest.Monke
         time.sleep(0.1)
         yield [[Steady("", 4e-3, []) for _ in range(3)]]
 
-    in_turns(opened, seconds=0.05)
+    compare_in_turns(opened, seconds=0.05)
     assert loads == [0]
 
 

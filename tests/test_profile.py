@@ -20,13 +20,13 @@ from rich.console import Console
 
 import superopt
 from superopt.cli import main as cli
-from superopt.cost.calibrate import calibrated
+from superopt.cost.calibrate import calibrate_roofline
 from superopt.cost.demand import CONVOLUTION, DEPTHWISE, ELEMENT, FUNCTION, KINDS, PRODUCT, WINDOW, Demand, demand
-from superopt.cost.device_profile import DeviceProfile, MeasuredNode, profiled, read
+from superopt.cost.device_profile import DeviceProfile, MeasuredNode, build_profile, read_profile
 from superopt.cost.forecast import ForecastClock, Plan, forecast
 from superopt.cost.measure import Clock
-from superopt.cost.prices import Prices, target
-from superopt.cost.roofline import Roofline, fitted, rate
+from superopt.cost.prices import Prices, load_prices
+from superopt.cost.roofline import Roofline, fit_curve, rate
 from superopt.errors import InvalidModelError, ProfileError, SuperoptError, TargetError
 from superopt.flows.profile import profile
 from superopt.policy import COST
@@ -163,7 +163,7 @@ def test_an_operand_that_is_read_twice_or_in_part_counts_so() -> None:
 
 
 def test_rates_lie_on_lines_between_the_points_that_were_measured() -> None:
-    curve = fitted([(100, 2e-6), (10_000, 1e-5), (100, 1e-6)])
+    curve = fit_curve([(100, 2e-6), (10_000, 1e-5), (100, 1e-6)])
     assert [amount for amount, _ in curve] == [100, 10_000]
     assert rate(curve, 1000) == pytest.approx(math.sqrt(1e8 * 1e9))
     assert (rate(curve, 1), rate(curve, 1e9)) == pytest.approx((1e8, 1e9))
@@ -187,14 +187,14 @@ def test_a_node_takes_as_long_as_what_it_needs_most_of() -> None:
 
 def test_this_device_has_a_roofline_that_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(CPU, Cache(tmp_path / "times.sqlite"))
-    found = calibrated(clock)
+    found = calibrate_roofline(clock)
     assert found.peaks[0] > 1e9
     assert found.peaks[1] > 1e9
     small, large = (found.seconds(Demand(PRODUCT, 2 * n**3, 12 * n * n, 0)) for n in (64, 512))
     assert 50 * small < large
     assert not list(clock.cache.entries("kernel"))
     monkeypatch.setattr(Kernel, "timed", never)
-    assert calibrated(Clock(CPU, Cache(tmp_path / "times.sqlite"))) == found
+    assert calibrate_roofline(Clock(CPU, Cache(tmp_path / "times.sqlite"))) == found
 
 
 # ---------------------------------------------------------------- prices
@@ -242,8 +242,8 @@ def test_errors_are_those_of_prices_that_do_not_know_the_node() -> None:
 
 
 def test_a_profile_reads_back_and_prices_the_same(here: Path, saved: Callable[[DeviceProfile], Path]) -> None:
-    once = read(here)
-    again = read(saved(once))
+    once = read_profile(here)
+    again = read_profile(saved(once))
     assert again == once
     assert again.text == here.read_text(encoding="utf-8")
     clocks = [ForecastClock(CPU, Prices(found)) for found in (once, again)]
@@ -255,20 +255,20 @@ def test_predictions_from_known_nodes_are_what_measuring_them_gave(here: Path, m
     times = Cache(here.parent / "times.sqlite")
     monkeypatch.setattr(Kernel, "timed", never)
     measured = Clock(CPU, times).seconds(branches())
-    assert ForecastClock(CPU, target(here)).seconds(branches()) == pytest.approx(measured)
+    assert ForecastClock(CPU, load_prices(here)).seconds(branches()) == pytest.approx(measured)
 
 
 def test_imported_times_are_not_measured_again(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Kernel, "timed", never)
     cache = tmp_path / "other.sqlite"
     merged = profile(merged=[here], cache=cache)
-    assert merged.device == read(here)
+    assert merged.device == read_profile(here)
     assert Clock(CPU, Cache(cache)).seconds(branches()) == Clock(CPU, Cache(here.parent / "times.sqlite")).seconds(branches())
 
 
 def test_a_gpu_has_no_last_level_and_reads_back(saved: Callable[[DeviceProfile], Path]) -> None:
     gpu = replace(simple(provider="cuda"), roofline=replace(SIMPLE, last_level=1 << 62))
-    assert read(saved(gpu)) == gpu
+    assert read_profile(saved(gpu)) == gpu
     assert not ForecastClock(CPU, Prices(gpu), resident=1 << 40).cold
     assert ForecastClock(CPU, Prices(simple()), resident=1 << 40).cold
 
@@ -279,12 +279,12 @@ def test_a_device_is_described_where_no_time_can_be_kept(tmp_path: Path, capsys:
     arguments = ["profile", str(tmp_path / "m.onnx"), "--cache", str(tmp_path / "times.sqlite")]
     assert cli.main([*arguments, "--export", str(tmp_path / "device.json")]) == 0
     assert "not kept" in capsys.readouterr().out
-    assert {known.signature[1] for known in read(tmp_path / "device.json").kernels} >= {"MatMul", "Sin"}
+    assert {known.signature[1] for known in read_profile(tmp_path / "device.json").kernels} >= {"MatMul", "Sin"}
 
 
 def test_a_view_takes_a_node_on_a_device_that_is_not_here(saved: Callable[[DeviceProfile], Path]) -> None:
     view = ["", "Reshape", 14, [], [[0, FLOAT, [8, 64], False], [1, TensorProto.INT64, [1], True, [512]]], [True]]
-    profile = read(saved(simple(known(8, 1e-5), MeasuredNode(view, cold=False, timing=KernelTiming(0.0, made(512))))))
+    profile = read_profile(saved(simple(known(8, 1e-5), MeasuredNode(view, cold=False, timing=KernelTiming(0.0, made(512))))))
     found = Prices(profile).price(view, made(512), cold=False)
     assert (found.known, found.seconds) == (True, SIMPLE.node)
     assert 0.0 in Prices(profile).roofline_errors()
@@ -336,7 +336,7 @@ def test_a_bad_file_is_one_line_and_a_code_of_its_own(
 
 def test_a_missing_file_and_another_provider_are_refused(saved: Callable[[DeviceProfile], Path], tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="No such file"):
-        read(tmp_path / "nowhere.json")
+        read_profile(tmp_path / "nowhere.json")
     path = saved(simple(provider="cpu"))
     with pytest.raises(ProfileError, match="cuda was requested"):
         superopt.optimize(branches(2), device_profile=path, provider="cuda")
@@ -489,7 +489,7 @@ def test_the_command_shows_and_exports_what_is_known(tmp_path: Path, capsys: pyt
     assert str(tmp_path / "m.onnx")[-6:] in shown
     assert cli.main(["profile", "--export", str(again)]) == 0
     assert again.read_bytes() == first.read_bytes()
-    assert read(first).provider == "cpu"
+    assert read_profile(first).provider == "cpu"
 
 
 @pytest.mark.parametrize(
@@ -529,7 +529,7 @@ def test_processes_profile_at_once_and_know_the_same(tmp_path: Path) -> None:
     ]
     ended = [(process.communicate()[0], process.returncode) for process in running]
     assert [code for _, code in ended] == [0, 0, 0], ended
-    with_all = profiled(CPU, SIMPLE, Cache(tmp_path / "shared" / "superopt" / "times.sqlite"))
+    with_all = build_profile(CPU, SIMPLE, Cache(tmp_path / "shared" / "superopt" / "times.sqlite"))
     assert {known.signature[1] for known in with_all.kernels} >= {"MatMul", "Gemm", "Sin"}
     assert len({known.text.partition("]],[")[0] for known in with_all.kernels}) == len(with_all.kernels)
 
@@ -540,6 +540,6 @@ def test_a_profile_is_the_same_text_whatever_the_order_of_its_times(tmp_path: Pa
     for order in (nodes, nodes[::-1]):
         cache = Cache(tmp_path / f"{order[0].text[-8:-2]}.sqlite")
         replace(simple(*order), identity=CPU.identity).store(cache)
-        texts.append(profiled(CPU, SIMPLE, cache).text)
+        texts.append(build_profile(CPU, SIMPLE, cache).text)
     assert texts[0] == texts[1]
     assert len(json.loads(texts[0])["kernels"]) == 3

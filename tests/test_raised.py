@@ -14,7 +14,7 @@ import superopt
 from superopt.cli import main as cli
 from superopt.errors import OpsetError
 from superopt.flows.verify import verify
-from superopt.model.convert_opset import raised
+from superopt.model.convert_opset import convert_opset
 from superopt.model.load import as_proto, load, opset_of
 from superopt.policy import MODEL
 from superopt.rules.rule import parse_rules
@@ -46,7 +46,7 @@ def old() -> onnx.ModelProto:
 def test_a_raised_model_computes_the_same(opset: int) -> None:
     proto = old()
     before = load(proto).model
-    after = raised(before, opset)
+    after = convert_opset(before, opset)
     assert (opset_of(before), opset_of(after)) == (11, opset)
     assert after.metadata_props == before.metadata_props == {"author": "a test"}
     assert [v.name for v in after.graph.inputs] == ["x"]
@@ -56,7 +56,7 @@ def test_a_raised_model_computes_the_same(opset: int) -> None:
 
 def test_a_model_that_has_the_opset_is_itself() -> None:
     given = load(old()).model
-    assert raised(given, 11) is given
+    assert convert_opset(given, 11) is given
 
 
 def test_operators_of_other_domains_stay() -> None:
@@ -65,7 +65,7 @@ def test_operators_of_other_domains_stay() -> None:
     node = helper.make_node("Gelu", ["y"], ["z"], name="own", domain="com.microsoft", doc_string="why")
     proto.graph.node.append(node)
     proto.graph.output[0].name = "z"
-    after = raised(load(proto).model, 20)
+    after = convert_opset(load(proto).model, 20)
     assert [(node.domain, node.op_type) for node in after.graph] == [("", "Relu"), ("com.microsoft", "Gelu")]
     assert as_proto(after).graph.node[1] == node
     assert after.opset_imports["com.microsoft"] == 1
@@ -77,13 +77,13 @@ def test_weights_that_the_converter_needs_not_see_may_be_small_or_large() -> Non
     large = weight("w", 8, 64)
     assert numpy_helper.to_array(large).nbytes <= MODEL.max_converted_weight_bytes < 4 * numpy_helper.to_array(large).nbytes
     proto = model(nodes, {"x": [8, 64]}, {"y": [64, 8]}, [large, shape])
-    np.testing.assert_array_equal(run(as_proto(raised(load(proto).model, 21)))[0], run(proto)[0])
+    np.testing.assert_array_equal(run(as_proto(convert_opset(load(proto).model, 21)))[0], run(proto)[0])
 
 
 @pytest.mark.parametrize(("opset", "why"), [(9, "opset 11 already"), (999, "newest that is known")])
 def test_opsets_that_cannot_be_had(opset: int, why: str) -> None:
     with pytest.raises(OpsetError, match=why):
-        raised(load(old()).model, opset)
+        convert_opset(load(old()).model, opset)
 
 
 def test_local_functions_are_not_brought_along() -> None:
@@ -91,7 +91,7 @@ def test_local_functions_are_not_brought_along() -> None:
     body = [helper.make_node("Relu", ["a"], ["b"])]
     proto.functions.append(helper.make_function("local", "f", ["a"], ["b"], body, [helper.make_opsetid("", 11)]))
     with pytest.raises(OpsetError, match="local functions"):
-        raised(load(proto).model, 13)
+        convert_opset(load(proto).model, 13)
 
 
 def test_what_is_found_has_the_opset_and_can_be_verified(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

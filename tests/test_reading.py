@@ -10,16 +10,16 @@ import pytest
 from superopt.algebra.terms import subterms
 from superopt.cli.main import main
 from superopt.errors import StoreError
-from superopt.flows.explain_rules import explained
+from superopt.flows.explain_rules import explain_rule
 from superopt.report.drawing import drawing
 from superopt.rules.rule import parse_rule
-from superopt.rules.store import Stored, load, named, selected
+from superopt.rules.store import StoredRule, load, rule_named, select_rules
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture(scope="module")
-def stored() -> list[Stored]:
+def stored() -> list[StoredRule]:
     return load()
 
 
@@ -46,9 +46,9 @@ def test_boxes_of_a_row_do_not_overlap() -> None:
             assert apart
 
 
-def test_every_step_of_an_explanation_names_an_axiom_and_the_example_holds(stored: list[Stored]) -> None:
+def test_every_step_of_an_explanation_names_an_axiom_and_the_example_holds(stored: list[StoredRule]) -> None:
     rule = next(s for s in stored if s.entry.kind == "axioms" and len(s.entry.instances) > 2)
-    told = explained(rule)
+    told = explain_rule(rule)
     assert len(told.steps) == len(rule.entry.instances)
     assert {step.axiom for step in told.steps} <= set(rule.entry.axioms)
     assert all(step.statement and step.values for step in told.steps)
@@ -56,21 +56,21 @@ def test_every_step_of_an_explanation_names_an_axiom_and_the_example_holds(store
     assert told.example.difference < 1e-9
 
 
-def test_rules_are_selected_by_what_they_mention(stored: list[Stored]) -> None:
-    found = selected(stored, operators=["conv", "concat"], part="core")
+def test_rules_are_selected_by_what_they_mention(stored: list[StoredRule]) -> None:
+    found = select_rules(stored, operators=["conv", "concat"], part="core")
     assert found
     assert all({"conv", "concat"} <= set(s.rule.operators) and s.core for s in found)
-    assert len(selected(stored)) == len(stored)
+    assert len(select_rules(stored)) == len(stored)
 
 
-def test_a_name_that_nothing_has_is_told_with_those_near_it(stored: list[Stored]) -> None:
+def test_a_name_that_nothing_has_is_told_with_those_near_it(stored: list[StoredRule]) -> None:
     name = stored[0].rule.name
-    assert named(stored, name) is stored[0]
+    assert rule_named(stored, name) is stored[0]
     with pytest.raises(StoreError, match=name):
-        named(stored, name + "x")
+        rule_named(stored, name + "x")
 
 
-def test_the_commands(stored: list[Stored], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands(stored: list[StoredRule], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rule = stored[0].rule
     picture = tmp_path / "rule.svg"
     assert main(["rules", "explain", rule.name, "--svg", str(picture)]) == 0

@@ -19,7 +19,7 @@ from superopt.model.islands import Chart
 from superopt.model.load import as_proto
 from superopt.model.lower import lower
 from superopt.model.splice import Replacement, splice
-from superopt.proof.verify import prove
+from superopt.proof.verify import prove_rule
 from superopt.protobuf.nodes import Lowered
 from superopt.rules.rule import Rule, parse_rules
 from superopt.rules.verdict import Proved
@@ -357,6 +357,6 @@ LAWS = parse_rules((Path(__file__).parent / "laws" / "reductions.rules").read_te
 
 @pytest.mark.parametrize("rule", LAWS, ids=lambda r: r.name)
 def test_law_is_proved_for_all_sizes(rule: Rule) -> None:
-    verdict = prove(rule)
+    verdict = prove_rule(rule)
     assert isinstance(verdict, Proved), str(verdict)
     assert verdict.bounded == ()

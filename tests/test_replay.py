@@ -14,16 +14,16 @@ import pytest
 
 from superopt.errors import InstantiationError, NotationError, ShapeError, SpecError, UnprovedError
 from superopt.notation.parsing import Equation
-from superopt.proof.axioms.replay import replay, shortened, well_typed
+from superopt.proof.axioms.replay import replay_proof, shorten_proof, type_objection
 from superopt.proof.definitions import arithmetic
 from superopt.proof.definitions.assumptions import Assumptions
-from superopt.proof.definitions.batching import follows, representatives
+from superopt.proof.definitions.batching import follows_from_smaller, representatives
 from superopt.proof.ledger import prove_store, write_proofs
-from superopt.proof.recheck import are_converse, rechecked, rechecked_together, recorded
+from superopt.proof.recheck import are_converse, recheck_converses, recheck_proof, record_proof
 from superopt.proof.sample import mismatch
-from superopt.proof.verify import prove
+from superopt.proof.verify import prove_rule
 from superopt.rules.rule import Rule, digest, parse_rule
-from superopt.rules.store import LedgerEntry, Stored, entry_of, load, read_family, spec_digests, write_family
+from superopt.rules.store import LedgerEntry, StoredRule, entry_of, load, read_family, spec_digests, write_family
 from superopt.rules.verdict import Proved, Unknown
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ SEED = 5
 def sides_differ(equation: Equation) -> bool:
     """Whether random instances show the equation to be wrong, or its right side to be ill typed where its left side is not."""
     try:
-        return well_typed(Assumptions(equation)) is not None or mismatch(equation, instances=12, seed=0) is not None
+        return type_objection(Assumptions(equation)) is not None or mismatch(equation, instances=12, seed=0) is not None
     except (InstantiationError, ShapeError):
         return False
 
@@ -47,7 +47,7 @@ def changed(text: str, other: str, rng: random.Random) -> str:
     return f"{text[: here.start()]}{rng.choice(word.findall(text + other))}{text[here.end() :]}"
 
 
-def mutants(rules: list[Stored], rng: random.Random) -> Iterator[tuple[Stored, Rule]]:
+def mutants(rules: list[StoredRule], rng: random.Random) -> Iterator[tuple[StoredRule, Rule]]:
     """Rules that are wrong, each made from a stored one by a change of its right side or by dropping a condition."""
     while True:
         stored = rng.choice(rules)
@@ -66,7 +66,7 @@ def mutants(rules: list[Stored], rng: random.Random) -> Iterator[tuple[Stored, R
             yield stored, rule
 
 
-def forged(stored: Stored, rule: Rule, folder: Path) -> str:
+def forged(stored: StoredRule, rule: Rule, folder: Path) -> str:
     """What checking the store says of a rule that is filed with another one's proof."""
     ledger: LedgerEntry = replace(stored.entry, key=digest(rule), specs=spec_digests(rule, stored.entry.axioms))
     write_family("forged", "", [(rule, ledger)], folder)
@@ -75,11 +75,11 @@ def forged(stored: Stored, rule: Rule, folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def rules() -> list[Stored]:
+def rules() -> list[StoredRule]:
     return [stored for stored in load() if len(stored.entry.ranks) <= 10 and not stored.entry.bounded]
 
 
-def test_wrong_rules_are_refused_whatever_proof_is_filed_with_them(rules: list[Stored], tmp_path: Path) -> None:
+def test_wrong_rules_are_refused_whatever_proof_is_filed_with_them(rules: list[StoredRule], tmp_path: Path) -> None:
     found = mutants(rules, random.Random(SEED))
     kinds = set()
     for _ in range(MUTANTS):
@@ -89,26 +89,26 @@ def test_wrong_rules_are_refused_whatever_proof_is_filed_with_them(rules: list[S
     assert len(kinds) == 4
 
 
-def test_a_true_rule_needs_its_own_proof(rules: list[Stored]) -> None:
+def test_a_true_rule_needs_its_own_proof(rules: list[StoredRule]) -> None:
     rng = random.Random(SEED)
     with_proofs = [stored for stored in rules if len(stored.entry.instances) > 1]
     for stored in rng.sample(with_proofs, 12):
         others = rng.choice(with_proofs).entry.instances
         if set(others) != set(stored.entry.instances):
-            assert isinstance(replay(stored.rule, others), Unknown), stored.rule
-        assert isinstance(replay(stored.rule, stored.entry.instances[:0]), Unknown), stored.rule
+            assert isinstance(replay_proof(stored.rule, others), Unknown), stored.rule
+        assert isinstance(replay_proof(stored.rule, stored.entry.instances[:0]), Unknown), stored.rule
 
 
 def test_an_instance_that_is_not_used_is_refused_and_left_out_on_writing() -> None:
     rule = parse_rule("a: x @ y + x @ z => x @ (y + z) for x[2, 3], y[2], z[2]")
     needed, superfluous = "matmul.distribute-right(x=x, y=y, z=z)", "relu.twice(x=concat(y, w, axis=-1))"
-    assert isinstance(replay(rule, [needed]), Proved)
-    assert isinstance(replay(rule, [needed, superfluous.replace("w", "y")]), Proved | Unknown)
+    assert isinstance(replay_proof(rule, [needed]), Proved)
+    assert isinstance(replay_proof(rule, [needed, superfluous.replace("w", "y")]), Proved | Unknown)
     wide = "concat.slice-first(x=x, y=y, k=-3)"
-    verdict = replay(rule, [needed, wide])
+    verdict = replay_proof(rule, [needed, wide])
     assert isinstance(verdict, Unknown)
     assert wide in verdict.reason
-    kept = shortened(rule, [needed, wide])
+    kept = shorten_proof(rule, [needed, wide])
     assert isinstance(kept, Proved)
     assert kept.instances == (needed,)
 
@@ -147,22 +147,22 @@ def test_writing_proofs_changes_nothing_but_proofs(tmp_path: Path) -> None:
 def test_a_proof_is_none_of_a_converse_that_is_defined_at_fewer_places(left: str, right: str, kind: str) -> None:
     rule, converse = parse_rule(f"a: {left} => {right} for x[1], y[1]"), parse_rule(f"b: {right} => {left} for x[1], y[1]")
     assert are_converse(rule, converse)
-    proof = prove(rule)
+    proof = prove_rule(rule)
     assert isinstance(proof, Proved)
     assert proof.kind == kind
-    one, other = rechecked_together((rule, proof), (converse, proof))
+    one, other = recheck_converses((rule, proof), (converse, proof))
     assert isinstance(one, Proved)
     assert isinstance(other, Unknown)
     assert "not shown to be defined" in other.reason
 
 
-def test_converse_rules_are_checked_together_as_each_by_itself(rules: list[Stored]) -> None:
+def test_converse_rules_are_checked_together_as_each_by_itself(rules: list[StoredRule]) -> None:
     pairs = [(one, two) for one, two in itertools.pairwise(rules) if are_converse(one.rule, two.rule)]
     assert len(pairs) > 300
     for one, two in random.Random(SEED).sample(pairs, 12):
         known = (one.rule, one.entry.proof), (two.rule, two.entry.proof)
-        together = rechecked_together(*known)
-        assert [replace(v, milliseconds=0) for v in together] == [replace(rechecked(*k), milliseconds=0) for k in known]
+        together = recheck_converses(*known)
+        assert [replace(v, milliseconds=0) for v in together] == [replace(recheck_proof(*k), milliseconds=0) for k in known]
 
 
 @pytest.fixture
@@ -180,16 +180,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
 
 
 def test_a_proof_is_recorded_with_the_questions_that_checking_it_can_do_without(
-    rules: list[Stored], asked: dict[str, bool]
+    rules: list[StoredRule], asked: dict[str, bool]
 ) -> None:
     from_definitions = [stored for stored in rules if stored.entry.kind == "index"]
     questions = 0
     for stored in random.Random(SEED).sample(from_definitions, 12):
-        proof = recorded(stored.rule, stored.entry.proof)
+        proof = record_proof(stored.rule, stored.entry.proof)
         assert isinstance(proof, Proved)
         assert not any(asked[name] for name in proof.unasked)
         asked.clear()
-        again = rechecked(stored.rule, proof)
+        again = recheck_proof(stored.rule, proof)
         assert isinstance(again, Proved), stored.rule
         assert not asked.keys() & set(proof.unasked)
         asked.clear()
@@ -200,10 +200,10 @@ def test_a_proof_is_recorded_with_the_questions_that_checking_it_can_do_without(
 def test_a_proof_without_an_answer_that_it_needs_is_refused(asked: dict[str, bool]) -> None:
     text = "a: slice(slice(x, axis=-1, stop=a), axis=-1, stop=b) => slice(x, axis=-1, stop=b) for x[1] where a >= b"
     rule = parse_rule(text)
-    proof = recorded(rule, Proved(0.0))
+    proof = record_proof(rule, Proved(0.0))
     assert isinstance(proof, Proved)
     assert any(asked.values())
-    assert isinstance(rechecked(rule, replace(proof, unasked=tuple(asked))), Unknown)
+    assert isinstance(recheck_proof(rule, replace(proof, unasked=tuple(asked))), Unknown)
 
 
 # ---------------------------------------------------------------- one more axis
@@ -251,10 +251,10 @@ def test_axes_on_which_every_operator_acts_apart_are_carried(text: str, apart: i
 )
 def test_what_does_not_hold_slice_by_slice_is_not_carried(smaller: str, larger: str) -> None:
     (one,), (other,) = parse_rule(f"a: {smaller}").equations, parse_rule(f"a: {larger}").equations
-    assert not follows(other, one)
+    assert not follows_from_smaller(other, one)
 
 
-def test_no_wrong_equation_follows_from_a_right_one_with_an_axis_less(rules: list[Stored]) -> None:
+def test_no_wrong_equation_follows_from_a_right_one_with_an_axis_less(rules: list[StoredRule]) -> None:
     rng = random.Random(SEED)
     several = [stored for stored in rules if len(stored.entry.ranks) > 1]
     found = mutants(several, rng)
@@ -264,4 +264,4 @@ def test_no_wrong_equation_follows_from_a_right_one_with_an_axis_less(rules: lis
         for larger in filter(sides_differ, rule.equations):
             for smaller in stored.rule.equations:
                 tried += 1
-                assert not follows(larger, smaller), f"{larger} from {smaller}"
+                assert not follows_from_smaller(larger, smaller), f"{larger} from {smaller}"

@@ -10,15 +10,15 @@ import pytest
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms, variable
 from superopt.model.lower import lower
-from superopt.proof.verify import prove
+from superopt.proof.verify import prove_rule
 from superopt.rules.rule import parse_rule
 from superopt.rules.store import load_rules
 from superopt.rules.verdict import Proved
 from superopt.search import roofline
-from superopt.search.apply import State, computed
+from superopt.search.apply import State, run_time_terms
 from superopt.search.island import search_island
 from superopt.search.linear import LINEAR
-from superopt.search.reroll import rerolled
+from superopt.search.reroll import reroll_recurrences
 from superopt.search.ruleset import RuleSet
 from superopt.speclib.recurrence import recurrences, stacked
 from tests.operator_cases import arrays_for, evaluated, ran
@@ -94,7 +94,7 @@ def batch_first(steps: int, rows: int = 1) -> list[Term]:
 
 
 def operators(state: State) -> list[str]:
-    return [term.op for term in computed(state)]
+    return [term.op for term in run_time_terms(state)]
 
 
 def require_same(start: State, after: State) -> None:
@@ -112,7 +112,7 @@ def require_same(start: State, after: State) -> None:
 @pytest.mark.parametrize(("rows", "steps"), [(1, 2), (1, 7), (3, 2), (3, 7)])
 def test_a_cell_is_recognized_however_its_gates_are_computed(rules: RuleSet, gates: Gates, rows: int, steps: int) -> None:
     start = (lstm(batch_first(steps, rows), *zero_states(rows), gates)[-1][0],)
-    after, made = rerolled(start, rules)
+    after, made = reroll_recurrences(start, rules)
     assert [step.rule for step in made] == ["lstm.definition"]
     assert operators(after).count("lstm") == 1
     assert not {"sigmoid", "tanh", "concat", "matmul"} & set(operators(after))
@@ -123,7 +123,7 @@ def test_states_of_three_axes(rules: RuleSet) -> None:
     x = variable("x", (5, 2, INPUTS))
     elements = [cut(x, -3, n, n + 1) for n in range(5)]
     start = (lstm(elements, *zero_states(1, 2))[-1][0],)
-    after, _ = rerolled(start, rules)
+    after, _ = reroll_recurrences(start, rules)
     assert operators(after) == ["lstm", "slice"]
     require_same(start, after)
 
@@ -131,7 +131,7 @@ def test_states_of_three_axes(rules: RuleSet) -> None:
 def test_every_state_stacked_is_the_operator_itself(rules: RuleSet) -> None:
     states = lstm(batch_first(6, 2), *zero_states(2))
     start = (stacked([h for h, _ in states]), states[-1][1])
-    after, _ = rerolled(start, rules)
+    after, _ = reroll_recurrences(start, rules)
     assert after[0].op == "lstm"
     assert after[1].op == "lstm_cell"
     require_same(start, after)
@@ -142,7 +142,7 @@ def test_every_state_stacked_is_the_operator_itself(rules: RuleSet) -> None:
 def test_layers_follow_each_other(rules: RuleSet) -> None:
     below = [h for h, _ in lstm(batch_first(4, 2), *zero_states(2))]
     start = (lstm(below, *zero_states(2), name="upper")[-1][0],)
-    after, made = rerolled(start, rules)
+    after, made = reroll_recurrences(start, rules)
     assert [step.rule for step in made] == ["lstm.definition"] * 2
     upper = next(term for term in reversed(subterms(*after)) if term.op == "lstm")
     assert upper.args[0].op == "lstm"
@@ -151,7 +151,7 @@ def test_layers_follow_each_other(rules: RuleSet) -> None:
 
 def test_a_run_from_the_end_reads_the_sequence_backwards(rules: RuleSet) -> None:
     start = (lstm(batch_first(5)[::-1], *zero_states(1))[-1][0],)
-    after, _ = rerolled(start, rules)
+    after, _ = reroll_recurrences(start, rules)
     assert {"lstm", "reverse"} < set(operators(after))
     assert "concat" not in operators(after)
     require_same(start, after)
@@ -163,7 +163,7 @@ def test_a_first_step_without_a_state_stays_before_the_run(rules: RuleSet) -> No
     c = apply("mul", apply("sigmoid", z["i"]), apply("tanh", z["c"]))
     h = apply("mul", apply("sigmoid", z["o"]), apply("tanh", c))
     start = (lstm(rest, h, c)[-1][0],)
-    after, _ = rerolled(start, rules)
+    after, _ = reroll_recurrences(start, rules)
     assert next(t for t in subterms(*after) if t.op == "lstm").sizes[0] == 4
     require_same(start, after)
 
@@ -171,7 +171,7 @@ def test_a_first_step_without_a_state_stays_before_the_run(rules: RuleSet) -> No
 def test_a_cell_state_that_is_read_ends_a_run(rules: RuleSet) -> None:
     states = lstm(batch_first(6), *zero_states(1))
     start = (states[-1][0], apply("tanh", states[2][1]))
-    after, made = rerolled(start, rules)
+    after, made = reroll_recurrences(start, rules)
     assert [step.rule for step in made] == ["lstm.definition"] * 2
     assert operators(after).count("lstm_cell") == 1
     require_same(start, after)
@@ -184,14 +184,14 @@ def test_an_element_made_of_the_state_before_it_is_no_element(rules: RuleSet) ->
     for _ in range(4):
         ((h, c),) = lstm([x], h, c)
         x = apply("tanh", apply("matmul", h, feedback))
-    assert rerolled((h,), rules) == ((h,), ())
+    assert reroll_recurrences((h,), rules) == ((h,), ())
 
 
 def test_steps_with_other_weights_are_other_runs(rules: RuleSet) -> None:
     first = lstm(batch_first(3), *zero_states(1))
     elements = [variable(f"y{n}", (1, INPUTS)) for n in range(3)]
     start = (lstm(elements, *first[-1], name="other")[-1][0],)
-    after, made = rerolled(start, rules)
+    after, made = reroll_recurrences(start, rules)
     assert len(made) == 2
     require_same(start, after)
 
@@ -203,7 +203,7 @@ def test_what_is_almost_a_step_is_left_alone(rules: RuleSet) -> None:
         kept = apply("mul", apply("sigmoid", z["f"]), c)
         c = apply("add", kept, apply("mul", apply("sigmoid", z["i"]), apply("sigmoid", z["c"])))
         h = apply("mul", apply("sigmoid", z["o"]), apply("tanh", c))
-    assert rerolled((h,), rules) == ((h,), ())
+    assert reroll_recurrences((h,), rules) == ((h,), ())
 
 
 def test_biases_that_differ_between_rows_are_no_biases(rules: RuleSet) -> None:
@@ -212,9 +212,9 @@ def test_biases_that_differ_between_rows_are_no_biases(rules: RuleSet) -> None:
         return {gate: apply("add", z, weight(f"b{gate}", *z.sizes)) for gate, z in bare.items()}
 
     start = (lstm(batch_first(3, 2), *zero_states(2), gates)[-1][0],)
-    assert rerolled(start, rules) == (start, ())
+    assert reroll_recurrences(start, rules) == (start, ())
     alone = (lstm(batch_first(3, 1), *zero_states(1), gates)[-1][0],)
-    require_same(alone, rerolled(alone, rules)[0])
+    require_same(alone, reroll_recurrences(alone, rules)[0])
 
 
 @pytest.mark.parametrize(("rows", "found"), [(1, True), (WIDTH, False)])
@@ -225,7 +225,7 @@ def test_a_bias_expanded_along_its_row_is_a_row_only_for_a_single_row(rules: Rul
         return {g: apply("add", z, columns[g]) for g, z in bare.items()}
 
     start = (lstm(batch_first(3, rows), *zero_states(rows), gates)[-1][0],)
-    after, made = rerolled(start, rules)
+    after, made = reroll_recurrences(start, rules)
     assert bool(made) == found
     require_same(start, after)
 
@@ -234,7 +234,7 @@ def test_an_operator_is_a_candidate_like_any_other(rules: RuleSet) -> None:
     start = (lstm(batch_first(4), *zero_states(1))[-1][0],)
 
     def estimate(state: State) -> float:
-        return roofline.seconds(state, roofline.CPU)
+        return roofline.estimate_seconds(state, roofline.CPU)
 
     def slow(state: State) -> float:
         return estimate(state) + ("lstm" in operators(state))
@@ -264,7 +264,7 @@ def gru(elements: Sequence[Term], h: Term, *, blended: bool) -> Term:
 @pytest.mark.parametrize("rows", [1, 2])
 def test_a_gated_unit_is_recognized_in_both_its_forms(rules: RuleSet, *, blended: bool, rows: int) -> None:
     start = (gru(batch_first(5, rows), zero_states(rows)[0], blended=blended),)
-    after, _ = rerolled(start, rules)
+    after, _ = reroll_recurrences(start, rules)
     assert operators(after).count("gru") == 1
     assert not {"sigmoid", "tanh", "concat", "matmul"} & set(operators(after))
     require_same(start, after)
@@ -275,7 +275,7 @@ def test_other_forms_of_a_step_are_proved_to_be_the_step() -> None:
         names = [f"{name}[2]" for name in ("x", *recurrence.states, *recurrence.names)]
         for text in recurrence.equals:
             rule = parse_rule(f"step: {' '.join(recurrence.step.split())} => {' '.join(text.split())} for {', '.join(names)}")
-            assert isinstance(prove(rule), Proved)
+            assert isinstance(prove_rule(rule), Proved)
 
 
 def test_every_recurrence_is_recognized_in_its_own_definition(rules: RuleSet) -> None:
@@ -286,6 +286,6 @@ def test_every_recurrence_is_recognized_in_its_own_definition(rules: RuleSet) ->
         operands += [weight(name, WIDTH * len(parts)) for name, parts in recurrence.biases.items()]
         operands += [variable(name, (2, WIDTH)) for name in recurrence.states]
         start = (stacked([states[0] for states in recurrence.unrolled(*operands)]),)
-        after, _ = rerolled(start, rules)
+        after, _ = reroll_recurrences(start, rules)
         assert after[0].op == recurrence.every
         require_same(start, after)

@@ -16,7 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import superopt
 from superopt.algebra.dim_binding import DimBinding
-from superopt.budget import expired, limited_memory
+from superopt.budget import expired, limit_memory_growth
 from superopt.cost.first_run import first_run
 from superopt.errors import (
     CertificateError,
@@ -32,14 +32,14 @@ from superopt.model.islands import Chart
 from superopt.model.load import as_model, as_proto, load
 from superopt.protobuf.validate import require_well_formed
 from superopt.runtime.bounds import IndexRange, index_bounds
-from superopt.runtime.child import Child, child, keeping_child
-from superopt.runtime.feasible import feasible
+from superopt.runtime.child import Child, child, reuse_child
+from superopt.runtime.feasible import find_feasible
 from superopt.runtime.session import Device, Port, Session, random_inputs
 from superopt.search import roofline
 from superopt.search.backtracking import SearchResult
-from superopt.search.segments import Gain, relower, segments, whole
-from superopt.search.selection import fitting, windows_left
-from superopt.verification.certificates import read
+from superopt.search.segments import Gain, relower, segments, whole_islands
+from superopt.search.selection import splice_fitting, unsearched_counts
+from superopt.verification.certificates import parse_certificate
 
 pytestmark = pytest.mark.slow
 
@@ -88,7 +88,7 @@ def test_gains_that_cannot_be_lowered_are_dropped_and_the_others_taken() -> None
     given = as_model(model(nodes, [port("x", [2, 8])], shapes, [weight(f"w{i}", 8, 8) for i in range(4)]))
     parts = segments(Chart(given), {TOP: 1.0})
     gains = [Gain((part,), SearchResult(part.state, (), 0.0, 0.0, 0, ""), ()) for part in parts]
-    made, taken, dropped = fitting(given, gains)
+    made, taken, dropped = splice_fitting(given, gains)
     assert taken == gains
     assert not dropped
 
@@ -97,9 +97,9 @@ def test_gains_that_cannot_be_lowered_are_dropped_and_the_others_taken() -> None
             raise ShapeError("it cannot be lowered")
 
     broken = Broken(gains[1].copies, gains[1].found, ())
-    made, taken, dropped = fitting(given, [gains[0], broken, *gains[2:]])
+    made, taken, dropped = splice_fitting(given, [gains[0], broken, *gains[2:]])
     assert taken == [gains[0], *gains[2:]]
-    assert windows_left(dropped) == {"it cannot be lowered": 1}
+    assert unsearched_counts(dropped) == {"it cannot be lowered": 1}
     feeds = {"x": np.ones((2, 8), np.float32)}
     for one, other in zip(*(Session(m, Device()).run(feeds) for m in (as_proto(given), as_proto(made))), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)
@@ -146,10 +146,10 @@ def deep(count: int, ops: Sequence[str]) -> ModelProto:
 def relowered(given: ModelProto) -> None:
     """Lifts the model, estimates and canonicalizes each island as a search does, and lowers it again."""
     loaded = load(given).model
-    parts = whole(Chart(loaded), {TOP: 1.0})
+    parts = whole_islands(Chart(loaded), {TOP: 1.0})
     assert parts
-    assert all(np.isfinite(roofline.seconds(part.state, roofline.CPU)) for part in parts)
-    made, taken, dropped = fitting(loaded, relower(parts, []))
+    assert all(np.isfinite(roofline.estimate_seconds(part.state, roofline.CPU)) for part in parts)
+    made, taken, dropped = splice_fitting(loaded, relower(parts, []))
     assert len(taken) == len(parts)
     assert not dropped
     feeds = {"x": np.ones((2, 8), np.float32)}
@@ -270,7 +270,7 @@ def test_tensors_of_every_kind_of_storage_are_taken(kind: int) -> None:
 def test_json_that_nests_too_deep_is_no_certificate() -> None:
     for text in ("[" * 100_000, '{"form": 1, "a": ' * 50_000):
         with pytest.raises(CertificateError):
-            read(text)
+            parse_certificate(text)
 
 
 # ---------------------------------------------------------------- outputs
@@ -314,7 +314,7 @@ while True:
 def test_a_model_at_which_onnx_runtime_dies_is_one_line_and_the_next_one_is_loaded(tmp_path: Path) -> None:
     program = tmp_path / "dying.py"
     program.write_text(DYING)
-    with keeping_child(program):
+    with reuse_child(program):
         for _ in range(2):
             with pytest.raises(RuntimeDiedError, match=r"dies while loading the model \(SIGSEGV\)"):
                 superopt.optimize(linear(), budget=0.1, cache=tmp_path / "cache")
@@ -385,7 +385,7 @@ def test_positions_that_are_made_up_fit_the_tensor_they_are_in() -> None:
 )
 def test_inputs_are_made_up_on_which_the_model_runs(given: ModelProto, chosen: bool) -> None:
     session = Session(given, Device())
-    found = feasible(session, [dict.fromkeys({"N"}, 1)], index_bounds(given), chosen=chosen)
+    found = find_feasible(session, [dict.fromkeys({"N"}, 1)], index_bounds(given), chosen=chosen)
     assert not found.error
     session.run(random_inputs(session.inputs, sizes=found.sizes[0], high=found.high))
 
@@ -423,10 +423,10 @@ def test_a_node_whose_attribute_refers_to_one_of_a_function_that_is_not_there_is
 
 
 def test_a_search_ends_once_it_takes_more_memory_than_it_may_and_the_report_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    with limited_memory(2**40):
+    with limit_memory_growth(2**40):
         assert not expired(math.inf)
         held = np.ones(2**22)
-        with limited_memory(-held.nbytes):
+        with limit_memory_growth(-held.nbytes):
             assert expired(math.inf)
         assert not expired(math.inf)
     monkeypatch.setattr(sys.modules["superopt.flows.optimize"], "MEMORY_BYTES", -(2**40))

@@ -12,7 +12,7 @@ import pytest
 from superopt.algebra.terms import substitute_cond
 from superopt.errors import InstantiationError
 from superopt.notation.parsing import Equation
-from superopt.proof.sample import domain_of, inputs, instantiations, mismatch
+from superopt.proof.sample import inputs, instantiations, mismatch, sampling_domain
 from superopt.rules.instances import Instance, conditions
 from superopt.rules.rule import axioms, parse_rule
 
@@ -111,7 +111,7 @@ def test_same_seed_draws_the_same() -> None:
     ],
 )
 def test_as_many_fields_as_the_operators_ask_for(law: str, fields: int) -> None:
-    domain = domain_of(*equation(law).left)
+    domain = sampling_domain(*equation(law).left)
     assert (domain.length, domain.strict) == (fields, True)
 
 

@@ -17,14 +17,14 @@ from superopt.runtime.session import Device
 from superopt.search.apply import State
 from superopt.search.backtracking import OUT_OF_TIME, Cost, SearchLimits, SearchResult
 from superopt.search.ruleset import RuleSet
-from superopt.search.segment_search import Batch, Search, SegmentTask
-from superopt.search.segments import Gain, whole
+from superopt.search.segment_search import Batch, SegmentSearch, SegmentTask
+from superopt.search.segments import Gain, whole_islands
 from tests.models import model
 
 STAGES = ["recall", "find", "fuse", "confirm"]
 
 
-class Noted(Search):
+class Noted(SegmentSearch):
     """A search that lists the stages that run. The stage `failing` raises an error."""
 
     def __init__(self, clock: Clock, mode: FpMode = FpMode.RELAXED, failing: str = "") -> None:
@@ -55,7 +55,7 @@ class Noted(Search):
 
     def gain(self, *, seconds: float = 60.0, weight_budget: float = 0.0) -> Gain:
         nodes = [helper.make_node("Sigmoid", ["x"], ["s"]), helper.make_node("Tanh", ["s"], ["y"])]
-        parts = whole(Chart(load(model(nodes, {"x": [4]}, {"y": [4]})).model), {})
+        parts = whole_islands(Chart(load(model(nodes, {"x": [4]}, {"y": [4]})).model), {})
         (gain,) = self.gains(parts, active_time() + seconds, find=find, weight_budget=weight_budget)
         return gain
 

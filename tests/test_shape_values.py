@@ -15,7 +15,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 import superopt
 from superopt.algebra.integers import base_atoms, evaluate, is_unknown
 from superopt.algebra.terms import Term, subterms
-from superopt.model.dimensions import dynamic_dimensions, open_dimensions, representative
+from superopt.model.dimensions import dynamic_dimension_names, dynamic_dimensions, representative_sizings
 from superopt.model.islands import Chart
 from superopt.model.shape_values import describe
 from superopt.model.splice import Replacement, splice
@@ -238,10 +238,10 @@ def test_dimensions_without_a_name_are_not_equal() -> None:
         proto = model(nodes, {"x": [name, 8], "z": [name, 8]}, ["y"], [])
         assert bool(islands_of(proto)) is lifts
     unnamed = ir.from_proto(model(nodes, {"x": ["?", 8], "z": ["?", 8]}, ["y"], []))
-    assert [*open_dimensions(unnamed)] == ["x[0]", "z[0]"]
+    assert [*dynamic_dimension_names(unnamed)] == ["x[0]", "z[0]"]
     assert len({*dynamic_dimensions(unnamed).values()}) == 2
     sizes = [{"?": 5}, {"x[0]": 3, "z.0": 1}]
-    assert [s.numbers for s in representative(unnamed, sizes)] == [{"x[0]": 5, "z[0]": 5}, {"x[0]": 3, "z[0]": 1}]
+    assert [s.numbers for s in representative_sizings(unnamed, sizes)] == [{"x[0]": 5, "z[0]": 5}, {"x[0]": 3, "z[0]": 1}]
 
 
 def test_what_the_model_demands_is_assumed_and_said() -> None:

@@ -196,12 +196,12 @@ def test_a_library_call_ends_early_where_it_was_asked_to(source: Path, tmp_path:
     found = superopt.optimize(source, budget=60.0, stop=stop, cache=tmp_path / "times")
     assert found.report.stopped == STOPPED
     assert not found.report.accepted
-    assert not active.stopping()
+    assert not active.is_stop_requested()
 
 
 def test_what_was_cut_short_is_not_kept_on_disk(tmp_path: Path) -> None:
     stop = threading.Event()
-    with active.stoppable(stop):
+    with active.allow_early_stop(stop):
         Cache(tmp_path / "times").put(["whole"], 1)
         stop.set()
         assert active.expired(active.active_time() + 60)

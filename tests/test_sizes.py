@@ -6,12 +6,12 @@ from types import SimpleNamespace
 from typing import cast
 
 from superopt.algebra.terms import Dim, Sym, at_least, conjunction, size
-from superopt.partial.sizes import Family, Range, _bounds
+from superopt.partial.sizes import ProgramFamily, Range, _bounds
 
 
 def test_conditions_on_one_size_alone_narrow_its_range() -> None:
     n, m, k = Dim("x", -1), Dim("x", -2), Sym("k")
-    family = cast("Family", SimpleNamespace(atoms=(n, m, k)))
+    family = cast("ProgramFamily", SimpleNamespace(atoms=(n, m, k)))
     needed = conjunction(
         at_least(size(n), 3),
         at_least(5, size(k)),

@@ -42,7 +42,7 @@ def change(path: Path, **values: object) -> None:
     rows = [{**json.loads(line), **values} for line in path.read_text(encoding="utf-8").splitlines()]
     for row in rows:
         del row["seal"]
-    path.write_text("".join(map(store.sealed, rows)), encoding="utf-8")
+    path.write_text("".join(map(store.sealed_line, rows)), encoding="utf-8")
 
 
 def test_what_is_written_is_read_back(folder: Path) -> None:

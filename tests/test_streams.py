@@ -58,7 +58,7 @@ def test_where_progress_is_read_no_more_the_work_goes_on(monkeypatch: pytest.Mon
     with open(write, "w", encoding="utf-8") as broken:  # noqa: PTH123
         monkeypatch.setattr(sys, "stderr", broken)
         for _ in range(3):
-            cli.tell("a line")
+            cli.print_error_line("a line")
 
 
 def test_a_file_that_is_opened_takes_the_place_of_no_stream() -> None:

@@ -17,12 +17,12 @@ from superopt.rules.rule import parse_rules
 from superopt.rules.store import load_rules
 from superopt.search import roofline
 from superopt.search.absorption import absorption
-from superopt.search.apply import State, Step, rebuilt
+from superopt.search.apply import State, Step, replaced_terms
 from superopt.search.backtracking import OUT_OF_TIME, Cost, SearchLimits, SearchResult, search
 from superopt.search.gate import Gate
-from superopt.search.instance import after as replayed
-from superopt.search.instance import is_instance
-from superopt.search.record import recorded, restored
+from superopt.search.instance import apply_step as replayed
+from superopt.search.instance import is_justified_step
+from superopt.search.record import result_from_json, result_to_json
 from superopt.search.ruleset import RuleSet
 from superopt.search.schedule import gains, weight_elements
 from superopt.search.segment_search import SegmentTask
@@ -36,7 +36,7 @@ STEPS = 12
 
 
 def estimate(state: State) -> float:
-    return roofline.seconds(state, roofline.CPU)
+    return roofline.estimate_seconds(state, roofline.CPU)
 
 
 def steps() -> State:
@@ -86,7 +86,7 @@ def test_pairs_of_one_sum_are_taken_at_once() -> None:
     here: tuple[Term, ...] | None = start
     for step in found.steps:
         assert here is not None
-        assert is_instance(step, here, rules)
+        assert is_justified_step(step, here, rules)
         here = replayed(here, step)
     assert here == found.state
     given = {t.name: np.random.default_rng(1).standard_normal(t.sizes) for t in subterms(*start) if t.is_variable}
@@ -224,8 +224,8 @@ def _weighted(size: int) -> State:
 def test_replacements_that_need_each_other_cannot_be_made() -> None:
     x = variable("x", (4, 4))
     one, other = apply("relu", x), apply("tanh", x)
-    assert rebuilt((one, other), {one: apply("add", other, x), other: apply("mul", one, x)}) is None
-    done = rebuilt((one,), {one: apply("add", other, x), other: apply("sigmoid", x)})
+    assert replaced_terms((one, other), {one: apply("add", other, x), other: apply("mul", one, x)}) is None
+    done = replaced_terms((one,), {one: apply("add", other, x), other: apply("sigmoid", x)})
     assert done is not None
     assert done[one] is apply("add", apply("sigmoid", x), x)
 
@@ -235,14 +235,14 @@ def test_what_was_found_is_what_is_restored(state: State) -> None:
     rules = rules_of(HOIST, BESIDE, ADDED, TWICE)
     found = sweep(state, rules, estimate=estimate, measure=estimate)
     assert found.steps
-    assert restored(json.loads(json.dumps(recorded(found)))) == found
+    assert result_from_json(json.loads(json.dumps(result_to_json(found)))) == found
 
 
 def test_what_was_found_of_open_extents_is_restored() -> None:
     x = variable("x", (dimension("batch"), 4))
     before, after = apply("relu", apply("relu", x)), apply("relu", x)
     found = SearchResult((after,), (Step("again", (before,), (after,)),), 2.0, 1.0, 1, SWEPT)
-    assert restored(json.loads(json.dumps(recorded(found)))) == found
+    assert result_from_json(json.loads(json.dumps(result_to_json(found)))) == found
 
 
 def test_parts_whose_ends_are_open_are_joined() -> None:

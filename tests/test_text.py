@@ -29,7 +29,7 @@ from superopt.algebra.terms import (
     variable,
 )
 from superopt.errors import NotationError, ShapeError, SpecError
-from superopt.notation.parsing import parse, parse_condition, parse_statement, read, show, show_condition
+from superopt.notation.parsing import equation_at_ranks, parse, parse_condition, parse_statement, render_condition, render_terms
 from superopt.notation.rank_instances import equations
 from superopt.rules.rule import Rule, axioms
 from superopt.speclib.recurrence import recurrences
@@ -118,7 +118,7 @@ def terms(draw: st.DrawFn) -> tuple[Term, ...]:
 
 @given(terms())
 def test_what_is_shown_reads_as_itself(roots: tuple[Term, ...]) -> None:
-    again = parse(show(*roots), VARIABLES)
+    again = parse(render_terms(*roots), VARIABLES)
     assert all(a is b for a, b in zip(again, roots, strict=True))
 
 
@@ -128,7 +128,7 @@ def test_every_operator_is_among_the_random_terms(name: str) -> None:
     def draws(data: st.DataObject) -> None:
         found = application(data.draw, registry()[name], list(VARIABLES.values()))
         if found is not None:
-            assert parse(show(found), VARIABLES) == (found,)
+            assert parse(render_terms(found), VARIABLES) == (found,)
             built.append(found)
 
     built: list[Term] = []
@@ -154,7 +154,7 @@ conditions = st.recursive(
 @given(conditions)
 def test_conditions_read_as_they_are_shown(condition: Cond) -> None:
     if not isinstance(condition, bool):
-        assert parse_condition(show_condition(condition), VARIABLES, set()) == condition
+        assert parse_condition(render_condition(condition), VARIABLES, set()) == condition
 
 
 @pytest.mark.parametrize("axiom", axioms().values(), ids=list(axioms()))
@@ -162,7 +162,7 @@ def test_axioms_read_as_they_are_shown(axiom: Rule) -> None:
     for equation in axiom.equations:
         declared = {name: variable(name, rank) for name, rank in equation.ranks if rank > 0}
         sides = equation.left + equation.right
-        assert parse(show(*sides), declared) == sides
+        assert parse(render_terms(*sides), declared) == sides
     assert equations(parse_statement(str(axiom.statement))) == list(axiom.equations)
 
 
@@ -282,4 +282,4 @@ def test_sizes_may_agree_along_all_axes_but_some() -> None:
     one, other = (size(Dim(name, -1)) for name in "xy")
     assert found[(("x", 2), ("y", 2), ("k", -2))] == same(one, other)
     with pytest.raises(ShapeError):
-        read(rule, {"x": 1, "y": 2, "k": -1})
+        equation_at_ranks(rule, {"x": 1, "y": 2, "k": -1})

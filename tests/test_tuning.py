@@ -18,8 +18,8 @@ from superopt.runtime import tuning
 from superopt.runtime.compare import Comparison, Setting, compare_settings
 from superopt.runtime.device import PROVIDERS, providers
 from superopt.runtime.session import WITHOUT, Bound, Device, Session
-from superopt.runtime.settings import chosen
-from superopt.runtime.tuning import acting, candidates, tune
+from superopt.runtime.settings import with_choices
+from superopt.runtime.tuning import acting_optimizers, tune, tuning_choices
 
 pytestmark = pytest.mark.slow
 
@@ -61,12 +61,12 @@ def ratios(monkeypatch: pytest.MonkeyPatch, *rounds: Sequence[float]) -> None:
 
 
 def test_optimizers_that_act_are_read_off_the_graph() -> None:
-    assert acting(model(), CPU) == ["MatMulAddFusion", "SkipLayerNormFusion"]
+    assert acting_optimizers(model(), CPU) == ["MatMulAddFusion", "SkipLayerNormFusion"]
 
 
 def test_a_session_does_without_an_optimizer() -> None:
     without = Device(without=("SkipLayerNormFusion",))
-    assert "SkipLayerNormFusion" not in acting(model(), without)
+    assert "SkipLayerNormFusion" not in acting_optimizers(model(), without)
     feeds = {"x": np.ones((1, 8, 32), np.float32)}
     plain, other = (Session(model(), device).run(feeds)[0] for device in (CPU, without))
     np.testing.assert_allclose(other, plain, rtol=1e-4, atol=1e-5)
@@ -102,13 +102,13 @@ def test_the_library_gives_the_session_entries(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_fewer_threads_are_tried_where_there_are_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert candidates((), Device(threads=6)) == ["intra_op_num_threads=3", "intra_op_num_threads=1"]
-    assert candidates(("GeluFusionL2",), CPU) == ["GeluFusionL2"]
+    assert tuning_choices((), Device(threads=6)) == ["intra_op_num_threads=3", "intra_op_num_threads=1"]
+    assert tuning_choices(("GeluFusionL2",), CPU) == ["GeluFusionL2"]
     ratios(monkeypatch, [0.9, 0.9, 1.1, 1.3], [1.3])
     found = tune(model(), Device(threads=4))
     assert list(found.tried) == ["MatMulAddFusion", "SkipLayerNormFusion", "intra_op_num_threads=2", "intra_op_num_threads=1"]
     assert found.settings.options == {"intra_op_num_threads": 1}
-    assert chosen(Device(threads=4), found.choices) == CPU
+    assert with_choices(Device(threads=4), found.choices) == CPU
 
 
 def test_numbers_of_threads_are_compared_by_the_time_that_passes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,12 +127,12 @@ def test_numbers_of_threads_are_compared_by_the_time_that_passes(monkeypatch: py
 
 
 def test_a_session_without_the_last_level_needs_no_optimizer_of_it_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "acting", lambda *_: ["NchwcTransformer"])
+    monkeypatch.setattr(tuning, "acting_optimizers", lambda *_: ["NchwcTransformer"])
     ratios(monkeypatch, [1.3, 1.2], [1.2])
     found = tune(model(), CPU)
     assert found.choices == ("graph_optimization_level=2",)
-    assert chosen(CPU, found.choices).identity != CPU.identity
-    portable = Session(model(), chosen(CPU, found.choices))._session.get_session_options()
+    assert with_choices(CPU, found.choices).identity != CPU.identity
+    portable = Session(model(), with_choices(CPU, found.choices))._session.get_session_options()
     assert int(portable.graph_optimization_level) == 2
 
 
@@ -140,7 +140,7 @@ def on_cuda(monkeypatch: pytest.MonkeyPatch) -> Device:
     """A device of a machine with CUDA, of whose sessions only the devices are looked at."""
     runtime = SimpleNamespace(get_available_providers=lambda: [*PROVIDERS.values()], __version__="1.0")
     monkeypatch.setattr(devices, "runtime", lambda: runtime)
-    monkeypatch.setattr(tuning, "acting", lambda *_: ["GeluFusionL2"])
+    monkeypatch.setattr(tuning, "acting_optimizers", lambda *_: ["GeluFusionL2"])
     return Device("cuda")
 
 
@@ -165,7 +165,7 @@ def test_the_layout_and_a_graph_are_tried_with_cuda(monkeypatch: pytest.MonkeyPa
     assert [(d.nhwc, d.cuda_graph) for d in together] == [(False, True), (True, True)]
     assert found.settings.provider_options == {"enable_cuda_graph": "1", "prefer_nhwc": "1"}
     assert str(found.settings) == "enable_cuda_graph=1, prefer_nhwc=1"
-    told = dict(providers(chosen(device, found.choices))[0][1])
+    told = dict(providers(with_choices(device, found.choices))[0][1])
     assert (told["prefer_nhwc"], told["enable_cuda_graph"], told["use_tf32"]) == ("1", "1", "1")
 
 

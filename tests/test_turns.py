@@ -17,7 +17,7 @@ from onnx import helper
 import superopt.runtime.gpu_lock as turning
 from superopt.budget import active_time
 from superopt.protobuf.stored import Loadable
-from superopt.runtime.gpu_lock import Turn, alone
+from superopt.runtime.gpu_lock import GpuLock, hold_gpu
 from superopt.runtime.kernel import Kernel, Operand
 from superopt.runtime.session import Bound, Device, Session
 
@@ -42,7 +42,7 @@ def test_a_process_waits_until_another_is_done_and_that_is_not_its_time(tmp_path
     path, done = tmp_path / "cache" / "gpu.lock", threading.Event()
 
     def waits() -> None:
-        with Turn(path):
+        with GpuLock(path):
             done.set()
 
     began = time.monotonic() - active_time()
@@ -60,7 +60,7 @@ def test_a_process_waits_until_another_is_done_and_that_is_not_its_time(tmp_path
 
 def test_who_has_the_turn_may_ask_for_it_again(tmp_path: Path) -> None:
     path = tmp_path / "gpu.lock"
-    turn = Turn(path)
+    turn = GpuLock(path)
     with turn, turn, other(path) as process:
         with turn:
             pass
@@ -73,7 +73,7 @@ def test_who_has_the_turn_may_ask_for_it_again(tmp_path: Path) -> None:
 
 def test_where_no_file_can_be_written_nobody_is_waited_for(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with Turn(tmp_path / "file" / "gpu.lock"), Turn(tmp_path / "file" / "gpu.lock"):
+    with GpuLock(tmp_path / "file" / "gpu.lock"), GpuLock(tmp_path / "file" / "gpu.lock"):
         pass
 
 
@@ -83,7 +83,7 @@ def test_each_gpu_has_a_turn_and_a_cpu_has_none(monkeypatch: pytest.MonkeyPatch,
     turning._turn.cache_clear()
     for visible in ("1,0", "GPU-3d93/bd90", ""):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        with alone(Device("cpu")), alone(Device("cuda")):
+        with hold_gpu(Device("cpu")), hold_gpu(Device("cuda")):
             pass
     turning._turn.cache_clear()
     assert sorted(file.name for file in tmp_path.rglob("*.lock")) == ["gpu-0.lock", "gpu-1.lock", "gpu-GPU-3d93bd90.lock"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from superopt.algebra.evaluate import Floats, evaluate
+from superopt.algebra.evaluate import Floats, evaluate_terms
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, variable, variables
 from superopt.algebra.value_analysis import ORDINARY_INPUT, UNBOUNDED, Facts, facts_of
@@ -40,7 +40,7 @@ def test_facts_hold_what_definitions_evaluate_to(name: str, known: Facts, values
         arrays = drawn(term, values, seed)
         found = facts_of(term, dict.fromkeys(arrays, known))
         with np.errstate(all="ignore"):
-            (result,) = evaluate((term,), arrays, lambda _: None, Floats())
+            (result,) = evaluate_terms((term,), arrays, lambda _: None, Floats())
         if not found.nan:
             assert not np.isnan(result).any(), f"{term} is NaN, which {found} excludes"
         numbers = result[

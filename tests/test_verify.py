@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from superopt.policy import PROCESS
-from superopt.proof.axioms.standing import standing
+from superopt.proof.axioms.standing import axiom_verdict
 from superopt.proof.definitions.arithmetic import version
 from superopt.proof.ledger import LedgerRow, axiom_entry, prove_store
-from superopt.proof.verify import prove
+from superopt.proof.verify import prove_rule
 from superopt.rules.rule import Rule, laws, parse_rule, parse_rules
 from superopt.rules.store import BOUNDED, LedgerEntry, entry_of, load, load_axioms, write_axioms, write_family
 from superopt.rules.verdict import Proved, Refuted, Unknown
@@ -31,7 +31,7 @@ RULES = parse_rules(
 def stored(rules: list[Rule]) -> list[tuple[Rule, LedgerEntry]]:
     found: list[tuple[Rule, LedgerEntry]] = []
     for rule in rules:
-        verdict = prove(rule)
+        verdict = prove_rule(rule)
         assert isinstance(verdict, Proved), rule
         found.append((rule, entry_of(rule, verdict, solver=version(), origin="a test", samples=200)))
     return found
@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_axioms_do_not_reach_is_proved_from_the_definitions() -> None:
     for rule, kind in zip(RULES, ("axioms", "axioms", "index", "axioms"), strict=True):
-        verdict = prove(rule)
+        verdict = prove_rule(rule)
         assert isinstance(verdict, Proved), rule
         assert verdict.kind == kind
         assert bool(verdict.axioms) == bool(verdict.instances) == (kind == "axioms")
@@ -62,11 +62,11 @@ def test_what_axioms_do_not_reach_is_proved_from_the_definitions() -> None:
     ],
 )
 def test_what_is_false_is_refuted(text: str) -> None:
-    assert isinstance(prove(parse_rule(f"a: {text}")), Refuted)
+    assert isinstance(prove_rule(parse_rule(f"a: {text}")), Refuted)
 
 
 def test_what_needs_more_than_the_left_side_gives_is_not_proved() -> None:
-    verdict = prove(parse_rule("a: conv(x, v) => conv(x, v + w - w) for x[4], v[4], w[4]"))
+    verdict = prove_rule(parse_rule("a: conv(x, v) => conv(x, v + w - w) for x[4], v[4], w[4]"))
     assert isinstance(verdict, Unknown)
     assert "well typed" in verdict.reason
 
@@ -122,10 +122,10 @@ def test_the_axioms_have_a_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert ledger["matmul.associativity"].status == BOUNDED
     assert ledger["relu.twice"].verdict == "unknown"
     monkeypatch.setattr("superopt.proof.axioms.standing.axiom_ledger", lambda: ledger)
-    standing.cache_clear()
+    axiom_verdict.cache_clear()
     try:
-        assert standing("matmul.associativity") == Proved(0.0, ("g in 1, 2",))
-        assert isinstance(standing("relu.twice"), Unknown)
-        assert isinstance(standing("add.regroup"), Proved)
+        assert axiom_verdict("matmul.associativity") == Proved(0.0, ("g in 1, 2",))
+        assert isinstance(axiom_verdict("relu.twice"), Unknown)
+        assert isinstance(axiom_verdict("add.regroup"), Proved)
     finally:
-        standing.cache_clear()
+        axiom_verdict.cache_clear()

@@ -12,10 +12,10 @@ from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms, variable
 from superopt.policy import SEARCH
 from superopt.rules.rule import parse_rules
-from superopt.search.apply import State, computed
-from superopt.search.ruleset import RuleSet, Undoing
+from superopt.search.apply import State, run_time_terms
+from superopt.search.ruleset import PaddingUndo, RuleSet
 from superopt.search.sweep import sweep
-from superopt.search.widen import _Walk, widened
+from superopt.search.widen import _Walk, widened_states
 from tests.operator_cases import evaluated
 
 UNDO = "undo: slice(pad(x, before=(0, 0, 0, 0), after=(0, n, 0, 0)), axis=-3, stop=x.shape[-3]) => x for x[4]"
@@ -91,15 +91,15 @@ def values(state: State) -> dict[str, np.ndarray]:
 
 
 def padded_at_run_time(state: State) -> list[Term]:
-    return [term for term in computed(state) if term.op == "pad"]
+    return [term for term in run_time_terms(state) if term.op == "pad"]
 
 
 def test_padding_ends_in_weights_and_one_slice_is_left() -> None:
     start = block(44)
-    ((state, steps),) = widened(start, rules_of(*ALL))
+    ((state, steps),) = widened_states(start, rules_of(*ALL))
     assert channels_of(state) == {48: 3}
     assert not padded_at_run_time(state)
-    assert sum(term.op == "slice" for term in computed(state)) == 1
+    assert sum(term.op == "slice" for term in run_time_terms(state)) == 1
     assert steps[0].rule == "undo"
     assert {step.rule for step in steps} == {"undo", "more-kernels", "more-inputs", "depthwise", "relu", "sum"}
     arrays = values(start)
@@ -108,7 +108,7 @@ def test_padding_ends_in_weights_and_one_slice_is_left() -> None:
 
 @pytest.mark.parametrize("channels", [48, 20])
 def test_what_is_fine_or_would_grow_too_much_is_left_alone(channels: int) -> None:
-    assert not [*widened(block(channels), rules_of(*ALL))]
+    assert not [*widened_states(block(channels), rules_of(*ALL))]
 
 
 def joined(channels: int, branches: int) -> State:
@@ -123,9 +123,9 @@ def joined(channels: int, branches: int) -> State:
 @pytest.mark.parametrize("branches", [2, 3, 6])
 def test_wide_parts_go_into_what_takes_them_one_by_one(branches: int) -> None:
     start = joined(44, branches)
-    ((state, steps),) = widened(start, rules_of(*PARTS))
+    ((state, steps),) = widened_states(start, rules_of(*PARTS))
     assert channels_of(state) == {48: 2 * branches}
-    assert sum(term.op in ("slice", "concat") for term in computed(state)) == 1
+    assert sum(term.op in ("slice", "concat") for term in run_time_terms(state)) == 1
     assert not padded_at_run_time(state)
     assert {"relu-of-parts", "convolved-parts"} <= {step.rule for step in steps}
     arrays = values(start)
@@ -136,14 +136,14 @@ def test_wide_parts_go_into_what_takes_them_one_by_one(branches: int) -> None:
 def test_whatever_rule_of_parts_is_missing_what_is_made_is_equal(missing: str) -> None:
     start = joined(44, 3)
     arrays = values(start)
-    for state, _ in widened(start, rules_of(*(text for text in PARTS if text != missing))):
+    for state, _ in widened_states(start, rules_of(*(text for text in PARTS if text != missing))):
         assert not padded_at_run_time(state)
         np.testing.assert_allclose(evaluated(arrays, *state), evaluated(arrays, *start), rtol=1e-12, atol=1e-12)
 
 
 def test_a_bias_stays_a_vector_that_is_repeated() -> None:
-    ((state, steps),) = widened(block(44), rules_of(*ALL, BIAS))
-    (bias,) = {a for term in computed(state) if term.op == "add" for a in term.args if a.constant}
+    ((state, steps),) = widened_states(block(44), rules_of(*ALL, BIAS))
+    (bias,) = {a for term in run_time_terms(state) if term.op == "add" for a in term.args if a.constant}
     assert bias.op == "expand"
     assert bias.args[0].shape == (48,)
     assert "bias" in {step.rule for step in steps}
@@ -153,7 +153,7 @@ def test_a_bias_stays_a_vector_that_is_repeated() -> None:
 def test_whatever_rule_is_missing_what_is_made_is_equal(missing: str) -> None:
     start = block(44)
     arrays = values(start)
-    for state, _ in widened(start, rules_of(*(text for text in ALL if text != missing))):
+    for state, _ in widened_states(start, rules_of(*(text for text in ALL if text != missing))):
         assert not padded_at_run_time(state)
         np.testing.assert_allclose(evaluated(arrays, *state), evaluated(arrays, *start), rtol=1e-12, atol=1e-12)
 
@@ -165,14 +165,14 @@ def test_a_slice_that_begins_past_zero_is_not_the_slice_of_a_wider_term() -> Non
     """
     x, w = variable("x", (1, 8, 6, 6)), variable("w", (44, 8, 1, 1), constant=True)
     start = (apply("relu", apply("conv", x, w, pads=(0, 0, 0, 0))),)
-    ((state, steps),) = widened(start, rules_of(UNDO, MORE_KERNELS, late))
+    ((state, steps),) = widened_states(start, rules_of(UNDO, MORE_KERNELS, late))
     assert "late" in {step.rule for step in steps}
     arrays = values(start)
     np.testing.assert_allclose(evaluated(arrays, *state), evaluated(arrays, *start), rtol=1e-12, atol=1e-12)
 
 
 def test_a_rule_undoes_padding_along_its_own_axis() -> None:
-    assert [*rules_of(*ALL).undoing()] == [Undoing("undo", 4, -3)]
+    assert [*rules_of(*ALL).undoing()] == [PaddingUndo("undo", 4, -3)]
     assert not [*rules_of(RELU).undoing()]
 
 
@@ -181,7 +181,7 @@ def test_the_wider_form_is_taken_where_it_measures_faster() -> None:
     rules = rules_of(*ALL)
 
     def measure(state: State) -> float:
-        return 2.0 - sum(term.op == "conv" and term.shape[-3] == 48 for term in computed(state)) / 3
+        return 2.0 - sum(term.op == "conv" and term.shape[-3] == 48 for term in run_time_terms(state)) / 3
 
     found = sweep(start, rules, estimate=lambda _: 1.0, measure=measure)
     assert channels_of(found.outputs) == {48: 3}
@@ -202,5 +202,5 @@ def test_a_sum_of_many_is_taken_apart_in_few_ways(monkeypatch: pytest.MonkeyPatc
         return moved(walk, term, more, depth)
 
     monkeypatch.setattr(_Walk, "_padded_by_rules", counted)
-    assert not [*widened((stuck,), rules_of(UNDO, SUM))]
+    assert not [*widened_states((stuck,), rules_of(UNDO, SUM))]
     assert tried.total() <= 2 * SEARCH.max_widening_tries

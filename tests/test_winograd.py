@@ -25,16 +25,16 @@ from superopt.model.lower import lower
 from superopt.policy import CHECK
 from superopt.proof.definitions.index import Attempt, prove_axiom
 from superopt.proof.definitions.sums import Read, Summand, TableElement
-from superopt.proof.definitions.tables import contracted
-from superopt.protobuf.stored import Loadable, parsed
-from superopt.rules.accuracy import admitted, growth
+from superopt.proof.definitions.tables import contract_table
+from superopt.protobuf.stored import Loadable, parse_model
+from superopt.rules.accuracy import admit_by_growth, growth
 from superopt.rules.rule import axioms, parse_rule
 from superopt.rules.store import load_rules
 from superopt.rules.verdict import Refuted
 from superopt.rules.work import work
 from superopt.runtime.check import Check
 from superopt.runtime.compare import Comparison
-from superopt.runtime.multi_shape import check_everywhere
+from superopt.runtime.multi_shape import check_all_sizes
 from tests.models import model, weight
 from tests.operator_cases import arrays_for, evaluated, ran
 
@@ -154,18 +154,18 @@ def test_tables_are_multiplied_out_over_whole_axes_alone() -> None:
     other = TableElement((2, 2), tuple(map(Fraction, (0, 1, 1, 0))), (size(k), size(j)))
     within = tuple(c for s in (i, j, k) for c in (at_least(size(s), 0), at_least(1, size(s))))
     whole = Summand(1, (k,), within[4:], (unit, other))
-    product = contracted((), whole)
+    product = contract_table((), whole)
     assert product is not None
     assert product.factors == (TableElement((2, 2), other.numbers, (size(i), size(j))),)
     assert not product.bound
-    assert contracted(within, product) is None
-    assert contracted((), replace(whole, guard=within[4:5])) is None
+    assert contract_table(within, product) is None
+    assert contract_table((), replace(whole, guard=within[4:5])) is None
     for elsewhere in (size(k), size(k) + 1):
-        assert contracted((), replace(whole, factors=(unit, other, Read("x", (elsewhere,))))) is None
-        assert contracted((), replace(whole, coefficient=elsewhere)) is None
-    equal = contracted(within, Summand(1, factors=(replace(unit, indices=(size(i), size(j))),)))
+        assert contract_table((), replace(whole, factors=(unit, other, Read("x", (elsewhere,))))) is None
+        assert contract_table((), replace(whole, coefficient=elsewhere)) is None
+    equal = contract_table(within, Summand(1, factors=(replace(unit, indices=(size(i), size(j))),)))
     assert equal == Summand(1, guard=(same(size(i), size(j)),))
-    assert contracted((), Summand(1, factors=(replace(unit, indices=(size(i), size(j))),))) is None
+    assert contract_table((), Summand(1, factors=(replace(unit, indices=(size(i), size(j))),))) is None
 
 
 # ---------------------------------------------------------------- rules, and who admits them
@@ -177,9 +177,9 @@ def test_less_accurate_rules_are_stored_and_admitted_by_tolerance_alone() -> Non
     assert growth(BY_TILES[2]) < CHECK.max_error_factor < growth(BY_TILES[4]) < 100
     assert growth(parse_rule("twice: relu(relu(x)) => relu(x) for x[2]")) == 1
     rules = [*BY_TILES.values()]
-    assert admitted(rules, CHECK.max_error_factor) == [BY_TILES[2]]
-    assert admitted(rules, 100) == rules
-    assert admitted(rules, 0.5) == []
+    assert admit_by_growth(rules, CHECK.max_error_factor) == [BY_TILES[2]]
+    assert admit_by_growth(rules, 100) == rules
+    assert admit_by_growth(rules, 0.5) == []
 
 
 def convolutions() -> onnx.ModelProto:
@@ -199,8 +199,8 @@ def always(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     monkeypatch.setattr(FLOW, "default_path", lambda: tmp_path / "times.sqlite")
     monkeypatch.setattr(FLOW, "load_rules", lambda: [BY_TILES[4], BY_TILES[2]])
-    monkeypatch.setattr("superopt.search.segment_search.Search._measure", cost)
-    monkeypatch.setattr("superopt.search.segment_search.Search._stands", lambda *_: True)
+    monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._measure", cost)
+    monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._stands", lambda *_: True)
     monkeypatch.setattr("superopt.runtime.multi_shape.compare_settings", lambda *_, at, **__: [[faster] for _ in at])
 
 
@@ -222,12 +222,12 @@ def test_optimize_tries_what_a_tolerance_may_admit(tolerance: float, used: str) 
 @pytest.mark.usefixtures("always")
 def test_what_strays_by_a_less_accurate_algorithm_is_searched_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def checked(original: Loadable, candidate: Loadable, *args: Any, **how: Any) -> Check:
-        if any(6 in tensor.dims for tensor in parsed(candidate).graph.initializer):
+        if any(6 in tensor.dims for tensor in parse_model(candidate).graph.initializer):
             raise CheckFailedError("it strays")
-        return check_everywhere(original, candidate, *args, **how)
+        return check_all_sizes(original, candidate, *args, **how)
 
     monkeypatch.setattr(FLOW, "relower", lambda *_: ())
-    monkeypatch.setattr("superopt.runtime.multi_shape.check_everywhere", checked)
+    monkeypatch.setattr("superopt.runtime.multi_shape.check_all_sizes", checked)
     report = superopt.optimize(convolutions(), budget=10.0).report
     assert report.accepted, report.reason
     assert {rule.name for rule in report.rules} == {"by-2"}

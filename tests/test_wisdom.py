@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from superopt.algebra.operators import rebuild
+from superopt.algebra.operators import replace_subterms
 from superopt.algebra.terms import Term, subterms
 from superopt.errors import ShapeError
 from superopt.notation.parsing import Equation
-from superopt.rules.instances import at, instantiations
+from superopt.rules.instances import instantiations, term_at
 from superopt.rules.match import Pattern
 from superopt.rules.rule import parse_rule
-from superopt.rules.store import Stored, load
+from superopt.rules.store import StoredRule, load
 
 pytestmark = pytest.mark.slow
 
@@ -114,11 +114,11 @@ WISDOM = {
 
 
 @functools.cache
-def stored() -> tuple[Stored, ...]:
+def stored() -> tuple[StoredRule, ...]:
     return tuple(load())
 
 
-def steps(roots: Sequence[Term]) -> Iterator[tuple[tuple[Term, ...], Stored]]:
+def steps(roots: Sequence[Term]) -> Iterator[tuple[tuple[Term, ...], StoredRule]]:
     """Every result of one stored rule applied once, anywhere in the roots, with the rule."""
     present = {t.op for t in subterms(*roots) if not t.is_variable}
     for found in stored():
@@ -134,7 +134,7 @@ def steps(roots: Sequence[Term]) -> Iterator[tuple[tuple[Term, ...], Stored]]:
             for place in subterms(*roots):
                 for match in pattern.matches(place, lambda _: ()):
                     try:
-                        yield tuple(rebuild(root, {place: match.replacements[0]}) for root in roots), found
+                        yield tuple(replace_subterms(root, {place: match.replacements[0]}) for root in roots), found
                     except ShapeError:
                         continue
 
@@ -144,10 +144,10 @@ def instance_of(equation: Equation) -> tuple[tuple[Term, ...], tuple[Term, ...]]
     rng = np.random.default_rng(3)
     drawn = [instance for instance, _ in zip(instantiations(equation, rng), range(60), strict=False)]
     best = max(drawn, key=lambda i: (len({n for shape in i.shapes.values() for n in shape}), sorted(i.shapes.items())))
-    return tuple(at(t, best) for t in equation.left), tuple(at(t, best) for t in equation.right)
+    return tuple(term_at(t, best) for t in equation.left), tuple(term_at(t, best) for t in equation.right)
 
 
-def chain(left: tuple[Term, ...], right: tuple[Term, ...]) -> tuple[str, list[Stored]]:
+def chain(left: tuple[Term, ...], right: tuple[Term, ...]) -> tuple[str, list[StoredRule]]:
     """Stored rules that lead from the left side to the right, and how: by one, one read backwards, or two."""
     first = list(steps(left))
     if found := [rule for result, rule in first if result == right]:

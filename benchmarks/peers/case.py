@@ -17,16 +17,16 @@ from benchmarks.peers.contenders import PEERS, SUPEROPT, Row, optimized
 from benchmarks.peers.summary import OPENVINO
 from superopt.algebra.dim_binding import DimBinding
 from superopt.errors import CheckFailedError, InvalidModelError, ProviderError, SuperoptError
-from superopt.model.dimensions import combinations, open_dimensions, representative
+from superopt.model.dimensions import dynamic_dimension_names, representative_sizings, size_combinations
 from superopt.model.load import load
 from superopt.policy import CHECK
-from superopt.protobuf.stored import parsed
+from superopt.protobuf.stored import parse_model
 from superopt.runtime.bounds import index_bounds
 from superopt.runtime.check import Check, check
 from superopt.runtime.compare import Comparison, compare_all, compare_settings
 from superopt.runtime.multi_shape import SizeComparisons
 from superopt.runtime.session import Array, Device, Session, random_inputs
-from superopt.runtime.settings import chosen, settings
+from superopt.runtime.settings import settings, with_choices
 from superopt.search.selection import GROWTH
 
 STANDARD = {"", "ai.onnx", "ai.onnx.ml"}
@@ -68,17 +68,17 @@ class Case:
     @functools.cached_property
     def shapes(self) -> list[dict[str, int]]:
         """The combinations of those sizes in the settings that are of this model's open dimensions."""
-        known = open_dimensions(load(self.path).model)
-        return combinations({name: sizes for name, sizes in self.settings.shapes.items() if name in known})
+        known = dynamic_dimension_names(load(self.path).model)
+        return size_combinations({name: sizes for name, sizes in self.settings.shapes.items() if name in known})
 
     @functools.cached_property
     def sizings(self) -> list[DimBinding]:
-        return representative(load(self.path).model, self.shapes)
+        return representative_sizings(load(self.path).model, self.shapes)
 
     @functools.cached_property
     def high(self) -> Mapping[str, int]:
         """Bounds of the inputs that are indices."""
-        return index_bounds(parsed(self.path, external=False))
+        return index_bounds(parse_model(self.path, external=False))
 
     @functools.cached_property
     def feeds(self) -> list[Mapping[str, Array]]:
@@ -177,7 +177,7 @@ def tuned(case: Case, target: Path) -> Row:
     tried = {name: round(one["speedup"], 4) for name, one in report["tuning"]["tried"].items()}
     if not entries:
         return {"entries": {}, "tried": tried, "alone": None, "speed": None}
-    device = chosen(case.device, choices)
+    device = with_choices(case.device, choices)
     found = compare_settings(
         (case.path, case.device),
         [(case.path, device), (target, device)],

@@ -14,7 +14,7 @@ from typing import IO
 import numpy as np
 
 from benchmarks.peers.contenders import ROOT, row
-from superopt.runtime.compare import Comparison, in_turns, loading
+from superopt.runtime.compare import Comparison, compare_in_turns, loading
 from superopt.runtime.session import Array
 from superopt.runtime.timed import Timed
 
@@ -72,7 +72,7 @@ def compared(
     with tempfile.TemporaryDirectory(prefix="superopt-bench-") as folder:
         inputs = Path(folder) / "inputs.npz"
         np.savez(inputs, **dict(feeds), allow_pickle=False)
-        ((found,),) = in_turns(opened, seconds=seconds)
+        ((found,),) = compare_in_turns(opened, seconds=seconds)
     return versions.pop(), found
 
 

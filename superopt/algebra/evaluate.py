@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from superopt.algebra import index
 from superopt.algebra.bilinear import Matrix
-from superopt.algebra.operators import defined, operator
+from superopt.algebra.operators import interpret_operator, operator
 from superopt.algebra.terms import Atom, Attribute, Cond, Extent, Term, substitute_attribute, subterms
 from superopt.errors import ShapeError
 
@@ -209,11 +209,11 @@ def evaluate_operator(name: str, arrays: tuple[Array, ...], attributes: Mapping[
     grid = Grid(domain)
     operands = [grid.leaf(a) for a in arrays]
     with index.interpreted(grid):
-        result = defined(operator(name), operands, attributes)
+        result = interpret_operator(operator(name), operands, attributes)
     return np.asarray(result.data)
 
 
-def evaluate(
+def evaluate_terms(
     roots: tuple[Term, ...],
     arrays: Mapping[str, Array],
     symbols: Callable[[Atom], Extent | None],

@@ -298,7 +298,7 @@ _applied: dict[tuple[object, ...], Term] = {}
 _typings: dict[tuple[object, ...], tuple[tuple[tuple[str, Attribute], ...], Shape, tuple[Cond, ...]]] = {}
 
 
-def forget() -> None:
+def clear_term_caches() -> None:
     """Clear the caches of `apply`, so that terms without other references are freed."""
     _applied.clear()
     _typings.clear()
@@ -376,7 +376,7 @@ def _shape(
     shapes = index.Shapes()
     operands = [index.Tensor(a.shape, _no_value) for a in args]
     with index.interpreted(shapes):
-        result = defined(spec, operands, attributes)
+        result = interpret_operator(spec, operands, attributes)
     for extent in result.shape:
         if not isinstance(extent, int) and isinstance(extent, float):
             raise ShapeError(f"{spec.name}: extent {extent} is not an integer")
@@ -385,7 +385,7 @@ def _shape(
     return result.shape, tuple(dict.fromkeys(shapes.conditions))
 
 
-def defined(spec: Operator, operands: Sequence[index.Tensor], attributes: Mapping[str, Attribute]) -> index.Tensor:
+def interpret_operator(spec: Operator, operands: Sequence[index.Tensor], attributes: Mapping[str, Attribute]) -> index.Tensor:
     """Return the operator's result for these operands, under the active interpretation."""
     if spec.definition is None:
         raise SpecError(f"{spec.name} is a composite: write it out")
@@ -405,19 +405,19 @@ so that the expression of one element nests no deeper than the logarithm of thei
 
 def interpret(term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
     """Return the result of the term's root for these operands, under the active interpretation."""
-    return defined(operator(term.op), operands, dict(term.attributes))
+    return interpret_operator(operator(term.op), operands, dict(term.attributes))
 
 
 def _no_value(*_: object) -> None:
     raise NotImplementedError("a shape has no values")
 
 
-def requirements(*roots: Term) -> tuple[Cond, ...]:
+def typing_conditions(*roots: Term) -> tuple[Cond, ...]:
     """Return the conditions under which the terms are well typed."""
     return tuple(dict.fromkeys(c for t in subterms(*roots) for c in t.requires))
 
 
-def rebuild(root: Term, replacement: Mapping[Term, Term], cache: dict[Term, Term] | None = None) -> Term:
+def replace_subterms(root: Term, replacement: Mapping[Term, Term], cache: dict[Term, Term] | None = None) -> Term:
     """Return `root` with terms replaced wherever they occur. All terms above a replaced term are rebuilt."""
     done: dict[Term, Term] = {} if cache is None else cache
     done.update(replacement)

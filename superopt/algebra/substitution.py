@@ -33,7 +33,7 @@ def substitute(extent: Extent, value: Callable[[Atom], Extent | None]) -> Extent
     """Return the extent with every atom replaced for which `value` returns a replacement."""
     if not isinstance(extent, Size):
         return extent
-    single = alone(extent)
+    single = sole_atom(extent)
     if single is not None:
         whole = _replaced(single, value)
         return extent if whole is None else whole
@@ -56,7 +56,7 @@ def substitute(extent: Extent, value: Callable[[Atom], Extent | None]) -> Extent
     return collect(terms) if changed else extent
 
 
-def alone(extent: Size) -> Atom | None:
+def sole_atom(extent: Size) -> Atom | None:
     """Return the atom that is the whole polynomial, or None for any other polynomial."""
     (monomial, coefficient), *more = extent.terms
     return monomial[0] if not more and coefficient == 1 and len(monomial) == 1 else None
@@ -97,7 +97,7 @@ def substitute_cond(condition: Cond, value: Callable[[Atom], Extent | None]) -> 
             return disjunction(*(substitute_cond(p, value) for p in parts))
 
 
-def atoms_of(condition: Cond) -> Iterator[Atom]:
+def condition_atoms(condition: Cond) -> Iterator[Atom]:
     """Yield every atom of a condition, including the atoms inside quotients."""
     for side in sides(condition):
         yield from side.atoms()

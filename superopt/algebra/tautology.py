@@ -7,7 +7,7 @@ from superopt.algebra.integers import prove
 from superopt.algebra.substitution import substitute
 
 
-def certain(condition: Cond) -> bool:
+def is_tautology(condition: Cond) -> bool:
     """Return whether the condition is proved for all extents of tensors of at least 1."""
     return _is_plain(condition) or prove(condition)
 

@@ -68,7 +68,7 @@ __all__ = [
     "inverse",
     "magnitude_of",
     "negation",
-    "operators",
+    "operator_count",
     "same",
     "show_extent",
     "size",
@@ -244,7 +244,7 @@ def subterms(*roots: Term, constants: bool = True, stop: Iterable[Term] = ()) ->
     return list(order)
 
 
-def operators(*roots: Term) -> int:
+def operator_count(*roots: Term) -> int:
     """Return the number of distinct operator applications in the terms. Shared applications are counted once."""
     return sum(not t.is_variable for t in subterms(*roots))
 

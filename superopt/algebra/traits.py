@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from superopt.algebra import index
-from superopt.algebra.operators import defined, operator
+from superopt.algebra.operators import interpret_operator, operator
 from superopt.algebra.terms import Attribute, Cond, Extent, Term
 from superopt.errors import ShapeError
 
@@ -89,7 +89,7 @@ def _is_elementwise(name: str, arity: int, attributes: tuple[tuple[str, Attribut
     operands = [index.Tensor((2,) * rank, at) for _ in range(arity)]
     try:
         with index.interpreted(_Positions()):
-            defined(operator(name), operands, dict(attributes)).at(*here)
+            interpret_operator(operator(name), operands, dict(attributes)).at(*here)
     except (_Elsewhere, ShapeError, TypeError):
         return False
     return True

@@ -26,7 +26,7 @@ from typing import Any
 from superopt.algebra import index
 from superopt.algebra.bilinear import Matrix
 from superopt.algebra.operators import interpret
-from superopt.algebra.tautology import certain
+from superopt.algebra.tautology import is_tautology
 from superopt.algebra.terms import Cond, Extent, Term, at_least, subterms
 from superopt.policy import MODEL
 
@@ -189,7 +189,11 @@ class _Interpretation:
         if isinstance(value, int | float | Fraction):
             return _facts(float(value), float(value), zero=True, of=())
         low = (
-            1.0 if certain(at_least(value, 1)) else 0.0 if certain(at_least(value, 0)) else -float(MODEL.assumed_summand_count)
+            1.0
+            if is_tautology(at_least(value, 1))
+            else 0.0
+            if is_tautology(at_least(value, 0))
+            else -float(MODEL.assumed_summand_count)
         )
         return _facts(low, float(MODEL.assumed_summand_count), zero=True, of=())
 
@@ -364,7 +368,7 @@ TABLE: Mapping[str, Callable[[Term, tuple[Facts, ...]], Facts]] = {
 """Functions for operators whose definitions give imprecise facts, because an operand occurs several times."""
 
 
-def joined(*known: Facts) -> Facts:
+def join_facts(*known: Facts) -> Facts:
     """Return the facts that are true for the elements of all given tensors."""
     return functools.reduce(lambda one, other: one | other, known)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import superopt
-from superopt.cli.types import choices, extents, factor, positive, seconds, seed, share, shortened, threads
+from superopt.cli.types import choice_list, extents, factor, positive_integer, quoted_excerpt, seed, share, threads, time_span
 from superopt.flows.options import MOVES
 from superopt.policy import CHECK, PROCESS
 from superopt.rules.fp_flags import FpMode
@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse the arguments into options; end the process with exit code 2 and a message if they are invalid."""
     top = parser()
     options = top.parse_args(arguments)
@@ -55,7 +55,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     if options.run in ("optimize", "profile"):
         names = [name for name, _ in options.shape]
         if repeated := [name for name in names if names.count(name) > 1]:
-            top.error(f"argument --shape: all sizes of {shortened(repeated[0])} belong into one: NAME=N,N")
+            top.error(f"argument --shape: all sizes of {quoted_excerpt(repeated[0])} belong into one: NAME=N,N")
         if (count := math.prod(len(sizes) for _, sizes in options.shape)) > PROCESS.max_size_combinations:
             top.error(f"argument --shape: {count} combinations of sizes are more than {PROCESS.max_size_combinations}")
     return options
@@ -75,7 +75,7 @@ def _add_optimize(commands: Commands) -> None:
     command.add_argument("target", type=Path, metavar="out.onnx", help="where to write the result")
     command.add_argument("--provider", default="cpu", help=f"execution provider that will run the model: {WHERE}")
     command.add_argument(
-        "--budget", type=seconds, metavar="TIME", help="time limit of the search: 90, 60s, 2m (10s to 30s, by model size)"
+        "--budget", type=time_span, metavar="TIME", help="time limit of the search: 90, 60s, 2m (10s to 30s, by model size)"
     )
     command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
     command.add_argument("--threads", type=threads, default=1, metavar="N", help="CPU threads of each session (1)")
@@ -98,7 +98,7 @@ def _add_optimize(commands: Commands) -> None:
     about = "optimize for the device that this file of `superopt profile --export` describes; times are predicted, not measured"
     measuring.add_argument("--device-profile", type=Path, metavar="FILE", help=about)
     about = f"kinds of rewrites: {', '.join(MOVES)}, or {','.join(MOVES)} (default)"
-    command.add_argument("--moves", type=choices(*MOVES), default=MOVES, metavar="M,M", help=about)
+    command.add_argument("--moves", type=choice_list(*MOVES), default=MOVES, metavar="M,M", help=about)
     about = (
         "floating-point mode: precise (bit-exact except for signs of zeros), relaxed (default; reassociates where values are "
         "known to be finite and of ordinary magnitude), or fast (rewrites as over the real numbers)"
@@ -107,7 +107,7 @@ def _add_optimize(commands: Commands) -> None:
     about = "allow ONNX Runtime's own operators (com.microsoft) where they measure faster"
     command.add_argument("--allow-contrib", action="store_true", help=about)
     about = "convert the result to this newer opset and allow its operators"
-    command.add_argument("--opset", type=positive, metavar="N", help=about)
+    command.add_argument("--opset", type=positive_integer, metavar="N", help=about)
     _add_limits(command)
     command.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
     about = "write every rewrite step as JSON, for `superopt verify`"
@@ -176,7 +176,9 @@ def _add_prove(commands: Commands) -> None:
     command.add_argument("--operator", action="append", default=[], metavar="NAME", help=about)
     about = "test every stored partial rule again, at all sizes of its certificate"
     which.add_argument("--mutants", action="store_true", help=about)
-    which.add_argument("--samples", type=positive, metavar="N", help="test every stored rule on N random instances instead")
+    which.add_argument(
+        "--samples", type=positive_integer, metavar="N", help="test every stored rule on N random instances instead"
+    )
     command.add_argument("--write", action="store_true", help="store the proofs, and with --axioms every verdict")
     command.add_argument("--each", action="store_true", help="print a line and the milliseconds for each axiom or rule")
     command.add_argument("--seed", type=seed, default=0, help="random seed (0)")

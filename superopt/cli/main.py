@@ -21,13 +21,13 @@ from rich.markup import escape
 
 import superopt
 from superopt.algebra.operators import operator, substitutions_folder
-from superopt.cli.arguments import parsed
+from superopt.cli.arguments import parse_arguments
 from superopt.cli.signals import Interrupted, Signals
 from superopt.errors import OutputError, StoreError, SuperoptError, TargetError, UnprovedError, UnreadableRulesError
-from superopt.files import cause, is_data_name, require_distinct, require_folder, save_text, writable
+from superopt.files import cause, is_data_name, require_distinct, require_folder, require_writable, save_text
 from superopt.flows.options import Options
 from superopt.flows.profile import profile
-from superopt.model.dimensions import combinations
+from superopt.model.dimensions import size_combinations
 from superopt.policy import REPORT
 from superopt.protobuf.stored import data_files
 from superopt.report.generation import counts_table, generation_json
@@ -35,10 +35,10 @@ from superopt.report.optimization import summary
 from superopt.report.profiling import profiling_tables
 from superopt.report.progress import Listener, Progress
 from superopt.report.proof import verdicts
-from superopt.report.reading import listed, shown, told
-from superopt.report.verification import verified
-from superopt.rules.store import load, load_axioms, named, selected, write_axioms
-from superopt.worker_pool import collecting_rarely
+from superopt.report.reading import render_explanation, render_rule, rule_listing
+from superopt.report.verification import verification_lines
+from superopt.rules.store import load, load_axioms, rule_named, select_rules, write_axioms
+from superopt.worker_pool import defer_garbage_collection
 
 INTERRUPTED, TERMINATED, INTERNAL, CLOSED = 130, 143, 70, 141
 
@@ -113,7 +113,7 @@ def discard(stream: TextIO) -> None:
         os.close(null)
 
 
-def tell(text: object) -> None:
+def print_error_line(text: object) -> None:
     """Print a line to the standard error stream, and ignore write errors."""
     try:
         print(text, file=sys.stderr, flush=True)
@@ -126,9 +126,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     open_streams()
     debug = False
     try:
-        options = understood(arguments)
+        options = parse_command_line(arguments)
         debug = options.debug
-        with signals.handled(), collecting_rarely():
+        with signals.handled(), defer_garbage_collection():
             return COMMANDS[options.run](options)
     except SuperoptError as error:
         return _failed(str(error), error.exit_code)
@@ -138,11 +138,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return CLOSED
     except Exception as error:  # noqa: BLE001
         if debug:
-            tell(traceback.format_exc())
+            print_error_line(traceback.format_exc())
         return _failed(f"internal error: {type(error).__name__}: {error} (--debug shows where)", INTERNAL)
 
 
-def understood(arguments: Sequence[str] | None) -> argparse.Namespace:
+def parse_command_line(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return the parsed options. If help or the version is requested, it is printed before the exception is raised.
 
     Raises:
@@ -150,14 +150,14 @@ def understood(arguments: Sequence[str] | None) -> argparse.Namespace:
     """
     try:
         with out.written():
-            return parsed(arguments)
+            return parse_arguments(arguments)
     except SystemExit:
         out.flush()
         raise
 
 
 def _failed(message: str, code: int) -> int:
-    tell(f"superopt: {' '.join(message.split())}")
+    print_error_line(f"superopt: {' '.join(message.split())}")
     return code
 
 
@@ -167,18 +167,18 @@ def _failed(message: str, code: int) -> int:
 def run_optimize(options: argparse.Namespace) -> int:
     """`superopt optimize`: write the optimized model to the target, and print the report or write the report as JSON."""
     reports = {"--json": options.json, "--certificate": options.certificate, "--cache": options.cache}
-    read = {"--device-profile": options.device_profile, **data_of("in.onnx", options.source)}
+    read = {"--device-profile": options.device_profile, **labelled_data_files("in.onnx", options.source)}
     require_distinct({"out.onnx": options.target, **reports}, read)
-    require_distinct(reports, {"in.onnx": options.source, **data_of("out.onnx", options.target)})
+    require_distinct(reports, {"in.onnx": options.source, **labelled_data_files("out.onnx", options.target)})
     for label, path in reports.items():
         if path is not None and is_data_name(options.target, path):
             raise TargetError(f"{path}: cannot write: {label} may be the data file of {options.target}")
     for path in filter(None, (options.target, options.json, options.certificate)):
-        writable(path)
+        require_writable(path)
     asked = cast("Options", {name: getattr(options, name) for name in Options.__annotations__ if name in options})
-    asked["shapes"] = combinations(dict(options.shape))
+    asked["shapes"] = size_combinations(dict(options.shape))
     asked["stop"] = signals.stop
-    with shown_progress() as listener:
+    with progress_listener() as listener:
 
         def told(progress: Progress) -> None:
             if progress.phase == "search":
@@ -197,11 +197,11 @@ def run_optimize(options: argparse.Namespace) -> int:
         save_text(optimized.certificate, options.certificate)
     out.print(summary(optimized.report))
     if signals.number:
-        tell(f"superopt: interrupted; the best so far was checked, and is in {options.target}")
+        print_error_line(f"superopt: interrupted; the best so far was checked, and is in {options.target}")
     return 0
 
 
-def data_of(label: str, model: Path) -> dict[str, Path]:
+def labelled_data_files(label: str, model: Path) -> dict[str, Path]:
     """Return the files in which the model keeps tensors, by their names in messages."""
     return {f"{file.name}, in which {label} keeps tensors": file for file in data_files(model)}
 
@@ -209,17 +209,17 @@ def data_of(label: str, model: Path) -> dict[str, Path]:
 def run_profile(options: argparse.Namespace) -> int:
     """`superopt profile`: print all measurements of the device, and write them to a file if requested."""
     models = {str(model): model for model in options.model}
-    data = {label: file for name, model in models.items() for label, file in data_of(name, model).items()}
+    data = {label: file for name, model in models.items() for label, file in labelled_data_files(name, model).items()}
     read = {**models, **data, **{f"--import {file}": file for file in options.merge}}
     require_distinct({"--export": options.export, "--cache": options.cache}, read)
     if options.export is not None:
-        writable(options.export)
-    with shown_progress() as listener:
+        require_writable(options.export)
+    with progress_listener() as listener:
         found = profile(
             options.model,
             provider=options.provider,
             threads=options.threads,
-            shapes=combinations(dict(options.shape)),
+            shapes=size_combinations(dict(options.shape)),
             cache=options.cache,
             merged=options.merge,
             progress=listener,
@@ -237,10 +237,10 @@ def run_verify(options: argparse.Namespace) -> int:
         CertificateError: Some part of the certificate cannot be verified.
     """
     from superopt.flows.verify import verify
-    from superopt.verification.certificates import stored
+    from superopt.verification.certificates import read_certificate_text
 
-    text = stored(options.certificate)
-    with shown_progress() as listener:
+    text = read_certificate_text(options.certificate)
+    with progress_listener() as listener:
         found = verify(
             options.source,
             options.target,
@@ -250,7 +250,7 @@ def run_verify(options: argparse.Namespace) -> int:
             seed=options.seed,
             progress=listener,
         )
-    for line in verified(found):
+    for line in verification_lines(found):
         out.print(line, soft_wrap=True, markup=False)
     return 0
 
@@ -271,9 +271,9 @@ def run_generate(options: argparse.Namespace) -> int:
         require_folder(folder)
     if options.json is not None:
         require_distinct({"--json": options.json}, rule_files(options.output))
-        writable(options.json)
+        require_writable(options.json)
     operators = sorted({operator(name).name for name in options.operator})
-    with shown_progress() as listener:
+    with progress_listener() as listener:
         listener(Progress("generate"))
         run = partial(generate_operators, operators) if operators else partial(generate, families=families)
         found = run(
@@ -299,17 +299,17 @@ def rule_files(folder: Path | None = None) -> dict[str, Path]:
 
 def run_generate_mutants(options: argparse.Namespace) -> int:
     """`superopt generate --mutants`: write the partial rules to the folder, and print the number of rules in each file."""
-    from superopt.partial.generation import generate
-    from superopt.partial.proofs import proved
+    from superopt.partial.generation import generate_partial_rules
+    from superopt.partial.proofs import attach_proof
 
     if options.output is not None:
         require_folder(options.output)
-    with shown_progress() as listener:
-        found = generate(
+    with progress_listener() as listener:
+        found = generate_partial_rules(
             seed=options.seed,
             files=options.family or (),
             folder=options.output,
-            proved=proved,
+            proved=attach_proof,
             progress=lambda family, count: listener(Progress(f"mutants, {family}", detail=f"{count} kept")),
         )
     for file, rules in found.items():
@@ -338,7 +338,7 @@ def run_prove(options: argparse.Namespace) -> int:
     else:
         found = prove_store(fresh=options.fresh, record=options.write, seed=seed, workers=workers)
     rows: list[LedgerRow] = []
-    with shown_progress() as listener:
+    with progress_listener() as listener:
         for row in found:
             rows.append(row)
             listener(Progress(what, len(rows), detail=row.name))
@@ -365,7 +365,7 @@ def run_samples(options: argparse.Namespace) -> int:
 
     rows: list[Sampled] = []
     found = sample_store(instances=options.samples, seed=options.seed, workers=options.workers or cores())
-    with shown_progress() as listener:
+    with progress_listener() as listener:
         for row in found:
             rows.append(row)
             listener(Progress("sampling", len(rows), detail=row.name))
@@ -383,17 +383,17 @@ def run_judge() -> int:
     Raises:
         UnprovedError: A rule does not match its certificate, or its proof does not hold.
     """
-    from superopt.partial.library import counted, load
-    from superopt.partial.proofs import objection
+    from superopt.partial.library import load_partial_rules, partial_rules_summary
+    from superopt.partial.proofs import recheck_objection
 
-    rules = load()
+    rules = load_partial_rules()
     wrong: list[str] = []
-    with shown_progress() as listener:
+    with progress_listener() as listener:
         for partial in rules:
             listener(Progress("judging", detail=partial.rule.name))
-            why = objection(partial)
+            why = recheck_objection(partial)
             wrong += [] if why is None else [f"{partial.rule.name}: {why}"]
-    out.print(f"{counted(rules)}: {len(wrong)} are not as certified", soft_wrap=True)
+    out.print(f"{partial_rules_summary(rules)}: {len(wrong)} are not as certified", soft_wrap=True)
     if wrong:
         raise UnprovedError("; ".join(wrong[:3]))
     return 0
@@ -401,17 +401,17 @@ def run_judge() -> int:
 
 def run_rules_partial(_: argparse.Namespace) -> int:
     """`superopt rules partial`: print each partial rule, followed by its certificate."""
-    from superopt.partial.library import load, told
+    from superopt.partial.library import describe_partial_rule, load_partial_rules
 
-    for one in load():
+    for one in load_partial_rules():
         out.print(str(one.rule), soft_wrap=True, markup=False)
-        out.print(f"    {told(one)}", soft_wrap=True, markup=False)
+        out.print(f"    {describe_partial_rule(one)}", soft_wrap=True, markup=False)
     return 0
 
 
 def run_rules_list(options: argparse.Namespace) -> int:
     """`superopt rules list`: print one rule per line, in the notation of the rule files."""
-    for line in listed(selected(load(), family=options.family, part=options.part, operators=options.operator)):
+    for line in rule_listing(select_rules(load(), family=options.family, part=options.part, operators=options.operator)):
         out.print(line, soft_wrap=True)
     return 0
 
@@ -424,8 +424,8 @@ def run_rules_export(options: argparse.Namespace) -> int:
     from superopt.flows.export_rules import export, reasons
 
     require_distinct({"--output": options.output}, rule_files())
-    writable(options.output)
-    chosen = selected(load(), family=options.family, part=options.part, operators=options.operator)
+    require_writable(options.output)
+    chosen = select_rules(load(), family=options.family, part=options.part, operators=options.operator)
     exported = export([stored.rule for stored in chosen], options.format)
     exported.save(options.output)
     out.print(f"{len(exported.written)} of {len(chosen)} rules are in {options.output}", soft_wrap=True)
@@ -436,16 +436,16 @@ def run_rules_export(options: argparse.Namespace) -> int:
 
 def run_rules_show(options: argparse.Namespace) -> int:
     """`superopt rules show|explain NAME`: print what is known about the rule. With --svg, also draw the rule to a file."""
-    from superopt.flows.explain_rules import explained
+    from superopt.flows.explain_rules import explain_rule
     from superopt.report.drawing import drawing
 
-    stored = named(load(), options.name)
+    stored = rule_named(load(), options.name)
     if options.svg is not None:
         require_distinct({"--svg": options.svg}, rule_files())
-        writable(options.svg)
+        require_writable(options.svg)
         equation = stored.rule.equations[0]
         save_text(drawing(equation.left, equation.right), options.svg)
-    out.print((told if options.whole else shown)(explained(stored)), soft_wrap=True)
+    out.print((render_explanation if options.whole else render_rule)(explain_rule(stored)), soft_wrap=True)
     return 0
 
 
@@ -457,19 +457,19 @@ def run_rules_derive(options: argparse.Namespace) -> int:
     """
     from superopt.proof.derivation.rule_file import (
         Finding,
-        chosen,
-        compared,
+        choose_laws,
+        compare_rules,
         comparison_text,
-        definitions,
+        definition_axioms,
         read_lines,
         rearrangements,
     )
 
     if options.json is not None:
         require_distinct({"--json": options.json}, {"FILE": options.file, "--from": options.given, **rule_files()})
-        writable(options.json)
+        require_writable(options.json)
     lines = read_lines(options.file)
-    rules = chosen(given=options.given, core_alone=options.core, axioms_alone=options.axioms)
+    rules = choose_laws(given=options.given, core_alone=options.core, axioms_alone=options.axioms)
     seen: list[str] = []
 
     def tell(finding: Finding) -> None:
@@ -477,9 +477,9 @@ def run_rules_derive(options: argparse.Namespace) -> int:
         listener(Progress("deriving", len(seen), detail=finding.name))
 
     backwards = () if options.one_way else rules
-    granted = [*definitions(), *rearrangements()]
-    with shown_progress() as listener:
-        found = compared(lines, rules, backwards=backwards, notation=granted, seed=options.seed, progress=tell)
+    granted = [*definition_axioms(), *rearrangements()]
+    with progress_listener() as listener:
+        found = compare_rules(lines, rules, backwards=backwards, notation=granted, seed=options.seed, progress=tell)
     if options.json is not None:
         save_text(json.dumps(found.record(), indent=1, ensure_ascii=False) + "\n", options.json)
     for line in comparison_text(found, chains=not options.brief):
@@ -509,7 +509,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 
 
 @contextmanager
-def shown_progress() -> Iterator[Listener]:
+def progress_listener() -> Iterator[Listener]:
     """Yield a listener that shows progress on the standard error stream: in place on a terminal, and as lines otherwise."""
     if err.is_terminal:
         with err.status("starting") as status:
@@ -521,7 +521,7 @@ def shown_progress() -> Iterator[Listener]:
         now = time.monotonic()
         if progress.phase != last.phase or now - last.time >= REPORT.progress_seconds:
             last.phase, last.time = progress.phase, now
-            tell(progress)
+            print_error_line(progress)
 
     yield line
 

@@ -12,18 +12,18 @@ from superopt.policy import PROCESS
 UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
-def seconds(text: str) -> float:
+def time_span(text: str) -> float:
     """Return a span of time in seconds from a number with an optional unit (ms, s, m, min, h)."""
     match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in UNITS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 90, 60s or 2m")
     found = float(match[1]) * UNITS[match[2]]
     if found > PROCESS.max_time_seconds:
-        raise argparse.ArgumentTypeError(f"{shortened(text)} is more than a year")
+        raise argparse.ArgumentTypeError(f"{quoted_excerpt(text)} is more than a year")
     return found
 
 
-def positive(text: str) -> int:
+def positive_integer(text: str) -> int:
     """Return a whole number of at least 1."""
     return _whole(text, 1, PROCESS.max_integer)
 
@@ -40,13 +40,13 @@ def threads(text: str) -> int:
 
 def _whole(text: str, least: int, most: int) -> int:
     if not text.isdecimal() or (len(text.lstrip("0")) <= len(str(most)) and int(text) < least):
-        raise argparse.ArgumentTypeError(f"{shortened(text)} is not an integer of at least {least}")
+        raise argparse.ArgumentTypeError(f"{quoted_excerpt(text)} is not an integer of at least {least}")
     if len(text.lstrip("0")) > len(str(most)) or int(text) > most:
-        raise argparse.ArgumentTypeError(f"{shortened(text)} is more than {most}")
+        raise argparse.ArgumentTypeError(f"{quoted_excerpt(text)} is more than {most}")
     return int(text)
 
 
-def shortened(text: str) -> str:
+def quoted_excerpt(text: str) -> str:
     """Return the text in quotation marks, cut if it is long."""
     return repr(text if len(text) <= 40 else f"{text[:39]}…")
 
@@ -63,7 +63,7 @@ def share(text: str) -> float:
 
 def _from(least: int, text: str) -> float:
     if re.fullmatch(r"\d+(\.\d+)?", text) is None or not least <= float(text) < math.inf:
-        raise argparse.ArgumentTypeError(f"{shortened(text)} is not a number of at least {least}")
+        raise argparse.ArgumentTypeError(f"{quoted_excerpt(text)} is not a number of at least {least}")
     return float(text)
 
 
@@ -72,10 +72,10 @@ def extents(text: str) -> tuple[str, tuple[int, ...]]:
     name, equals, listed = text.partition("=")
     if not (name.strip() and equals and listed):
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=N,N, such as batch=1,8")
-    return name.strip(), tuple(positive(n.strip()) for n in listed.split(","))
+    return name.strip(), tuple(positive_integer(n.strip()) for n in listed.split(","))
 
 
-def choices(*words: str) -> Callable[[str], tuple[str, ...]]:
+def choice_list(*words: str) -> Callable[[str], tuple[str, ...]]:
     """Return a parser for a list of some of these words, separated by commas. It returns the words in the given order."""
 
     def chosen(text: str) -> tuple[str, ...]:

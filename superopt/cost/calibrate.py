@@ -9,7 +9,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from superopt.cost.demand import CONVOLUTION, DEPTHWISE, ELEMENT, FUNCTION, KINDS, PRODUCT, REDUCTION, WINDOW, Demand, demand
 from superopt.cost.measure import Clock
-from superopt.cost.roofline import Roofline, fitted
+from superopt.cost.roofline import Roofline, fit_curve
 from superopt.protobuf.nodes import Hollow, hollow_tensor
 from superopt.runtime.hardware import cache_sizes
 from superopt.runtime.kernel import last_level_cache
@@ -32,7 +32,7 @@ _UNBOUNDED = 1 << 62
 """A number of bytes that exceeds any model's weights. Weights on a GPU are timed where they are."""
 
 
-def calibrated(clock: Clock) -> Roofline:
+def calibrate_roofline(clock: Clock) -> Roofline:
     """Return the roofline of the clock's device, from the clock's cache if possible.
 
     The times of the calibration models are not cached, because the roofline's error must be estimated from nodes of other
@@ -61,8 +61,8 @@ def _measured(clock: Clock) -> Roofline:
                 if kind == ELEMENT:
                     traffic.append((moved, seconds))
     call, node = clock.overhead
-    rates = {kind: fitted(measured) for kind, measured in points.items()}
-    curve = fitted(traffic)
+    rates = {kind: fit_curve(measured) for kind, measured in points.items()}
+    curve = fit_curve(traffic)
     last_level, caches = (last_level_cache(), cache_sizes()) if clock.device.provider == "cpu" else (_UNBOUNDED, ())
     return Roofline(rates, curve, curve[-1][1], call, node, last_level, caches)
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from superopt.cost.demand import demand
-from superopt.cost.roofline import Roofline, positive
+from superopt.cost.roofline import Roofline, finite_positive
 from superopt.errors import ProfileError, SuperoptError
 from superopt.files import save_text
-from superopt.runtime.cache import Cache, digest_of, text_of
+from superopt.runtime.cache import Cache, json_digest, text_of
 from superopt.runtime.kernel import KernelTiming
 from superopt.runtime.session import PROVIDERS, Device, runtime
 
@@ -70,7 +70,7 @@ class DeviceProfile:
     @property
     def digest(self) -> str:
         """A digest of all data on which prices depend."""
-        return digest_of(self.text)
+        return json_digest(self.text)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the profile to the file at `path`.
@@ -90,7 +90,7 @@ class DeviceProfile:
                 cache.put(key, known.timing.as_json())
 
 
-def profiled(device: Device, roofline: Roofline, cache: Cache) -> DeviceProfile:
+def build_profile(device: Device, roofline: Roofline, cache: Cache) -> DeviceProfile:
     """Return the profile of a present device, with all times of nodes on this device in the cache."""
     times = ((key, value) for key, value in cache.entries("kernel") if key[1] == device.identity)
     kernels = _ordered(MeasuredNode(key[3], key[2], KernelTiming.of_json(value)) for key, value in times)
@@ -98,7 +98,7 @@ def profiled(device: Device, roofline: Roofline, cache: Cache) -> DeviceProfile:
     return DeviceProfile(device.name, device.provider, device.threads, device.identity, versions, roofline, kernels)
 
 
-def read(path: str | os.PathLike[str]) -> DeviceProfile:
+def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
     """Read the profile in the file.
 
     Raises:
@@ -134,7 +134,13 @@ def _of_json(value: Mapping[str, Json]) -> DeviceProfile:
     versions = {_text(package): _text(version) for package, version in value["versions"].items()}
     kernels = _ordered(_known(value["kernels"]))
     return DeviceProfile(
-        name, provider, int(positive(device["threads"])), identity, versions, Roofline.of_json(value["roofline"]), kernels
+        name,
+        provider,
+        int(finite_positive(device["threads"])),
+        identity,
+        versions,
+        Roofline.of_json(value["roofline"]),
+        kernels,
     )
 
 
@@ -146,7 +152,7 @@ def _known(values: Iterable[Json]) -> Iterable[MeasuredNode]:
     for signature, cold, seconds, outputs in values:
         if not isinstance(cold, bool):
             raise TypeError("the entry of a node does not say whether its weights were in a cache")
-        known = MeasuredNode(signature, cold, KernelTiming.of_json([positive(seconds, zero=True), outputs]))
+        known = MeasuredNode(signature, cold, KernelTiming.of_json([finite_positive(seconds, zero=True), outputs]))
         demand(signature, known.timing.outputs)
         yield known
 

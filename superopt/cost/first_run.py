@@ -14,14 +14,14 @@ from superopt.budget import active_time
 from superopt.errors import DimensionError, InvalidModelError, RuntimeDiedError
 from superopt.model.load import Loaded
 from superopt.policy import COST
-from superopt.protobuf.stored import Loadable, parsed
+from superopt.protobuf.stored import Loadable, parse_model
 from superopt.runtime.bounds import index_bounds
 from superopt.runtime.cache import Cache
 from superopt.runtime.child import child
-from superopt.runtime.feasible import Feasible, feasible
+from superopt.runtime.feasible import Feasible, find_feasible
 from superopt.runtime.hardware import cpu_name
 from superopt.runtime.ort_values import BFLOAT16
-from superopt.runtime.result_cache import once
+from superopt.runtime.result_cache import cached_result
 from superopt.runtime.session import Device, Session, random_inputs
 
 
@@ -44,10 +44,10 @@ class FirstRun:
     sizes: Sequence[Mapping[str, int]] = ()
 
 
-def first_once(
+def cached_first_run(
     original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[DimBinding], cache: Path, *, chosen: bool
 ) -> FirstRun:
-    """Return the result of `first_run`, from the cache if possible (see `once`).
+    """Return the result of `first_run`, from the cache if possible (see `cached_result`).
 
     If the time of a search depends on this result, a repeated search gets the same time.
 
@@ -55,7 +55,9 @@ def first_once(
         DimensionError, InvalidModelError, RuntimeDiedError: as `first_run`.
     """
     about = ["first run", device.identity, [sizing.numbers for sizing in sizings], chosen]
-    record, _ = once(cache, about, [original], lambda: asdict(first_run(original, loaded, device, sizings, chosen=chosen)))
+    record, _ = cached_result(
+        cache, about, [original], lambda: asdict(first_run(original, loaded, device, sizings, chosen=chosen))
+    )
     return FirstRun(**record)
 
 
@@ -76,12 +78,12 @@ def first_run(
         RuntimeDiedError: ONNX Runtime dies while loading or running the model.
         DimensionError: The model does not run at the chosen sizes.
     """
-    bounds, sizes = index_bounds(parsed(original, external=False)), [sizing.numbers for sizing in sizings]
+    bounds, sizes = index_bounds(parse_model(original, external=False)), [sizing.numbers for sizing in sizings]
     try:
         found = _in_child(original, device, sizes, bounds, chosen=chosen)
         began = active_time()
         session = Session(original, device)
-        found = found or feasible(session, sizes, bounds, chosen=chosen)
+        found = found or find_feasible(session, sizes, bounds, chosen=chosen)
     except RuntimeDiedError as error:
         raise RuntimeDiedError(f"{loaded.label}: {error}") from error
     except TimeoutError as error:
@@ -105,7 +107,7 @@ def first_run(
 def _in_child(
     original: Loadable, device: Device, sizes: Sequence[Mapping[str, int]], bounds: Mapping[str, int], *, chosen: bool
 ) -> Feasible | None:
-    """Run `feasible` in a child process.
+    """Run `find_feasible` in a child process.
 
     The result is None if the child process shows nothing about this process, for example because the device is not the CPU.
 
@@ -116,7 +118,7 @@ def _in_child(
         with child() as process:
             session = process.load(original, device)
             makeable = all(port.kind in ("", "tensor(string)") and port.dtype != BFLOAT16 for port in session.inputs)
-            return feasible(session, sizes, bounds, chosen=chosen) if makeable else None
+            return find_feasible(session, sizes, bounds, chosen=chosen) if makeable else None
     except OSError as error:
         if isinstance(error, TimeoutError):
             raise
@@ -127,13 +129,13 @@ def _in_child(
         return None
 
 
-def pace_once(cache: Path) -> float:
-    """Return the result of `measured_pace`, from the cache if it was measured on this processor before."""
+def cached_search_pace(cache: Path) -> float:
+    """Return the result of `measure_search_pace`, from the cache if it was measured on this processor before."""
     with closing(Cache(cache)) as known:
-        return float(known.kept(["pace", cpu_name()], measured_pace))
+        return float(known.kept(["pace", cpu_name()], measure_search_pace))
 
 
-def measured_pace() -> float:
+def measure_search_pace() -> float:
     """Return how many times longer a search takes here than on the processor for which time budgets were chosen.
 
     The factor is between 1 and 3 and rounded to tenths.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from onnx import AttributeProto, ModelProto
 
 from superopt.algebra.dim_binding import DimBinding
-from superopt.cost.measure import Clock, Piece, spare, structure
+from superopt.cost.measure import Clock, Piece, spare_cache_bytes, structure_digest
 from superopt.cost.prices import Price, Prices
 from superopt.cost.roofline import Roofline
 from superopt.errors import InvalidModelError
@@ -110,7 +110,7 @@ class ForecastClock(Clock):
         profile = prices.profile
         self.prices = prices
         self.portable = profile.provider != device.provider
-        self.spare = spare(profile.provider, resident, profile.roofline.last_level)
+        self.spare = spare_cache_bytes(profile.provider, resident, profile.roofline.last_level)
         self._plans: dict[str, Plan] = {}
 
     @property
@@ -169,7 +169,7 @@ class ForecastClock(Clock):
         return self._planned(self.kernels(model, sizes))
 
     def _known_plan(self, model: ModelProto) -> Plan:
-        key = structure(model)
+        key = structure_digest(model)
         if key not in self._plans:
             self._plans[key] = self.plan(model)
         return self._plans[key]
@@ -223,7 +223,7 @@ def forecast_everywhere(
     return Forecasts(tuple((s, forecast(clock.plan(original, s.numbers), clock.plan(candidate, s.numbers))) for s in sizings))
 
 
-def unpriced(clock: ForecastClock, model: Loadable, sizings: Sequence[DimBinding]) -> str:
+def unpriced_reason(clock: ForecastClock, model: Loadable, sizings: Sequence[DimBinding]) -> str:
     """Return the reason why the model cannot be priced at these sizings, or an empty text."""
     try:
         for sizing in sizings:

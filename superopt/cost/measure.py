@@ -25,7 +25,7 @@ from superopt.files import scratch_folder
 from superopt.policy import COMPARISON, COST
 from superopt.protobuf.nodes import with_weights
 from superopt.protobuf.stored import Loadable
-from superopt.runtime.cache import Cache, digest_of
+from superopt.runtime.cache import Cache, json_digest
 from superopt.runtime.compare import Comparison, compare
 from superopt.runtime.kernel import (
     VIEWS,
@@ -60,7 +60,8 @@ class Clock:
     Args:
         device: the device that runs the graphs.
         cache: the cache of times. If it is None, the clock makes its own cache.
-        resident: the number of bytes of the whole model's weights (see `spare`). If they do not fit into the last-level cache,
+        resident: the number of bytes of the whole model's weights (see `spare_cache_bytes`). If they do not fit into the
+        last-level cache,
             large weights are timed cold, that is, out of all caches.
         together: whether whole graphs are timed, instead of single nodes.
     """
@@ -72,7 +73,7 @@ class Clock:
         self.device = device
         self.together = together
         self.cache = cache if cache is not None else Cache()
-        self.spare = spare(device.provider, resident, last_level_cache())
+        self.spare = spare_cache_bytes(device.provider, resident, last_level_cache())
         self._identity = device.identity
         self._overhead: tuple[float, float] | None = None
         self._reference: tuple[str, Bound] | None = None
@@ -119,7 +120,7 @@ class Clock:
         """
         if not self.together:
             return self.seconds(model)
-        key = ["beside", self._identity, structure(model), structure(reference)]
+        key = ["beside", self._identity, structure_digest(model), structure_digest(reference)]
         ratio = 1.0 if key[2] == key[3] else self.cache.get(key)
         if ratio is None:
             if self._reference is None or self._reference[0] != key[3]:
@@ -199,12 +200,12 @@ class Clock:
         return session.bind({name: random_values(k.element, k.shape, n) for n, (name, k) in enumerate(kinds) if k is not None})
 
     def _whole(self, model: ModelProto) -> float:
-        key = ["whole", self._identity, structure(model)]
+        key = ["whole", self._identity, structure_digest(model)]
         return self.net(self.cache.kept(key, lambda: least_seconds([self._bound(model)], COST.segment_timing_seconds)))
 
     def pieces(self, model: ModelProto) -> tuple[Piece, ...]:
         """Return the nodes whose times `seconds` adds up."""
-        plan_key = ["plan", self._identity, structure(model)]
+        plan_key = ["plan", self._identity, structure_digest(model)]
         plan, kernels = self.cache.get(plan_key), list[Kernel]()
         if plan is None:
             kernels = self.kernels(model)
@@ -288,7 +289,7 @@ class Clock:
             return onnx.load(path, load_external_data=False)
 
 
-def spare(provider: str, resident: int, last_level: int) -> float:
+def spare_cache_bytes(provider: str, resident: int, last_level: int) -> float:
     """Return the number of bytes of the last-level cache that are free when `resident` bytes are cached.
 
     The result is negative if `resident` bytes do not fit.
@@ -347,7 +348,7 @@ def _static(port: ValueInfoProto, sizes: Mapping[str, int] | None = None) -> Ope
     return Operand(kind.elem_type, shape) if len(shape) == len(kind.shape.dim) else None
 
 
-def structure(model: ModelProto) -> str:
+def structure_digest(model: ModelProto) -> str:
     """Return a digest of the parts of a model on which optimizations depend.
 
     Names are left out. The values of large constants are left out too, unless all elements are equal.
@@ -370,7 +371,7 @@ def structure(model: ModelProto) -> str:
         nodes.append([node.domain, node.op_type, attributes, len(node.input), names])
     outputs = [number[port.name] for port in graph.output]
     opsets = sorted([o.domain, o.version] for o in model.opset_import)
-    return digest_of([opsets, kinds, constants, nodes, outputs])
+    return json_digest([opsets, kinds, constants, nodes, outputs])
 
 
 def _value_digest(tensor: TensorProto) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from superopt.cost.demand import Demand, demand
-from superopt.cost.device_profile import DeviceProfile, MeasuredNode, read
+from superopt.cost.device_profile import DeviceProfile, MeasuredNode, read_profile
 from superopt.errors import ProfileError
 from superopt.policy import COST
 from superopt.runtime.cache import text_of
@@ -125,13 +125,13 @@ class Prices:
         return max(known.timing.seconds - self.profile.roofline.call, self.profile.roofline.node)
 
 
-def target(path: str | os.PathLike[str], provider: str = "cpu") -> Prices:
+def load_prices(path: str | os.PathLike[str], provider: str = "cpu") -> Prices:
     """Return the prices for the device whose profile is in the file.
 
     Raises:
         ProfileError: `provider` is neither the default nor the profile's provider, or the file is not a profile.
     """
-    profile = read(path)
+    profile = read_profile(path)
     if provider not in ("cpu", profile.provider):
         raise ProfileError(f"{path}: a profile for the provider {profile.provider}, but {provider} was requested")
     return Prices(profile)

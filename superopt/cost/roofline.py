@@ -67,17 +67,23 @@ class Roofline:
         if not isinstance(value, dict) or not isinstance(value.get("rates"), dict) or {*value["rates"]} != {*KINDS}:
             raise ValueError("its roofline has no rates")
         rates = {kind: _curve(points) for kind, points in value["rates"].items()}
-        memory, node = positive(value.get("memory")), positive(value.get("node"))
-        call, last_level = (positive(value.get(name), zero=True) for name in ("call", "last_level"))
+        memory, node = finite_positive(value.get("memory")), finite_positive(value.get("node"))
+        call, last_level = (finite_positive(value.get(name), zero=True) for name in ("call", "last_level"))
         caches = value.get("caches")
         if not isinstance(caches, list):
             raise ValueError("its roofline has no cache sizes")
         return Roofline(
-            rates, _curve(value.get("traffic")), memory, call, node, int(last_level), tuple(int(positive(c)) for c in caches)
+            rates,
+            _curve(value.get("traffic")),
+            memory,
+            call,
+            node,
+            int(last_level),
+            tuple(int(finite_positive(c)) for c in caches),
         )
 
 
-def positive(value: Json, *, zero: bool = False) -> float:
+def finite_positive(value: Json, *, zero: bool = False) -> float:
     """Return the value as a finite number above 0. If `zero` is True, the number may also be 0.
 
     Raises:
@@ -93,7 +99,7 @@ def positive(value: Json, *, zero: bool = False) -> float:
 def _curve(points: Json) -> Curve:
     if not isinstance(points, list) or not points or not all(isinstance(p, list) and len(p) == 2 for p in points):
         raise ValueError("a rate of its roofline is missing")
-    curve = tuple((positive(amount), positive(rate)) for amount, rate in points)
+    curve = tuple((finite_positive(amount), finite_positive(rate)) for amount, rate in points)
     if any(a >= b for (a, _), (b, _) in itertools.pairwise(curve)):
         raise ValueError("the amounts of a rate are not in ascending order")
     return curve
@@ -113,7 +119,7 @@ def rate(curve: Curve, amount: float) -> float:
     return curve[-1][1]
 
 
-def fitted(points: Sequence[tuple[float, float]]) -> Curve:
+def fit_curve(points: Sequence[tuple[float, float]]) -> Curve:
     """Return the curve through measured points (amount, seconds). For equal amounts, the least time is used."""
     least: dict[float, float] = {}
     for amount, seconds in points:

@@ -15,7 +15,7 @@ from onnx import ModelProto, helper
 from superopt.algebra.terms import Term, variables
 from superopt.cost.measure import Clock
 from superopt.errors import ShapeError
-from superopt.model.lower import is_boolean, literal, lower
+from superopt.model.lower import is_boolean, literal_array, lower
 from superopt.policy import COST
 from superopt.protobuf.nodes import Hollow, model_of
 from superopt.runtime.kernel import random_values
@@ -102,7 +102,7 @@ class Measured:
         def constant(term: Term) -> Array:
             dtype = self._dtype_of(term)
             if not variables(term) and math.prod(term.sizes) <= COST.max_literal_elements:
-                return literal(term, dtype)
+                return literal_array(term, dtype)
             if math.prod(term.sizes) * dtype.itemsize >= COST.min_valueless_weight_bytes:
                 return self._hollow(term)
             return random_values(helper.np_dtype_to_tensor_dtype(dtype), term.sizes, next(salts))

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from superopt.algebra.operators import apply, rebuild
-from superopt.algebra.terms import Term, operators, subterms, variable, variables
+from superopt.algebra.operators import apply, replace_subterms
+from superopt.algebra.terms import Term, operator_count, subterms, variable, variables
 from superopt.discovery.universe import WEIGHTS
 from superopt.errors import ShapeError
 
@@ -21,7 +21,7 @@ ACTIVATION_NAMES = "xyzqhgfij"
 WEIGHT_NAMES = "wvubctr"
 
 
-def abstracted(sides: Sides, holds: Callable[[Sides], bool]) -> Sides:
+def abstract_sides(sides: Sides, holds: Callable[[Sides], bool]) -> Sides:
     """Replace parts and single occurrences of variables by fresh variables, largest parts first, while the sides stay equal."""
     if len(sides[0]) > 1:
         return sides
@@ -31,18 +31,18 @@ def abstracted(sides: Sides, holds: Callable[[Sides], bool]) -> Sides:
             return sides
         asked = True
         if holds(tried):
-            return abstracted(tried, holds)
+            return abstract_sides(tried, holds)
     return sides
 
 
 def _wider(sides: Sides) -> Iterator[Sides]:
     (left,), (right,) = sides
     shared = [t for t in subterms(left) if t.args and variables(t) and t is not left and t is not right]
-    for part in sorted((t for t in shared if t in subterms(right)), key=operators, reverse=True):
+    for part in sorted((t for t in shared if t in subterms(right)), key=operator_count, reverse=True):
         fresh = _fresh(part, variables(left, right))
         if fresh is not None:
             try:
-                yield (rebuild(left, {part: fresh}),), (rebuild(right, {part: fresh}),)
+                yield (replace_subterms(left, {part: fresh}),), (replace_subterms(right, {part: fresh}),)
             except ShapeError:
                 continue
     for tensor in variables(left):

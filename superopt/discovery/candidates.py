@@ -10,15 +10,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from superopt.algebra.terms import Extent
-from superopt.discovery.definitions import definitions
+from superopt.discovery.definitions import composite_definitions
 from superopt.discovery.enumerate import Candidate
-from superopt.discovery.generalise import general_rules, specialised
+from superopt.discovery.generalise import general_rules, specialise_sides
 from superopt.discovery.phrase import backwards
-from superopt.discovery.prune import KeptEqualities, crosses, exchanges_variables, shortens, useful
+from superopt.discovery.prune import KeptEqualities, crosses_hill, exchanges_variables, is_shortcut, is_useful
 from superopt.errors import InstantiationError
 from superopt.notation.parsing import Equation
-from superopt.proof.precondition import completed
-from superopt.proof.recheck import established
+from superopt.proof.precondition import add_preconditions
+from superopt.proof.recheck import prove_and_record
 from superopt.proof.sample import instantiations, mismatch, mismatch_at
 from superopt.rules import store
 from superopt.rules.match import Pattern
@@ -119,7 +119,7 @@ class Discovery:
 
     def learn(self, known: Iterable[DiscoveryInput], *, opaque: str = "") -> None:
         """Add known equalities, and the definitions of all composite operators except the operator `opaque`."""
-        for name, rule in definitions().items():
+        for name, rule in composite_definitions().items():
             if name != opaque:
                 self.kept.add(rule)
         for one in known:
@@ -160,7 +160,7 @@ class Discovery:
         self._seen.clear()
         verdict: Verdict = Unknown("it cannot be stated over independent extents")
         for rule in general_rules((candidate.left, candidate.right), self, widen=True, rows=candidate.universe.variables):
-            complete = completed(rule)
+            complete = add_preconditions(rule)
             verdict = Unknown("its conditions cannot be stated") if complete is None else self._verdict(complete)
             if complete is not None and isinstance(verdict, Proved):
                 if self.kept.add(complete):
@@ -207,7 +207,7 @@ class Discovery:
     def _keep(self, candidate: Candidate, rule: Rule, complete: Rule, proof: Proved, part: str) -> None:
         """Keep the directions that are useful in a search.
 
-        If `part` is SEARCH, a direction is kept only if it `crosses` a hill.
+        If `part` is SEARCH, a direction is kept only if it `crosses_hill` a hill.
         """
         universe = candidate.universe
         if exchanges_variables(complete):
@@ -225,11 +225,11 @@ class Discovery:
 
     def _serves(self, candidate: Candidate, part: str) -> bool:
         sizings = self.kept.sizings(candidate.universe)
-        serves = any(useful(candidate, numbered) for numbered in sizings)
-        return serves and (part == store.CORE or all(crosses(candidate, numbered) for numbered in sizings))
+        serves = any(is_useful(candidate, numbered) for numbered in sizings)
+        return serves and (part == store.CORE or all(crosses_hill(candidate, numbered) for numbered in sizings))
 
     def _shortens(self, candidate: Candidate) -> bool:
-        return any(shortens(candidate, numbered) for numbered in self.kept.sizings(candidate.universe))
+        return any(is_shortcut(candidate, numbered) for numbered in self.kept.sizings(candidate.universe))
 
     def _backwards(self, turned: Candidate, rule: Rule) -> Iterator[tuple[Rule, Proved]]:
         """Yield proved rules from right to left.
@@ -243,7 +243,7 @@ class Discovery:
                 yield found
                 return
         for instance in turned.universe.instances:
-            sides = specialised((turned.left, turned.right), instance)
+            sides = specialise_sides((turned.left, turned.right), instance)
             for special in general_rules(sides, self, widen=False):
                 if (found := self._usable(special)) is not None:
                     yield found
@@ -253,7 +253,7 @@ class Discovery:
 
         Returns None if the rule cannot be proved or if the left side does not determine the right side.
         """
-        complete = completed(rule)
+        complete = add_preconditions(rule)
         if complete is None or not Pattern.of(complete.equations[0]).usable:
             return None
         verdict = self._verdict(complete)
@@ -280,7 +280,7 @@ class Discovery:
                 self.rejected.append(store.Rejected(digest(rule), str(rule.statement), counterexample))
                 return Refuted(counterexample)
         try:
-            return established(rule, seed=self.seed)
+            return prove_and_record(rule, seed=self.seed)
         except (ArithmeticError, AssertionError, LookupError, RecursionError, TypeError, ValueError) as error:
             return Unknown(f"the prover failed: {type(error).__name__}: {error}")
 
@@ -309,4 +309,4 @@ class Discovery:
 
     def completed(self, rule: Rule) -> Rule | None:
         """Return the rule with the conditions that its right side needs. Part of `ConditionJudge`."""
-        return completed(rule)
+        return add_preconditions(rule)

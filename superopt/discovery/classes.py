@@ -40,7 +40,7 @@ class Classified:
         return len(self.first)
 
 
-def classified(values: ValueColumns, found: Digests) -> Classified:
+def classify_terms(values: ValueColumns, found: Digests) -> Classified:
     """Assign terms with these digests to classes."""
     known = _keys(values.every, values.positive, values.total, values.every, values.positive, values.total)
     own = _keys(

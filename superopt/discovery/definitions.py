@@ -19,7 +19,7 @@ ALGORITHMS = "algorithms"
 ALGORITHM = "algorithm"
 
 
-def definitions() -> dict[str, Rule]:
+def composite_definitions() -> dict[str, Rule]:
     """Return the axioms that define composites, by the composite's name."""
     parts = ((name.partition("."), law) for name, law in axioms().items())
     return {operator: law for (operator, _, axiom), law in parts if axiom == DEFINITION}
@@ -30,14 +30,14 @@ def algorithms() -> dict[str, Rule]:
     return {name: law for name, law in axioms().items() if name.partition(".")[2].partition("-")[0] == ALGORITHM}
 
 
-def readings(stated: str) -> Iterator[Rule]:
+def definition_rules(stated: str) -> Iterator[Rule]:
     """Yield the rules of a definition or an algorithm, given by its key. The rules have no names.
 
     The rule from the axiom's right side to its left side is always yielded. The opposite rule is yielded for a composite whose
     definition has moves, sums and products only. Replacing such a composite by its definition loses no accuracy, and other
     rules can then apply to its parts.
     """
-    known = definitions().get(stated)
+    known = composite_definitions().get(stated)
     law = known or algorithms()[stated]
     old = law.statement
     yield Rule("", replace(old, name="", left=old.right, arrow="=>", right=old.left))

@@ -34,7 +34,7 @@ def effort(roots: Sequence[Term], *, weights_known: bool) -> Effort:
     return Effort(len(live), sum(map(_work, live), 0.0))
 
 
-def executed(*roots: Term) -> Counter[str]:
+def executed_operators(*roots: Term) -> Counter[str]:
     """Return how often each operator is executed when weights are known."""
     return Counter(term.op for term in _live(roots, weights_known=True))
 
@@ -64,7 +64,7 @@ def _work(term: Term) -> float:
     return found
 
 
-def heavy(root: Term) -> bool:
+def is_compute_intensive(root: Term) -> bool:
     """Return whether an operator in the term does many operations for each element that it reads or writes."""
     return any(
         _work(t) - _moved(t) > DISCOVERY.heavy_operation_count / DISCOVERY.operations_per_element_count * _moved(t)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from superopt.algebra.operators import apply, operator, requirements
+from superopt.algebra.operators import apply, operator, typing_conditions
 from superopt.algebra.terms import Compare, Term, at_least, substitute_cond, subterms, variables
-from superopt.discovery.classes import Classified, classified
+from superopt.discovery.classes import Classified, classify_terms
 from superopt.discovery.fingerprint import Environment, Fingerprints, environments, symbols_of
 from superopt.discovery.instances import Redundancy
 from superopt.discovery.kinds import Rows, Typing
@@ -145,7 +145,7 @@ class _Enumerator:
         found = self.values.digests(rows, self.typing.kinds.things, quick=last)
         rows = rows.at(found.defined)
         self.result.built += len(rows)
-        classes = classified(self.values, found)
+        classes = classify_terms(self.values, found)
         before = len(self.table)
         if last:
             self.result.classes += classes.fresh
@@ -228,10 +228,10 @@ class _Enumerator:
         return np.where(built, known, self._used(rows, np.maximum(classes.leader[where], 0)))
 
 
-def agree(universe: Universe, left: Sequence[Term], right: Sequence[Term]) -> bool:
+def values_agree(universe: Universe, left: Sequence[Term], right: Sequence[Term]) -> bool:
     """Return whether the two tuples of terms have the same values in random environments, output by output."""
     leaves = [v for row in universe.variables for v in row]
-    asked = (*requirements(*left, *right), *(at_least(n, 1) for t in subterms(*left, *right) for n in t.shape))
+    asked = (*typing_conditions(*left, *right), *(at_least(n, 1) for t in subterms(*left, *right) for n in t.shape))
     drawn = environments(
         universe, lambda env: all(substitute_cond(c, env.value) is True for c in asked), np.random.default_rng(1)
     )
@@ -248,7 +248,7 @@ def _legality(universe: Universe, leaves: Sequence[Term]) -> Callable[[Environme
     The conditions are those of every operator applied to variables and constants. A condition that no tried numbers satisfy is
     left out, because the operator can then not be applied to these operands.
     """
-    conditions = dict.fromkeys(requirements(*(c.term for c in universe.constants)))
+    conditions = dict.fromkeys(typing_conditions(*(c.term for c in universe.constants)))
     for template in universe.templates:
         if not template.cut:
             for operands in itertools.product(leaves, repeat=template.operands):

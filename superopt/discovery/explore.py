@@ -15,20 +15,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from superopt.algebra.operators import forget
+from superopt.algebra.operators import clear_term_caches
 from superopt.algebra.terms import variables
 from superopt.discovery.candidates import Discovery, DiscoveryInput, Equality, FoundRule, UniverseCounts
-from superopt.discovery.definitions import ALGORITHM, ALGORITHMS, DEFINITION, FAMILY, definitions, readings
+from superopt.discovery.definitions import ALGORITHM, ALGORITHMS, DEFINITION, FAMILY, composite_definitions, definition_rules
 from superopt.discovery.enumerate import Candidate, candidate_order, enumerate_universe, term_size
 from superopt.discovery.join import joins
 from superopt.discovery.universe import Universe
 from superopt.discovery.universes.elementwise import FAMILY as OPERATORS
 from superopt.discovery.universes.elementwise import universes_of
 from superopt.errors import InstantiationError
-from superopt.proof.precondition import completed
-from superopt.proof.recheck import established
+from superopt.proof.precondition import add_preconditions
+from superopt.proof.recheck import prove_and_record
 from superopt.rules import store
-from superopt.rules.instances import at, instantiations
+from superopt.rules.instances import instantiations, term_at
 from superopt.rules.match import Pattern
 from superopt.rules.rule import Rule, axioms
 from superopt.rules.verdict import Proved, Unknown
@@ -71,7 +71,7 @@ class Findings:
         return DiscoveryInput(tuple(e.rule for e in self.equalities), self.suspects)
 
 
-def explored(universe: Universe, known: Sequence[DiscoveryInput], seed: int) -> Findings:
+def explore_universe(universe: Universe, known: Sequence[DiscoveryInput], seed: int) -> Findings:
     """Enumerate a universe and decide its small candidates, then pairs of outputs that one term computes.
 
     Larger candidates are divided into slices, which later tasks examine. Each slice contains candidates of all sizes. So the
@@ -96,7 +96,7 @@ def explored(universe: Universe, known: Sequence[DiscoveryInput], seed: int) -> 
     return _findings(discovery, tuple(Slice(universe, settled, _packed(candidates)) for candidates in waiting))
 
 
-def examined(part: Slice, known: Sequence[DiscoveryInput], seed: int) -> Findings:
+def examine_slice(part: Slice, known: Sequence[DiscoveryInput], seed: int) -> Findings:
     """Decide the candidates of a slice."""
     discovery = Discovery(seed, UniverseCounts(part.universe.family, part.universe.name))
     discovery.learn(known)
@@ -107,17 +107,17 @@ def examined(part: Slice, known: Sequence[DiscoveryInput], seed: int) -> Finding
     return _findings(discovery, ())
 
 
-def defined(stated: str, seed: int) -> Findings:
+def prove_definition(stated: str, seed: int) -> Findings:
     """Prove the rules of a composite operator's definition or of an algorithm."""
     started = time.process_time()
-    family, origin = (FAMILY, "definition of") if stated in definitions() else (ALGORITHMS, "algorithm")
+    family, origin = (FAMILY, "definition of") if stated in composite_definitions() else (ALGORITHMS, "algorithm")
     counts = UniverseCounts(family, stated)
     found: list[FoundRule] = []
     undecided: list[tuple[str, str]] = []
-    for rule in readings(stated):
+    for rule in definition_rules(stated):
         counts.candidates += 1
-        complete = completed(rule)
-        verdict = established(complete, seed=seed) if complete is not None else Unknown("its conditions cannot be stated")
+        complete = add_preconditions(rule)
+        verdict = prove_and_record(complete, seed=seed) if complete is not None else Unknown("its conditions cannot be stated")
         if complete is not None and isinstance(verdict, Proved):
             counts.proved += 1
             if Pattern.of(complete.equations[0]).usable:
@@ -131,7 +131,7 @@ def defined(stated: str, seed: int) -> Findings:
     return Findings(counts, (), (), (), tuple(undecided), definitions=tuple(found))
 
 
-def operator_explored(name: str, known: Sequence[DiscoveryInput], seed: int) -> Findings:
+def explore_operator(name: str, known: Sequence[DiscoveryInput], seed: int) -> Findings:
     """Decide the candidates that follow from the operator's traits, then the operator's axioms.
 
     Known rules make candidates redundant. The definition of the operator itself does not if it contains more than moves, sums
@@ -147,7 +147,7 @@ def operator_explored(name: str, known: Sequence[DiscoveryInput], seed: int) -> 
         sum(e.classes for e in enumerations),
         enumerate=time.process_time() - started,
     )
-    directions = list(readings(name)) if name in definitions() else []
+    directions = list(definition_rules(name)) if name in composite_definitions() else []
     opaque = name if len(directions) == 1 else ""
     folded = {(rule.statement.left, rule.statement.right) for rule in directions if opaque}
     rules = (rule for one in known for rule in one.rules)
@@ -177,7 +177,7 @@ def _instance_of(axiom: Rule, seed: int) -> Candidate | None:
     except InstantiationError:
         return None
     instance = max(instances, key=lambda i: len({n for shape in i.shapes.values() for n in shape if n > 1}))
-    left, right = (tuple(at(term, instance) for term in side) for side in (equation.left, equation.right))
+    left, right = (tuple(term_at(term, instance) for term in side) for side in (equation.left, equation.right))
     leaves = tuple((v,) for v in variables(*left, *right))
     return Candidate(Universe(OPERATORS, f"axiom {axiom.name}", leaves, (), (), {}), left, right)
 
@@ -191,7 +191,7 @@ def _unpacked(universe: Universe, packed: bytes) -> list[Candidate]:
 
 
 def _findings(discovery: Discovery, rest: tuple[Slice, ...]) -> Findings:
-    forget()
+    clear_term_caches()
     counts = replace(discovery.counts, peak_bytes=peak_bytes())
     return Findings(
         counts,

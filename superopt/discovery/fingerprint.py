@@ -18,7 +18,7 @@ import numpy.typing as npt
 from superopt.algebra import index
 from superopt.algebra.evaluate import Floats, Grid
 from superopt.algebra.exact import Fields, drawn, fields_for, means
-from superopt.algebra.operators import POSITIVE, defined, operator
+from superopt.algebra.operators import POSITIVE, interpret_operator, operator
 from superopt.algebra.terms import Atom, Attribute, Extent, Inverse, Size, Sym, Term, substitute, substitute_attribute, subterms
 from superopt.discovery.universe import Universe
 from superopt.errors import InstantiationError, ShapeError
@@ -32,7 +32,7 @@ MOST, PARTS = 12, 8
 FIRST, SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 
 
-def domain_of(universe: Universe) -> Floats | Fields:
+def comparison_domain(universe: Universe) -> Floats | Fields:
     """Return the arithmetic in which the universe's terms are compared."""
     terms = [t for c in universe.constants for t in subterms(c.term)]
     names = {t.op for t in universe.templates} | {t.op for t in terms if not t.is_variable}
@@ -50,7 +50,7 @@ def _rounds(value: Attribute) -> bool:
     return isinstance(value, Fraction) and value.denominator & (value.denominator - 1) != 0
 
 
-def count_of(universe: Universe) -> int:
+def environment_count(universe: Universe) -> int:
     """Return the number of environments that distinguish the universe's terms.
 
     A universe with choices needs more environments, so that a choice rarely selects the same operand in all of them.
@@ -60,7 +60,7 @@ def count_of(universe: Universe) -> int:
     return DISCOVERY.condition_environment_count if universe.conditions else many
 
 
-def partial(universe: Universe) -> bool:
+def is_positive_only(universe: Universe) -> bool:
     """Return whether an operator of the universe is only defined for positive numbers."""
     return any(operator(t.op).domain == POSITIVE for t in universe.templates)
 
@@ -77,7 +77,7 @@ class Environment:
         return self.symbols.get(atom.name) if isinstance(atom, Sym) else None
 
 
-def environment(
+def draw_environment(
     universe: Universe, legal: Callable[[Environment], bool], rng: np.random.Generator, *, positive: bool = False
 ) -> Environment:
     """Return a random environment in which `legal` holds.
@@ -88,7 +88,7 @@ def environment(
     Raises:
         InstantiationError: no numbers are found for which `legal` holds.
     """
-    domain = domain_of(universe)
+    domain = comparison_domain(universe)
     for _ in range(DISCOVERY.max_environment_tries):
         found = Environment(symbols_of(universe, rng), {})
         if legal(found):
@@ -122,10 +122,10 @@ def environments(universe: Universe, legal: Callable[[Environment], bool], rng: 
     positive.
     """
     varied = [name for name, values in universe.ranges.items() if len(values) > 2]
-    count = count_of(universe)
-    some = count // 2 if partial(universe) else 0
+    count = environment_count(universe)
+    some = count // 2 if is_positive_only(universe) else 0
     for _ in range(DISCOVERY.max_environment_tries):
-        found = [environment(universe, legal, rng, positive=number < some) for number in range(count)]
+        found = [draw_environment(universe, legal, rng, positive=number < some) for number in range(count)]
         if all(len({e.symbols[name] for e in found}) > 1 for name in varied):
             return found
     raise InstantiationError(f"the symbols of {universe.name} cannot differ between environments")
@@ -135,9 +135,9 @@ class Fingerprints:
     """Evaluation of operators on whole batches in each environment, and digests of the results."""
 
     def __init__(self, universe: Universe, environments_: Sequence[Environment]) -> None:
-        self.domain = domain_of(universe)
+        self.domain = comparison_domain(universe)
         self.environments = environments_
-        self.positive = len(environments_) // 2 if partial(universe) else len(environments_)
+        self.positive = len(environments_) // 2 if is_positive_only(universe) else len(environments_)
         self._salts = [np.random.default_rng([number, 7]) for number in range(len(environments_))]
         self._keys: list[Hashes] = [np.empty(0, np.uint64) for _ in environments_]
 
@@ -155,7 +155,7 @@ class Fingerprints:
         try:
             with index.interpreted(grid), np.errstate(all="ignore"):
                 numeric = {k: substitute_attribute(v, lookup) for k, v in attributes.items()}
-                found = defined(operator(op), [grid.leaf(a) for a in operands], numeric)
+                found = interpret_operator(operator(op), [grid.leaf(a) for a in operands], numeric)
         except (ShapeError, IndexError):
             return None
         return np.asarray(found.data)

@@ -35,10 +35,10 @@ from superopt.algebra.terms import (
     variable,
     variables,
 )
-from superopt.discovery.abstraction import abstracted
-from superopt.discovery.phrase import widest, written
+from superopt.discovery.abstraction import abstract_sides
+from superopt.discovery.phrase import equation_rule, generalise_ranks
 from superopt.discovery.rule_conditions import ConditionJudge
-from superopt.discovery.weakest import weakest
+from superopt.discovery.weakest import weakest_conditions
 from superopt.errors import ShapeError
 from superopt.notation.parsing import Equation
 from superopt.policy import DISCOVERY
@@ -98,22 +98,22 @@ def general_rules(sides: Sides, judge: ConditionJudge, *, widen: bool, rows: Seq
     left side does not determine the right side in any form.
     """
     kinds = tuple(tuple(v.name for v in row) for row in rows)
-    sides = abstracted(sides, lambda tried: seems(tried, judge))
+    sides = abstract_sides(sides, lambda tried: is_plausible(tried, judge))
     seen: set[str] = set()
     for equation in _forms(sides, judge):
-        for rule in widest(equation, judge, kinds) if widen else filter(None, [written(equation)]):
+        for rule in generalise_ranks(equation, judge, kinds) if widen else filter(None, [equation_rule(equation)]):
             if rule.text not in seen:
                 seen.add(rule.text)
                 yield rule
 
 
-def seems(sides: Sides, judge: ConditionJudge) -> bool:
+def is_plausible(sides: Sides, judge: ConditionJudge) -> bool:
     """Return whether the sides agree on random inputs, with independent extents and without conditions."""
     readings = itertools.islice(_readings(sides), DISCOVERY.plausible_reading_count)
     return any(equation is not None and judge.plausible([equation]) for equation in (_read(sides, r) for r in readings))
 
 
-def specialised(sides: Sides, values: Mapping[str, Extent]) -> Sides:
+def specialise_sides(sides: Sides, values: Mapping[str, Extent]) -> Sides:
     """Return the equality with some symbols of its universe replaced by values.
 
     Raises:
@@ -146,7 +146,7 @@ def _forms(sides: Sides, judge: ConditionJudge) -> Iterator[Equation]:
             return
     reading = next(_readings(sides))
     plain = _read(sides, reading)
-    choices = [] if plain is None else [*weakest(plain, judge), tuple(_shared_extents(sides))]
+    choices = [] if plain is None else [*weakest_conditions(plain, judge), tuple(_shared_extents(sides))]
     for conditions in filter(None, choices):
         equation = _read(sides, reading, conditions)
         if equation is not None and judge.plausible([equation]):

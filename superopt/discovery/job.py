@@ -12,17 +12,17 @@ from pathlib import Path
 from superopt.algebra.operators import registry
 from superopt.algebra.terms import Term
 from superopt.discovery.candidates import DiscoveryInput, Equality, UniverseCounts
-from superopt.discovery.definitions import algorithms, definitions
-from superopt.discovery.explore import Findings, Slice, defined, examined, explored, operator_explored
+from superopt.discovery.definitions import algorithms, composite_definitions
+from superopt.discovery.explore import Findings, Slice, examine_slice, explore_operator, explore_universe, prove_definition
 from superopt.discovery.join import THREE
 from superopt.discovery.prune import KeptEqualities
 from superopt.discovery.universe import Universe
 from superopt.discovery.universe_order import foundations
-from superopt.floating_point.flags import Flagged, flags_of
+from superopt.floating_point.flags import RuleFlags, flags_of
 from superopt.proof.definitions.arithmetic import version
 from superopt.rules import store
 from superopt.rules.rule import Rule, digest
-from superopt.worker_pool import Tasks, digest_of
+from superopt.worker_pool import Tasks, task_key
 
 APART = frozenset({"cli", "flows", "model", "protobuf", "report", "runtime", "search"})
 """The packages on which no task depends."""
@@ -40,10 +40,10 @@ def explore_all(
     before, stated = foundations(universes), {u.name: u for u in universes}
     keys: dict[str, str] = {}
     for universe in universes:
-        keys[universe.name] = digest_of(
-            code_version(), seed, content(universe), *(keys[name] for name in before[universe.name])
+        keys[universe.name] = task_key(
+            discovery_code_version(), seed, universe_text(universe), *(keys[name] for name in before[universe.name])
         )
-    every = digest_of(*keys.values())
+    every = task_key(*keys.values())
     found: dict[str, dict[int, Findings]] = {}
     slices: dict[str, tuple[Slice, ...]] = {}
     started: set[str] = set()
@@ -53,14 +53,14 @@ def explore_all(
             if name not in started and all(other in found for other in before[name]):
                 started.add(name)
                 known = [found[other][0].known for other in before[name]]
-                tasks.start(f"{name}/0", keys[name], explored, universe, known, seed, urgent=True)
+                tasks.start(f"{name}/0", keys[name], explore_universe, universe, known, seed, urgent=True)
 
     def start_slices(name: str, first: int, last: int | None) -> None:
         told = [found[other][0].known for other in stated]
         told += [one.known for number, one in sorted(found[name].items()) if number]
         for position, part in list(enumerate(slices[name], 1))[first:last]:
-            key = digest_of(every, name, position)
-            tasks.start(f"{name}/{position}", key, examined, part, told, seed, urgent=position == 1)
+            key = task_key(every, name, position)
+            tasks.start(f"{name}/{position}", key, examine_slice, part, told, seed, urgent=position == 1)
 
     start()
     for task, findings in tasks.results():
@@ -83,9 +83,9 @@ def define_all(tasks: Tasks, seed: int, names: Sequence[str] | None = None) -> t
 
     If `names` is given, only the rules of operators with these names are returned.
     """
-    every = (*definitions(), *algorithms())
+    every = (*composite_definitions(), *algorithms())
     for stated in every if names is None else (one for one in every if one.partition(".")[0] in names):
-        tasks.start(stated, digest_of(code_version(), seed, stated), defined, stated, seed)
+        tasks.start(stated, task_key(discovery_code_version(), seed, stated), prove_definition, stated, seed)
     return tuple(findings for _, findings in sorted(tasks.results()))
 
 
@@ -93,9 +93,9 @@ def explore_operators(
     names: Sequence[str], known: Sequence[Rule], tasks: Tasks, seed: int, progress: Callable[[UniverseCounts], None]
 ) -> tuple[Findings, ...]:
     """Return the findings from each operator's traits and axioms beyond the known rules, in alphabetical order."""
-    base = digest_of(code_version(), seed, *map(digest, known))
+    base = task_key(discovery_code_version(), seed, *map(digest, known))
     for name in names:
-        tasks.start(name, digest_of(base, name), operator_explored, name, [DiscoveryInput(tuple(known))], seed)
+        tasks.start(name, task_key(base, name), explore_operator, name, [DiscoveryInput(tuple(known))], seed)
     found: dict[str, Findings] = {}
     for task, findings in tasks.results():
         found[task] = findings
@@ -103,18 +103,18 @@ def explore_operators(
     return tuple(findings for _, findings in sorted(found.items()))
 
 
-def flag_all(rules: Sequence[Rule], tasks: Tasks, seed: int) -> list[Flagged]:
+def flag_all(rules: Sequence[Rule], tasks: Tasks, seed: int) -> list[RuleFlags]:
     """Return the floating-point flags of each rule and the inputs that show their need, in the order of the rules."""
     for number, rule in enumerate(rules):
-        tasks.start(str(number), digest_of(code_version(), seed, "flags", rule.text), flags_of, rule, seed)
+        tasks.start(str(number), task_key(discovery_code_version(), seed, "flags", rule.text), flags_of, rule, seed)
     found = {int(number): flagged for number, flagged in tasks.results()}
     return [found[number] for number in range(len(rules))]
 
 
-def merged(found: Mapping[str, Sequence[Findings]]) -> list[Equality]:
+def merge_findings(found: Mapping[str, Sequence[Findings]]) -> list[Equality]:
     """Return the equalities of all universes, small candidates first, except equalities that earlier equalities imply."""
     kept = KeptEqualities()
-    for rule in definitions().values():
+    for rule in composite_definitions().values():
         kept.add(rule)
     equalities: list[Equality] = []
     first, rest = [parts[:1] for parts in found.values()], [parts[1:] for parts in found.values()]
@@ -129,11 +129,11 @@ def merged(found: Mapping[str, Sequence[Findings]]) -> list[Equality]:
     return equalities
 
 
-def tallied(found: Mapping[str, Sequence[Findings]], equalities: Sequence[Equality]) -> list[UniverseCounts]:
+def final_counts(found: Mapping[str, Sequence[Findings]], equalities: Sequence[Equality]) -> list[UniverseCounts]:
     """Return the final counts of each universe. An equality that an earlier universe has counts as redundant."""
     counts: list[UniverseCounts] = []
     for name, parts in found.items():
-        total = together([findings.counts for findings in parts])
+        total = add_counts([findings.counts for findings in parts])
         own = [e for e in equalities if e.candidate.universe.name.partition(THREE)[0] == name]
         said = total.proved - sum(len(findings.equalities) for findings in parts)
         proved = said + len(own)
@@ -142,7 +142,7 @@ def tallied(found: Mapping[str, Sequence[Findings]], equalities: Sequence[Equali
     return counts
 
 
-def together(parts: Sequence[UniverseCounts]) -> UniverseCounts:
+def add_counts(parts: Sequence[UniverseCounts]) -> UniverseCounts:
     """Return the total counts of one universe's tasks, with the highest memory peak."""
     first = parts[0]
     total = UniverseCounts(first.family, first.universe, peak_bytes=max(p.peak_bytes for p in parts))
@@ -154,23 +154,23 @@ def together(parts: Sequence[UniverseCounts]) -> UniverseCounts:
 # ---------------------------------------------------------------- keys
 
 
-def content(value: object) -> str:
+def universe_text(value: object) -> str:
     """Return a universe, or a part of a universe, as text that determines its content."""
     match value:
         case Term():
             return value.key
         case tuple() | list():
-            return f"({', '.join(map(content, value))})"
+            return f"({', '.join(map(universe_text, value))})"
         case Mapping():
-            return f"{{{', '.join(f'{k}: {content(v)}' for k, v in value.items())}}}"
+            return f"{{{', '.join(f'{k}: {universe_text(v)}' for k, v in value.items())}}}"
         case _ if is_dataclass(value):
-            return f"({', '.join(f'{f.name}={content(getattr(value, f.name))}' for f in fields(value))})"
+            return f"({', '.join(f'{f.name}={universe_text(getattr(value, f.name))}' for f in fields(value))})"
         case _:
             return f"{type(value).__name__} {value}"
 
 
 @functools.cache
-def code_version() -> str:
+def discovery_code_version() -> str:
     """Return the hash of everything but universes that findings depend on.
 
     This is the code of specs/ and of this package (except universes and the packages in `APART`), and the version of Z3.
@@ -187,4 +187,4 @@ def code_version() -> str:
         if path.relative_to(package).parts[0] not in APART and path not in stating
     ]
     code = (hashlib.sha256(path.read_bytes()).hexdigest() for path in resting)
-    return digest_of(version(), *(spec.digest for spec in registry().values()), *code)
+    return task_key(version(), *(spec.digest for spec in registry().values()), *code)

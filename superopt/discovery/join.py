@@ -11,9 +11,9 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from superopt.algebra.operators import apply, operator, rebuild, requirements
+from superopt.algebra.operators import apply, operator, replace_subterms, typing_conditions
 from superopt.algebra.terms import Attribute, Compare, Extent, Shape, Size, Sym, Term, size, subterms, variable, variables
-from superopt.discovery.enumerate import Candidate, Enumeration, agree, candidate_order
+from superopt.discovery.enumerate import Candidate, Enumeration, candidate_order, values_agree
 from superopt.discovery.universe import Universe
 from superopt.errors import ShapeError
 
@@ -73,7 +73,7 @@ def _computing(*roots: Term) -> int:
 
 def _exchanged(terms: tuple[Term, ...], here: Term, there: Term) -> bool:
     """Return whether replacing one variable by the other turns the first term into the second."""
-    return here.shape == there.shape and rebuild(terms[0], {here: there}) is terms[1]
+    return here.shape == there.shape and replace_subterms(terms[0], {here: there}) is terms[1]
 
 
 def _plain(term: Term) -> bool:
@@ -144,7 +144,7 @@ def _triples(pair: Candidate) -> Iterator[Candidate]:
 
 
 def _joined(pair: Candidate, one: Term, other: Term, second: Term, third: Term, universe: Universe) -> Candidate | None:
-    left = (pair.left[0], rebuild(pair.left[0], {one: second}), rebuild(pair.left[0], {one: third}))
+    left = (pair.left[0], replace_subterms(pair.left[0], {one: second}), replace_subterms(pair.left[0], {one: third}))
     whole = _lengthened(pair.right[0].args[0], one, other, second, third)
     axis = pair.right[0]["axis"]
     assert isinstance(axis, int)
@@ -152,9 +152,9 @@ def _joined(pair: Candidate, one: Term, other: Term, second: Term, third: Term, 
     for term in left:
         ends.append(ends[-1] + term.shape[axis])
     right = tuple(apply("slice", whole, axis=axis, start=a, stop=b) for a, b in itertools.pairwise(ends))
-    good = all(isinstance(c, Compare) and c.relation == ">=" for c in requirements(*left, *right))
+    good = all(isinstance(c, Compare) and c.relation == ">=" for c in typing_conditions(*left, *right))
     same = all(a.shape == b.shape for a, b in zip(left, right, strict=True))
-    return Candidate(universe, left, right) if good and same and agree(universe, left, right) else None
+    return Candidate(universe, left, right) if good and same and values_agree(universe, left, right) else None
 
 
 def _lengthened(whole: Term, one: Term, other: Term, second: Term, third: Term) -> Term:
@@ -167,7 +167,7 @@ def _lengthened(whole: Term, one: Term, other: Term, second: Term, third: Term) 
         args = [done[a] for a in term.args]
         attributes = dict(term.attributes)
         if term.op == "concat" and term.args[0] is not term.args[1] and _exchanged(term.args, one, other):
-            args[1] = apply("concat", args[1], rebuild(term.args[0], {one: third}), axis=attributes["axis"])
+            args[1] = apply("concat", args[1], replace_subterms(term.args[0], {one: third}), axis=attributes["axis"])
         done[term] = apply(term.op, *args, **attributes)
     return done[whole]
 
@@ -196,7 +196,7 @@ def _batches(enumeration: Enumeration) -> Iterator[Candidate]:
     for one in enumeration.representatives:
         if not _contracts(one) or not all(a in second and second[a].shape == a.shape for a in one.args):
             continue
-        other = rebuild(one, {a: second[a] for a in one.args})
+        other = replace_subterms(one, {a: second[a] for a in one.args})
         try:
             whole = apply(one.op, *(_stacked(a, second[a]) for a in one.args), **dict(one.attributes))
             right = tuple(_unstacked(whole, position) for position in range(2))

@@ -11,20 +11,20 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from superopt.discovery.candidates import Equality
-from superopt.discovery.definitions import definitions
+from superopt.discovery.definitions import composite_definitions
 from superopt.policy import DISCOVERY
 from superopt.proof.derivation.audit import Opinion, opinion
 from superopt.proof.derivation.chain import Chain
-from superopt.proof.derivation.core import once
-from superopt.proof.derivation.derive import Laws, Scope, derivable
+from superopt.proof.derivation.core import distinct_equalities
+from superopt.proof.derivation.derive import Laws, Scope, derive_rule
 from superopt.proof.derivation.egglog_engine import Outcome
 from superopt.rules import store
 from superopt.rules.rule import Rule, digest
-from superopt.worker_pool import Tasks, digest_of
+from superopt.worker_pool import Tasks, task_key
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Derivability:
     """The result of one search: the names of the laws from which a law follows, or None.
 
     If the law does not follow, `outcome` is the answer of egglog, if egglog was asked.
@@ -37,10 +37,10 @@ class Verdict:
 Owners: TypeAlias = "list[tuple[int | None, Rule]]"
 """Laws, each with the position of the equality that the law states."""
 Reading: TypeAlias = "Callable[[Sequence[Equality], Sequence[int]], Owners]"
-Search: TypeAlias = "Callable[[Sequence[Rule], Sequence[int], Collection[int]], tuple[tuple[Verdict, ...], float]]"
+Search: TypeAlias = "Callable[[Sequence[Rule], Sequence[int], Collection[int]], tuple[tuple[Derivability, ...], float]]"
 
 
-def minimal(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple[list[Equality], float]:
+def demote_derivable(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple[list[Equality], float]:
     """Demote the core equalities that the rest derives, and return all equalities and the tasks' processor seconds.
 
     Only equalities that are stored as a rule in at least one direction may derive others. With fewer laws, a search gets
@@ -51,7 +51,7 @@ def minimal(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple
     """
     stored = [i for i, e in enumerate(equalities) if e.part == store.CORE and e.rules]
     seconds = 0.0
-    scopes: dict[Search, dict[int, Scope]] = {search: {} for search in (derived, derived_widely, derived_stubbornly)}
+    scopes: dict[Search, dict[int, Scope]] = {search: {} for search in (derive_laws, derived_widely, derived_stubbornly)}
     said: dict[int, Outcome] = {}
 
     def left(core: Sequence[int], read: Reading, search: Search, wanted: Callable[[int], bool]) -> list[int]:
@@ -62,7 +62,7 @@ def minimal(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple
         scope = {i: laws.scope(p) for i, p in position.items()}
         asked = {p: i for i, p in position.items() if scope[i] != scopes[search].get(i)}
         scopes[search] |= scope
-        gone, verdicts, spent = superfluous(laws.rules, [*asked], tasks, version, search)
+        gone, verdicts, spent = find_redundant_laws(laws.rules, [*asked], tasks, version, search)
         seconds += spent
         said.update((asked[p], verdict.outcome) for p, verdict in verdicts.items() if verdict.outcome is not None)
         return [i for i in core if position.get(i) not in gone]
@@ -71,52 +71,54 @@ def minimal(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple
     fewer = stored
     while fewer != core:
         core = fewer
-        fewer = left(core, with_definitions, derived, lambda _: True)
+        fewer = left(core, with_definitions, derive_laws, lambda _: True)
         if fewer == core:  # laws that saturate apart do so with fewer laws, too
-            fewer = left(core, as_stored, derived_widely, lambda i: said.get(i) is not Outcome.APART)
+            fewer = left(core, stored_core, derived_widely, lambda i: said.get(i) is not Outcome.APART)
         if fewer == core:
-            fewer = left(core, as_stored, derived_stubbornly, lambda i: said.get(i) is Outcome.JOINED)
+            fewer = left(core, stored_core, derived_stubbornly, lambda i: said.get(i) is Outcome.JOINED)
     demotions = set(stored) - set(core)
     return [e.demoted() if i in demotions else e for i, e in enumerate(equalities)], seconds
 
 
 def with_definitions(equalities: Sequence[Equality], core: Sequence[int]) -> Owners:
     """Return the definitions of composites and the equalities of the core as laws."""
-    return [*((None, rule) for rule in definitions().values()), *((i, equalities[i].rule) for i in core)]
+    return [*((None, rule) for rule in composite_definitions().values()), *((i, equalities[i].rule) for i in core)]
 
 
-def as_stored(equalities: Sequence[Equality], core: Sequence[int]) -> Owners:
+def stored_core(equalities: Sequence[Equality], core: Sequence[int]) -> Owners:
     """Return the rules of the core in the form in which they are stored, in the order of the families, without repetitions."""
     stored = ((found, i) for i in core for found in equalities[i].rules)
     owner = {found.rule: i for found, i in sorted(stored, key=lambda one: one[0].family)}
-    return [(owner[rule], rule) for rule in once(owner)]
+    return [(owner[rule], rule) for rule in distinct_equalities(owner)]
 
 
-def derived(laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]) -> tuple[tuple[Verdict, ...], float]:
+def derive_laws(
+    laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
+) -> tuple[tuple[Derivability, ...], float]:
     """Return whether the law at each position follows from other laws, except those at `without`, and the processor seconds."""
 
-    def search(every: Laws, at: int) -> Verdict:
-        return Verdict(_names(derivable(laws[at], every, without={at, *without})))
+    def search(every: Laws, at: int) -> Derivability:
+        return Derivability(_names(derive_rule(laws[at], every, without={at, *without})))
 
     return _searched(laws, positions, search)
 
 
 def derived_widely(
     laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
-) -> tuple[tuple[Verdict, ...], float]:
-    """Search as `derived` does, but with wide limits, for laws that egglog derives at several instances."""
+) -> tuple[tuple[Derivability, ...], float]:
+    """Search as `derive_laws` does, but with wide limits, for laws that egglog derives at several instances."""
     return _searched(laws, positions, lambda every, at: _verdict(opinion(every, at, without, orders=1)))
 
 
 def derived_stubbornly(
     laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
-) -> tuple[tuple[Verdict, ...], float]:
+) -> tuple[tuple[Derivability, ...], float]:
     """Search as `derived_widely` does, then with other small sets of laws, and finally with all laws."""
     return _searched(laws, positions, lambda every, at: _verdict(opinion(every, at, without)))
 
 
-def _verdict(said: Opinion) -> Verdict:
-    return Verdict(_names(said.chains), said.outcome)
+def _verdict(said: Opinion) -> Derivability:
+    return Derivability(_names(said.chains), said.outcome)
 
 
 def _names(chains: Sequence[Chain] | None) -> frozenset[str] | None:
@@ -124,27 +126,27 @@ def _names(chains: Sequence[Chain] | None) -> frozenset[str] | None:
 
 
 def _searched(
-    laws: Sequence[Rule], positions: Sequence[int], search: Callable[[Laws, int], Verdict]
-) -> tuple[tuple[Verdict, ...], float]:
+    laws: Sequence[Rule], positions: Sequence[int], search: Callable[[Laws, int], Derivability]
+) -> tuple[tuple[Derivability, ...], float]:
     started = time.process_time()
     prepared = Laws(laws)
     return tuple(search(prepared, position) for position in positions), time.process_time() - started
 
 
-def superfluous(
+def find_redundant_laws(
     laws: Sequence[Rule], asked: Sequence[int], tasks: Tasks, version: str, search: Search
-) -> tuple[list[int], dict[int, Verdict], float]:
+) -> tuple[list[int], dict[int, Derivability], float]:
     """Return the positions in `asked` of laws that the rest derives, the verdict for each, and the tasks' seconds.
 
     Positions are tried from the last to the first. A superfluous law is not used to derive laws at earlier positions. The names
     of laws are unique.
     """
-    key = digest_of(version, search.__name__, *map(digest, laws))
+    key = task_key(version, search.__name__, *map(digest, laws))
     size = max(1, min(DISCOVERY.max_laws_per_task, len(asked) // DISCOVERY.min_law_tasks))
     batches = [asked[first : first + size] for first in range(0, len(asked), size)]
     for number, positions in enumerate(batches):
-        tasks.start(str(number), digest_of(key, *positions), search, laws, positions, ())
-    found: dict[int, Verdict] = {}
+        tasks.start(str(number), task_key(key, *positions), search, laws, positions, ())
+    found: dict[int, Derivability] = {}
     seconds = 0.0
     for name, (verdicts, spent) in tasks.results():
         found.update(zip(batches[int(name)], verdicts, strict=True))

@@ -11,7 +11,7 @@ from superopt.policy import DISCOVERY
 from superopt.rules.rule import Rule
 
 
-def named(rules: Sequence[Rule], before: Sequence[Rule] = ()) -> list[Rule]:
+def name_rules(rules: Sequence[Rule], before: Sequence[Rule] = ()) -> list[Rule]:
     """Return the rules in their order, each with a name that no other rule, including those in `before`, has."""
     stems = [_stem(rule) for rule in rules]
     counts = Counter(_stem(rule) for rule in before)

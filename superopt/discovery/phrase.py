@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from superopt.algebra.operators import operator
-from superopt.algebra.terms import Sym, attribute_atoms, operators, show_extent, subterms
+from superopt.algebra.terms import Sym, attribute_atoms, operator_count, show_extent, subterms
 from superopt.discovery.rule_conditions import ConditionJudge
 from superopt.errors import NotationError, ShapeError
-from superopt.notation.parsing import Equation, Statement, read, show, show_condition
+from superopt.notation.parsing import Equation, Statement, equation_at_ranks, render_condition, render_terms
 from superopt.notation.rank_instances import equations
 from superopt.policy import DISCOVERY
 from superopt.rules.rule import Rule
@@ -67,8 +67,10 @@ class Phrase:
 def phrase(equation: Equation) -> Phrase:
     """Return the equation as text, in which shapes and tuples of attribute variables are named where possible."""
     parts = getattr(equation.where, "parts", () if equation.where is True else (equation.where,))
-    where = tuple(show_condition(c) for c in parts)
-    plain = Phrase(show(*equation.left), show(*equation.right), tuple((v, (rank,)) for v, rank in equation.ranks), where)
+    where = tuple(render_condition(c) for c in parts)
+    plain = Phrase(
+        render_terms(*equation.left), render_terms(*equation.right), tuple((v, (rank,)) for v, rank in equation.ranks), where
+    )
     for shape, name in _named_shapes(equation):
         plain = plain.replaced(lambda text, shape=shape, name=name: text.replace(shape, name))  # type: ignore[misc]
     return _with_tuples(plain, equation)
@@ -82,11 +84,11 @@ def _named_shapes(equation: Equation) -> Iterator[tuple[str, str]]:
             for t in subterms(*equation.left, *equation.right)
             if t.rank > 1 and not any(not p.is_variable and operator(p.op).told_shape for p in subterms(t))
         ),
-        key=operators,
+        key=operator_count,
     )
     for term in terms:
         text = f"shape=({', '.join(map(show_extent, term.shape))})"
-        name = term.name if term.is_variable else f"({show(term)})"
+        name = term.name if term.is_variable else f"({render_terms(term)})"
         yield text, f"shape={name}.shape"
 
 
@@ -107,7 +109,7 @@ def _with_tuples(plain: Phrase, equation: Equation) -> Phrase:
     return plain
 
 
-def written(equation: Equation) -> Rule | None:
+def equation_rule(equation: Equation) -> Rule | None:
     """Return the equation as a rule at its own ranks, or None if it cannot be written in the notation."""
     return phrase(equation).rule()
 
@@ -115,7 +117,7 @@ def written(equation: Equation) -> Rule | None:
 # ---------------------------------------------------------------- more ranks, more axes
 
 
-def widest(equation: Equation, judge: ConditionJudge, kinds: Kinds = ()) -> Iterator[Rule]:
+def generalise_ranks(equation: Equation, judge: ConditionJudge, kinds: Kinds = ()) -> Iterator[Rule]:
     """Yield the rule at all ranks of its tensors and along all axes at which it may be true, then at its own ranks only.
 
     Variables of one kind have the same rank.
@@ -239,10 +241,10 @@ def _turns(turned: Phrase, names: Sequence[str], judge: ConditionJudge, equaliti
     typed = False
     for choice in itertools.product(*(choices for v, choices in turned.ranks if v in names)):
         try:
-            equation = read(turned.statement, {**own, **dict(zip(names, choice, strict=True))})
+            equation = equation_at_ranks(turned.statement, {**own, **dict(zip(names, choice, strict=True))})
         except (NotationError, ShapeError):
             continue
-        rule = written(equation)
+        rule = equation_rule(equation)
         if not judge.plausible([equation]) or rule is None or _equalities(judge.completed(rule)) > equalities:
             return False
         typed = True
@@ -273,7 +275,9 @@ def _typed_at(narrow: Phrase, chosen: Sequence[str], rank: int) -> bool:
     others = [(v, ranks) for v, ranks in narrow.ranks if v not in chosen]
     for choice in itertools.islice(itertools.product(*(ranks for _, ranks in others)), DISCOVERY.max_rank_choices):
         try:
-            read(narrow.statement, {**dict.fromkeys(chosen, rank), **dict(zip((v for v, _ in others), choice, strict=True))})
+            equation_at_ranks(
+                narrow.statement, {**dict.fromkeys(chosen, rank), **dict(zip((v for v, _ in others), choice, strict=True))}
+            )
         except (NotationError, ShapeError):
             continue
         return True

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from superopt.algebra.linearity import is_product
-from superopt.algebra.operators import rebuild
+from superopt.algebra.operators import replace_subterms
 from superopt.algebra.terms import Term, subterms, variables
-from superopt.discovery.effort import effort, executed, heavy
+from superopt.discovery.effort import effort, executed_operators, is_compute_intensive
 from superopt.discovery.enumerate import Candidate, term_size
 from superopt.discovery.numbers import Numbered, distinct_numbers
 from superopt.discovery.rewriter import Classes, Rewriter
@@ -29,7 +29,7 @@ from superopt.rules.store import CORE, SEARCH
 DimBinding: TypeAlias = "Callable[[Term], Term | None]"
 
 
-def useful(candidate: Candidate, numbered: DimBinding) -> bool:
+def is_useful(candidate: Candidate, numbered: DimBinding) -> bool:
     """Return whether rewriting the candidate's left side to its right side can be useful in a search.
 
     The direction is not useful in these cases:
@@ -57,7 +57,7 @@ def useful(candidate: Candidate, numbered: DimBinding) -> bool:
     return len(left) > 1
 
 
-def crosses(candidate: Candidate, numbered: DimBinding) -> bool:
+def crosses_hill(candidate: Candidate, numbered: DimBinding) -> bool:
     """Return whether the step from left to right costs less, or executes no more operators.
 
     Costs are computed with known weights. A step to lower costs crosses a hill. A step to higher costs that executes no more
@@ -68,17 +68,17 @@ def crosses(candidate: Candidate, numbered: DimBinding) -> bool:
     return len(candidate.left) > 1 or new.total < old.total or new.operators <= old.operators
 
 
-def shortens(candidate: Candidate, numbered: DimBinding) -> bool:
+def is_shortcut(candidate: Candidate, numbered: DimBinding) -> bool:
     """Return whether the step from left to right helps a search although other rules derive it in more than a few steps.
 
-    The step has to cross or climb a hill (see `crosses`). In addition, one of the following must be true: an operator of the
-    step `counts`, the step takes out a constant factor, or a graph of few operators becomes a graph that has or executes fewer
-    operators. In the last case, a single step can tidy terms after another rule.
+    The step has to cross or climb a hill (see `crosses_hill`). In addition, one of the following must be true: an operator of
+    the step `counts`, the step takes out a constant factor, or a graph of few operators becomes a graph that has or executes
+    fewer operators. In the last case, a single step can tidy terms after another rule.
     """
-    if not crosses(candidate, numbered):
+    if not crosses_hill(candidate, numbered):
         return False
     before, after = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
-    if any(map(counts, (*before, *after))) or factored(before, after):
+    if any(map(counts, (*before, *after))) or factors_out_constant(before, after):
         return True
     executed = effort(after, weights_known=True).operators < effort(before, weights_known=True).operators
     fewer = executed or term_size(*candidate.right) < term_size(*candidate.left)
@@ -90,10 +90,10 @@ def counts(term: Term) -> bool:
 
     For such operators, it matters which operators around them a runtime can fuse.
     """
-    return heavy(term) or "lookup" in executed(term)
+    return is_compute_intensive(term) or "lookup" in executed_operators(term)
 
 
-def factored(left: Sequence[Term], right: Sequence[Term]) -> bool:
+def factors_out_constant(left: Sequence[Term], right: Sequence[Term]) -> bool:
     """Return whether the step from left to right takes out a constant factor.
 
     The right side must be a product with a constant, and the left side must not. With known weights, the right side must
@@ -120,7 +120,7 @@ def _renamed(candidate: Candidate) -> bool:
         exchanged = {
             a: b for row, order in zip(rows, orders, strict=True) for a, b in zip(row, order, strict=True) if a is not b
         }
-        if exchanged and tuple(rebuild(t, exchanged) for t in candidate.left) == candidate.right:
+        if exchanged and tuple(replace_subterms(t, exchanged) for t in candidate.left) == candidate.right:
             return True
     return False
 
@@ -133,7 +133,7 @@ def exchanges_variables(rule: Rule) -> bool:
     orders = itertools.permutations(used) if len(used) <= DISCOVERY.max_exchanged_variables else iter(())
     for order in (list(o) for o in orders if list(o) != used and [(v.rank, v.name in WEIGHTS) for v in o] == kinds):
         with suppress(ShapeError):
-            if tuple(rebuild(t, dict(zip(used, order, strict=True))) for t in equation.left) == equation.right:
+            if tuple(replace_subterms(t, dict(zip(used, order, strict=True))) for t in equation.left) == equation.right:
                 return True
     return False
 
@@ -247,7 +247,9 @@ class KeptEqualities:
         more expensive terms.
         """
         for steps in self._directions(candidate):
-            gains = all(_gains(d, c) and (heavy(d) or term_size(d) <= DISCOVERY.max_local_operators) for d, c in steps)
+            gains = all(
+                _gains(d, c) and (is_compute_intensive(d) or term_size(d) <= DISCOVERY.max_local_operators) for d, c in steps
+            )
             if gains and any(not self.rewriter.descends(d, c) for d, c in steps):
                 return True
         return False
@@ -255,14 +257,15 @@ class KeptEqualities:
     def _takes_out_a_factor(self, candidate: Candidate) -> bool:
         """Return whether one side takes a constant factor out of the other, and no sequence of steps does so."""
         return any(
-            all(factored([old], [new]) for old, new in steps) and not all(self._factors(old, new) for old, new in steps)
+            all(factors_out_constant([old], [new]) for old, new in steps)
+            and not all(self._factors(old, new) for old, new in steps)
             for steps in self._directions(candidate)
         )
 
     def _factors(self, old: Term, new: Term) -> bool:
         """Return whether a sequence of steps through not much more expensive terms takes a constant factor out of `old`."""
         dearest = max(self.rewriter.cost(old), self.rewriter.cost(new))
-        return self.rewriter.leads(old, dearest, lambda term: factored([old], [term]))
+        return self.rewriter.leads(old, dearest, lambda term: factors_out_constant([old], [term]))
 
     def _directions(self, candidate: Candidate) -> Iterator[list[tuple[Term, Term]]]:
         """Yield the steps from left to right and from right to left, each with both sets of numbers.
@@ -301,7 +304,7 @@ class KeptEqualities:
     def _is_another_way(self, one: Term, other: Term) -> bool:
         cost, same = (effort([term], weights_known=True) for term in (one, other))
         alike = cost == same and all(map(counts, (one, other)))
-        return alike and executed(one) != executed(other) and other not in self.rewriter.steps(one)
+        return alike and executed_operators(one) != executed_operators(other) and other not in self.rewriter.steps(one)
 
     def _equal(self, left: Term, right: Term, classes: Classes) -> bool:
         """Return whether the kept equalities imply that the terms are equal.

@@ -18,8 +18,8 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from superopt.algebra.linearity import is_product
-from superopt.algebra.operators import apply, operator, rebuild
-from superopt.algebra.terms import VARIABLE, Cond, Term, operators, subterms, variables
+from superopt.algebra.operators import apply, operator, replace_subterms
+from superopt.algebra.terms import VARIABLE, Cond, Term, operator_count, subterms, variables
 from superopt.discovery.effort import Effort, effort
 from superopt.discovery.enumerate import weight
 from superopt.discovery.universe import WEIGHTS
@@ -120,11 +120,11 @@ class EquationIndex:
             if place in self.places:
                 numbers, readings = self.places[place]
                 for reading in readings[bisect_left(numbers, since) :]:
-                    if fits(reading.left, term, root=True):
+                    if pattern_may_match(reading.left, term, root=True):
                         yield reading.pattern
 
 
-def fits(pattern: Term, term: Term, *, root: bool = False) -> bool:
+def pattern_may_match(pattern: Term, term: Term, *, root: bool = False) -> bool:
     """Return whether the term has the pattern's operators at the same places. At the root, a sum may have more operands."""
     if pattern.op == VARIABLE:
         return len(pattern.shape) == len(term.shape)
@@ -132,8 +132,8 @@ def fits(pattern: Term, term: Term, *, root: bool = False) -> bool:
         return False
     if operator(pattern.op).commutative:
         few = len(pattern.args) > len(term.args) if root else len(pattern.args) > len(term.args) or not term.args
-        return not few and all(p.op == VARIABLE or any(fits(p, a) for a in term.args) for p in pattern.args)
-    return all(fits(p, a) for p, a in zip(pattern.args, term.args, strict=True))
+        return not few and all(p.op == VARIABLE or any(pattern_may_match(p, a) for a in term.args) for p in pattern.args)
+    return all(pattern_may_match(p, a) for p, a in zip(pattern.args, term.args, strict=True))
 
 
 def size_of(term: Term) -> tuple[int, int, str]:
@@ -207,9 +207,9 @@ class OrderedRewriting:
         for _ in range(DISCOVERY.max_rewriting_steps):
             below = {a: self.of(a) for a in term.args}
             if any(a is not b for a, b in below.items()):
-                term = rebuild(term, below)
+                term = replace_subterms(term, below)
             after = min(self._rewriter.steps(term), key=self._measure, default=term)
-            if self._measure(after) >= self._measure(term) or operators(after) > DISCOVERY.max_rewritten_operators:
+            if self._measure(after) >= self._measure(term) or operator_count(after) > DISCOVERY.max_rewritten_operators:
                 break
             term = after
         return term
@@ -264,7 +264,7 @@ class Rewriter:
                 if not takes(part, after):
                     continue
                 try:
-                    yield after if part is term else rebuild(term, {part: after})
+                    yield after if part is term else replace_subterms(term, {part: after})
                 except ShapeError:
                     continue
 

@@ -113,6 +113,6 @@ def convolution(pads: tuple[Extent, ...], *, group: Extent, **attributes: Attrib
     return Template("conv", 2, {"pads": pads, "group": group, **attributes}, weighted=True)
 
 
-def parts(axis: int) -> Template:
+def split_parts(axis: int) -> Template:
     """Return a template for the two parts of an operand along an axis."""
     return Template("slice", 1, cut=axis)

@@ -16,7 +16,7 @@ from superopt.notation.parsing import Equation
 from superopt.policy import DISCOVERY
 
 
-def weakest(equation: Equation, judge: ConditionJudge) -> Iterator[tuple[Cond, ...]]:
+def weakest_conditions(equation: Equation, judge: ConditionJudge) -> Iterator[tuple[Cond, ...]]:
     """Yield conditions that are false at every value at which the equation was found wrong, the least restrictive first."""
     reals = sorted(a for a in attribute_atoms(*equation.left) if isinstance(a, Sym) and a.real)
     outcomes = judge.outcomes(equation) if reals else ()

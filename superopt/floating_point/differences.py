@@ -9,7 +9,7 @@ import numpy as np
 
 from superopt.floating_point.elements import ElementPair
 from superopt.floating_point.environments import Environments
-from superopt.floating_point.floats import EVERY, FLOAT32, SPARE, WIDE, Array, Contraction, Mask, evaluate, scales
+from superopt.floating_point.floats import EVERY, FLOAT32, SPARE, WIDE, Array, Contraction, Mask, run_program, scales
 from superopt.policy import FLOATING_POINT
 from superopt.rules.fp_flags import FpFlag
 
@@ -32,14 +32,14 @@ class Differences:
     overflow_flag: FpFlag = FpFlag.NINF
 
 
-def differences(pair: ElementPair, environments: Environments) -> Differences:
+def flag_differences(pair: ElementPair, environments: Environments) -> Differences:
     """Return, for each flag, the rows at which the flag is needed for the right side to replace the left side."""
     numbers = pair.numbers
     values = environments.values
     steps = FLOATING_POINT.rounding_step_factor * len(numbers) + 16
-    narrow = evaluate(pair.program, numbers, values, FLOAT32)
-    wide = evaluate(pair.program, numbers, values, WIDE)
-    spare = evaluate(pair.program, pair.program.under([pair.right]), values, SPARE)
+    narrow = run_program(pair.program, numbers, values, FLOAT32)
+    wide = run_program(pair.program, numbers, values, WIDE)
+    spare = run_program(pair.program, pair.program.under([pair.right]), values, SPARE)
     scale = scales(pair.program, numbers, wide, FLOAT32, steps)
     rows = environments.rows
 
@@ -103,7 +103,7 @@ def _roundings(pair: ElementPair, environments: Environments, rounding: Mask) ->
     nowhere = np.zeros(environments.rows, dtype=bool)
 
     def differs(how: Contraction) -> Mask:
-        known = evaluate(pair.program, pair.numbers, some, FLOAT32, how)
+        known = run_program(pair.program, pair.numbers, some, FLOAT32, how)
         left, right = (np.broadcast_to(known[n], len(rows)) for n in (pair.left, pair.right))
         found = nowhere.copy()
         found[rows] = (left != right) & ~(np.isnan(left) & np.isnan(right))
@@ -139,6 +139,6 @@ def _divided(pair: ElementPair) -> bool:
 
 def needs(pair: ElementPair, environments: Environments, flag: FpFlag) -> Mask:
     """Return the rows that need the flag, including rows at which both sides overflow and nothing else differs."""
-    differ = differences(pair, environments)
+    differ = flag_differences(pair, environments)
     found = differ.needs.get(flag, np.zeros(environments.rows, dtype=bool))
     return found | differ.overflow if flag == differ.overflow_flag else found

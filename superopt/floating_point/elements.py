@@ -106,7 +106,9 @@ class ElementPair:
         return [(i[1], i[2]) for i in self.code if i[0] == "input"]
 
 
-def cases(rule: Rule, rng: np.random.Generator, *, instances: int = FLOATING_POINT.max_rule_instances) -> Iterator[RuleCase]:
+def rule_cases(
+    rule: Rule, rng: np.random.Generator, *, instances: int = FLOATING_POINT.max_rule_instances
+) -> Iterator[RuleCase]:
     """Yield the rule at small sizes, at different choices of ranks if it has several.
 
     Extents are 2 or 3 where possible, because sums of one term and moves of one element reveal few differences. Every fifth
@@ -187,7 +189,7 @@ def pairs(case: RuleCase, rng: np.random.Generator, *, elements: int = FLOATING_
     Raises:
         ProgramTooLongError: The elements take too many instructions.
     """
-    code, left, right = compiled(case)
+    code, left, right = compile_sides(case)
     conditions = frozenset(_reached(case.equation, CONDITIONS))
     for output, (one, other) in enumerate(zip(left, right, strict=True)):
         places = list(np.ndindex(*(int(n) for n in one.shape)))  # type: ignore[arg-type]
@@ -207,7 +209,7 @@ def pairs(case: RuleCase, rng: np.random.Generator, *, elements: int = FLOATING_
                 yield pair
 
 
-def compiled(case: RuleCase) -> tuple[ScalarCode, list[index.Tensor], list[index.Tensor]]:
+def compile_sides(case: RuleCase) -> tuple[ScalarCode, list[index.Tensor], list[index.Tensor]]:
     """Return the program, and both sides as tensors whose elements are results of instructions of the program."""
     code = ScalarCode(Program())
     leaves = {}
@@ -225,7 +227,7 @@ def pair_at(case: RuleCase, output: int, element: tuple[int, ...]) -> ElementPai
     Raises:
         ProgramTooLongError: The element takes too many instructions.
     """
-    code, left, right = compiled(case)
+    code, left, right = compile_sides(case)
     conditions = frozenset(_reached(case.equation, CONDITIONS))
     here, there = (element_at(side[output], element).number for side in (left, right))
     return ElementPair(code.program, here, there, output, element, conditions)
@@ -236,7 +238,7 @@ def elements_of(
 ) -> Iterator[tuple[RuleCase, ElementPair]]:
     """Yield output elements of the rule at some sizes as code, one of each form."""
     met: set[tuple[object, ...]] = set()
-    for case in cases(rule, rng, instances=instances):
+    for case in rule_cases(rule, rng, instances=instances):
         for turned in (False, True) if case.wide else (False,):
             one = replace(case, turned=turned)
             try:

@@ -27,7 +27,7 @@ COMBINED = (
     *(0.0, -0.0, 1.0, -1.0, np.inf, np.nan, -np.inf, 3.4028235e38, 1e-45, -3.4028235e38, 1e30, 1e-30, 2.0, -1e-45, -1e30, 0.1),
     *(-3.0, 1e9, 12582912.0, -1e9, 1.1754944e-38, 1.0000001, 100.0, -100.0, 1e20, -0.3, 65504.0, 16777217.0),
 )
-"""Special values. `combinations` uses as many of the first values as possible."""
+"""Special values. `special_value_rows` uses as many of the first values as possible."""
 FINITE, INFINITE = 0, 1
 
 
@@ -121,7 +121,7 @@ def environments_of(rows: Sequence[Mapping[Input, float]]) -> Environments:
     return Environments(values, len(rows))
 
 
-def combinations(inputs: Sequence[Input], conditions: Collection[str], rows: int) -> Environments:
+def special_value_rows(inputs: Sequence[Input], conditions: Collection[str], rows: int) -> Environments:
     """Return all combinations of the first few values of `COMBINED`, as many values as give at most `rows` rows.
 
     In a row with infinities or NaN, all other values are in `DYADIC`, so that no overflow is attributed to an infinity or NaN.
@@ -136,7 +136,7 @@ def combinations(inputs: Sequence[Input], conditions: Collection[str], rows: int
     return Environments({one: values[kept] for one, values in found.values.items()}, int(kept.sum()))
 
 
-def every(inputs: Sequence[Input], conditions: Collection[str], form: Format) -> Environments:
+def exhaustive_rows(inputs: Sequence[Input], conditions: Collection[str], form: Format) -> Environments:
     """Return every combination of values of a small format for the inputs. The format's NaN counts as one value."""
     return _product(inputs, conditions, numbers_of(form))
 

@@ -2,8 +2,8 @@
 
 A rule holds over the reals. Both sides of the rule are compiled to scalar code at a few small sizes, one output element at a
 time, and evaluated in float32 on special values (`environments`). A row is one value for each input. Each row at which the
-sides differ needs a flag (`differences`). If no needed flag allows finite results to differ, all inputs of a small format are
-tried as well (`small`).
+sides differ needs a flag (`flag_differences`). If no needed flag allows finite results to differ, all inputs of a small format
+are tried as well (`small`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from superopt.floating_point.differences import FREEDOMS, differences, needs
+from superopt.floating_point.differences import FREEDOMS, flag_differences, needs
 from superopt.floating_point.elements import ElementPair, RuleCase, elements_of, generator_for
-from superopt.floating_point.environments import Environments, Input, combinations, draw, environments_of
+from superopt.floating_point.environments import Environments, Input, draw, environments_of, special_value_rows
 from superopt.floating_point.floats import Mask
-from superopt.floating_point.small import Basis, basis, weakest
+from superopt.floating_point.small import Basis, basis, weakest_basis
 from superopt.policy import FLOATING_POINT
 from superopt.rules.fp_flags import ALL_FLAGS, FpFlag
 from superopt.rules.rule import Rule
@@ -35,7 +35,7 @@ class Witness:
 
 
 @dataclass(frozen=True)
-class Flagged:
+class RuleFlags:
     """The flags that a rule needs, and a witness of each flag.
 
     Attributes:
@@ -57,7 +57,7 @@ class Flagged:
         return tuple(flag for flag in FpFlag if flag in self.flags)
 
 
-def flags_of(rule: Rule, seed: int = 0) -> Flagged:
+def flags_of(rule: Rule, seed: int = 0) -> RuleFlags:
     """Return the fp flags of a rule, each with a witness. If no element can be tried, return all flags without witnesses.
 
     Sizes and rows are drawn repeatedly until `FLOATING_POINT.quiet_turn_count` turns in a row find no new flag.
@@ -79,9 +79,9 @@ def flags_of(rule: Rule, seed: int = 0) -> Flagged:
                 pair, max(FLOATING_POINT.rows_per_element_count, FLOATING_POINT.min_rows // len(different)), rng
             )
             if not turn:
-                environments = environments.beside(combinations(pair.inputs, pair.conditions, environments.rows))
+                environments = environments.beside(special_value_rows(pair.inputs, pair.conditions, environments.rows))
             evaluations += environments.rows
-            differ = differences(pair, environments)
+            differ = flag_differences(pair, environments)
             for flag, mask in differ.needs.items():
                 if flag not in found and mask.any():
                     found[flag] = _witness(flag, case, pair, environments, mask)
@@ -96,11 +96,11 @@ def flags_of(rule: Rule, seed: int = 0) -> Flagged:
         found = {**overflow, **found}
     flags = frozenset(found) if tried else ALL_FLAGS
     witnesses = tuple(found[f] for f in FpFlag if f in found)
-    rests = weakest([basis(pair, flags) for pair in tried.values()])
-    return Flagged(flags, witnesses, rests, len(tried), sum(pair.identical for pair in tried.values()), evaluations)
+    rests = weakest_basis([basis(pair, flags) for pair in tried.values()])
+    return RuleFlags(flags, witnesses, rests, len(tried), sum(pair.identical for pair in tried.values()), evaluations)
 
 
-def missing(rule: Rule, seed: int, evaluations: int) -> tuple[int, list[Witness]]:
+def missing_flags(rule: Rule, seed: int, evaluations: int) -> tuple[int, list[Witness]]:
     """Return the number of rows evaluated, and witnesses of flags that the rule needs but does not have.
 
     At least `evaluations` rows are evaluated. If both sides have the same code, they cannot differ, and no row is evaluated.
@@ -112,7 +112,7 @@ def missing(rule: Rule, seed: int, evaluations: int) -> tuple[int, list[Witness]
     for case, pair in different:
         environments = draw_for(pair, -(-evaluations // len(different)), rng, least=evaluations // len(different) + 1)
         rows += environments.rows
-        differ = differences(pair, environments)
+        differ = flag_differences(pair, environments)
         for flag, mask in differ.needs.items():
             if flag not in rule.flags and mask.any():
                 found[flag] = _witness(flag, case, pair, environments, mask)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from superopt.algebra.evaluate import FUNCTIONS
-from superopt.floating_point.scalars import Instruction, Program, operands_of
+from superopt.floating_point.scalars import Instruction, Program, instruction_operands
 
 Array: TypeAlias = "npt.NDArray[np.float64]"
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
@@ -98,7 +98,7 @@ PLAIN = Contraction()
 EVERY = Contraction(rounded_products=True, by_reciprocals=True)
 
 
-def evaluate(
+def run_program(
     program: Program,
     numbers: Sequence[int],
     inputs: Mapping[tuple[str, tuple[int, ...]], Array],
@@ -196,7 +196,7 @@ def scales(program: Program, numbers: Sequence[int], values: Mapping[int, Array]
 def _scale(  # noqa: PLR0911 (a case for each operation)
     instruction: Instruction, v: Array, values: Mapping[int, Array], found: Mapping[int, Array], slack: float
 ) -> Array:
-    op, operands = instruction[0], operands_of(instruction)
+    op, operands = instruction[0], instruction_operands(instruction)
     a = [values[i] for i in operands]
     s = [found[i] for i in operands]
     match op:

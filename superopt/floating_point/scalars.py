@@ -69,11 +69,11 @@ class Program:
             number = stack.pop()
             if number not in needed:
                 needed.add(number)
-                stack += operands_of(self.instructions[number])
+                stack += instruction_operands(self.instructions[number])
         return sorted(needed)
 
 
-def operands_of(instruction: Instruction) -> tuple[int, ...]:
+def instruction_operands(instruction: Instruction) -> tuple[int, ...]:
     """Return the numbers of the instructions whose results the instruction reads."""
     return () if instruction[0] in ("const", "input") else instruction[1:]
 

@@ -18,8 +18,8 @@ import z3
 
 from superopt.floating_point.differences import FREEDOMS
 from superopt.floating_point.elements import ElementPair
-from superopt.floating_point.environments import Environments, Input, every
-from superopt.floating_point.floats import SMALL, evaluate
+from superopt.floating_point.environments import Environments, Input, exhaustive_rows
+from superopt.floating_point.floats import SMALL, run_program
 from superopt.policy import FLOATING_POINT
 from superopt.rules.fp_flags import FpFlag
 
@@ -42,7 +42,7 @@ class Basis(StrEnum):
     """The sides differ at an input in the small format, but no such input was found in float32."""
 
 
-def weakest(found: Collection[Basis]) -> Basis:
+def weakest_basis(found: Collection[Basis]) -> Basis:
     """Return the basis of a rule's flags: the weakest basis of its elements."""
     return max(found, key=list(Basis).index, default=Basis.SAMPLED)
 
@@ -59,7 +59,7 @@ def basis(pair: ElementPair, flags: Collection[FpFlag]) -> Basis:
         len(inputs) <= FLOATING_POINT.max_exhaustive_inputs
         and rows * len(pair.numbers) <= FLOATING_POINT.max_exhaustive_evaluations
     ):
-        everything = every(inputs, pair.conditions, SMALL)
+        everything = exhaustive_rows(inputs, pair.conditions, SMALL)
         return (
             Basis.DIFFERENT
             if any(_wrong(pair, some, flags) for some in everything.chunks(FLOATING_POINT.row_chunk_count))
@@ -70,7 +70,7 @@ def basis(pair: ElementPair, flags: Collection[FpFlag]) -> Basis:
 
 def _wrong(pair: ElementPair, environments: Environments, flags: Collection[FpFlag]) -> bool:
     """Return whether the sides differ in some row although the flags promise equality there."""
-    known = evaluate(pair.program, pair.numbers, environments.values, SMALL)
+    known = run_program(pair.program, pair.numbers, environments.values, SMALL)
     left, right = (np.broadcast_to(known[n], environments.rows) for n in (pair.left, pair.right))
     inputs = [environments.values[one] for one in pair.inputs]
     differ = (left != right) & ~(np.isnan(left) & np.isnan(right))

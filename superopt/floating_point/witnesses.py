@@ -23,7 +23,7 @@ from superopt.floating_point.scalars import ProgramTooLongError
 from superopt.rules.fp_flags import FpFlag
 from superopt.rules.instances import Instance
 from superopt.rules.rule import Rule
-from superopt.rules.store import Stored, replace_file, sealed, sealed_lines
+from superopt.rules.store import StoredRule, replace_file, sealed_line, sealed_lines
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def write_witnesses(family: str, witnesses: Iterable[StoredWitness], folder: Pat
     Raises:
         StoreError: The file cannot be written.
     """
-    lines = (sealed({"rule": one.rule, "flag": str(one.flag), **one.row}) for one in witnesses)
+    lines = (sealed_line({"rule": one.rule, "flag": str(one.flag), **one.row}) for one in witnesses)
     replace_file(path_of(family, folder), "".join(lines))
 
 
@@ -63,7 +63,7 @@ def read_witnesses(family: str, folder: Path | None = None) -> list[StoredWitnes
         raise StoreError(f"{path.name}: a line is not a witness ({error})") from None
 
 
-def holds(rule: Rule, stored: StoredWitness) -> bool:
+def is_witness(rule: Rule, stored: StoredWitness) -> bool:
     """Return whether the rule needs the flag at the stored inputs. Return False as well if the inputs do not fit the rule."""
     try:
         pair, environments = _again(rule, stored.row)
@@ -116,7 +116,7 @@ def _number(text: str) -> Extent:
     return int(value) if value.denominator == 1 else value
 
 
-def flag_sets(rules: Iterable[Stored]) -> str:
+def flag_sets(rules: Iterable[StoredRule]) -> str:
     """Return a Markdown table of the number of rules with each set of flags."""
     found = Counter(tuple(flag for flag in FpFlag if flag in (one.entry.flags or ())) for one in rules)
     rows = sorted(found.items(), key=lambda item: (-item[1], item[0]))

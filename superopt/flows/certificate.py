@@ -15,17 +15,17 @@ from typing import Any
 from superopt.algebra.terms import Term
 from superopt.errors import Undecidable
 from superopt.flows.report_fields import version_of
-from superopt.model.constant_folding import with_known_stored
-from superopt.model.convert_opset import raised
-from superopt.model.inline_functions import inlined
+from superopt.model.constant_folding import fold_known_values
+from superopt.model.convert_opset import convert_opset
+from superopt.model.inline_functions import inline_functions
 from superopt.model.islands import Island
 from superopt.model.load import Model
-from superopt.model.splice import traced
+from superopt.model.splice import splice_with_weights
 from superopt.partial.judge import judge
 from superopt.report.optimization import Arithmetic
 from superopt.rules.rule import Rule, digest
 from superopt.search.apply import PARTLY, Step
-from superopt.search.record import Json, nodes_of
+from superopt.search.record import Json, terms_to_nodes
 from superopt.search.segments import Gain, Passes, Segment
 from superopt.verification.certificates import FORM
 from superopt.verification.contents import content_digest
@@ -80,14 +80,14 @@ class Evidence:
         """Return the model with which the first pass began."""
         if not self.rewritten:
             return self.original
-        plain = inlined(self.original)
-        return with_known_stored(plain if self.opset is None else raised(plain, self.opset))
+        plain = inline_functions(self.original)
+        return fold_known_values(plain if self.opset is None else convert_opset(plain, self.opset))
 
     def _passes(self, model: Model) -> Iterator[Json]:
         """Yield each pass, with the terms of the weights that it made."""
         for taken in filter(None, self.passes):
-            model, terms = traced(model, [replacement for gain in taken for replacement in gain.replacements()])
-            nodes, place = nodes_of([*terms.values()])
+            model, terms = splice_with_weights(model, [replacement for gain in taken for replacement in gain.replacements()])
+            nodes, place = terms_to_nodes([*terms.values()])
             weights = {"nodes": nodes, "terms": {name: place(term) for name, term in terms.items()}}
             yield {"rewrites": [_rewrite(gain) for gain in taken], "weights": weights}
 
@@ -96,7 +96,7 @@ def _rewrite(gain: Gain) -> Json:
     state, found = gain.copies[0].state, gain.found
     steps = [(step.rule, step.roots, step.replacements) for step in found.steps]
     every = [*state, *found.outputs, *(term for _, roots, new in steps for term in (*roots, *new))]
-    nodes, place = nodes_of(every)
+    nodes, place = terms_to_nodes(every)
     return {
         "places": [_place(segment) for segment in gain.copies],
         "nodes": nodes,
@@ -110,13 +110,13 @@ def _place(segment: Segment) -> Json:
     island = segment.island
     return {
         "scope": island.scope,
-        "nodes": list(titles(island)),
+        "nodes": list(first_output_names(island)),
         "inputs": {name: term.name for name, term in segment.form.names.items()},
         "outputs": list(island.outputs),
     }
 
 
-def titles(island: Island) -> tuple[str, ...]:
+def first_output_names(island: Island) -> tuple[str, ...]:
     """Return the first named output of every node of the island, in order."""
     return tuple(next(v.name for v in node.outputs if v.name) for node in island.nodes)
 

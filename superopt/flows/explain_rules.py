@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from superopt.algebra.evaluate import Floats, evaluate
-from superopt.algebra.operators import requirements
+from superopt.algebra.evaluate import Floats, evaluate_terms
+from superopt.algebra.operators import typing_conditions
 from superopt.algebra.terms import Term
 from superopt.errors import InstantiationError
-from superopt.notation.parsing import Equation, show, show_condition
+from superopt.notation.parsing import Equation, render_condition, render_terms
 from superopt.policy import REPORT
-from superopt.rules.instances import Instance, at, instantiations
+from superopt.rules.instances import Instance, instantiations, term_at
 from superopt.rules.rule import laws
-from superopt.rules.store import Stored
+from superopt.rules.store import StoredRule
 from superopt.rules.work import total_work
 
 SEED = 0
@@ -47,17 +47,17 @@ class Example:
 class Explanation:
     """Everything known about one rule. `typing` are the conditions under which the left side is well typed."""
 
-    stored: Stored
+    stored: StoredRule
     typing: tuple[str, ...]
     conditions: tuple[str, ...]
     steps: tuple[ProofStep, ...]
     example: Example | None
 
 
-def explained(stored: Stored) -> Explanation:
+def explain_rule(stored: StoredRule) -> Explanation:
     """Return what is known about the rule, with an example at the first of its choices of ranks."""
     equation = stored.rule.equations[0]
-    typing = tuple(show_condition(c) for c in requirements(*equation.left) if c is not True)
+    typing = tuple(render_condition(c) for c in typing_conditions(*equation.left) if c is not True)
     return Explanation(
         stored, typing, stored.rule.statement.where, tuple(map(_step, stored.entry.instances)), example(equation)
     )
@@ -83,12 +83,12 @@ def example(equation: Equation) -> Example | None:
 
 def _at(equation: Equation, instance: Instance) -> Example:
     cache: dict[Term, Term] = {}
-    left, right = (tuple(at(t, instance, cache) for t in side) for side in (equation.left, equation.right))
+    left, right = (tuple(term_at(t, instance, cache) for t in side) for side in (equation.left, equation.right))
     rng = np.random.default_rng(SEED)
     arrays = {name: rng.integers(1, 9, shape) / 2.0 for name, shape in sorted(instance.shapes.items())}
     with np.errstate(all="ignore"):
-        values = evaluate(equation.left + equation.right, arrays, instance.value(), Floats())
+        values = evaluate_terms(equation.left + equation.right, arrays, instance.value(), Floats())
     half = len(left)
     gaps = [float(np.nan_to_num(np.abs(a - b)).max(initial=0.0)) for a, b in zip(values[:half], values[half:], strict=True)]
     flops = total_work(left).flops, total_work(right).flops
-    return Example(instance.shapes, dict(instance.shown()), show(*left), show(*right), flops, max(gaps))
+    return Example(instance.shapes, dict(instance.shown()), render_terms(*left), render_terms(*right), flops, max(gaps))

@@ -21,12 +21,12 @@ import numpy as np
 from superopt.algebra.terms import Term, subterms, variables
 from superopt.errors import InstantiationError, ShapeError, StoreError
 from superopt.files import save_bytes, save_text
-from superopt.model.functions import FunctionPair, agree, library, pair
+from superopt.model.functions import FunctionPair, function_library, pair, sides_agree
 from superopt.model.lower import lower
 from superopt.notation.parsing import Equation
 from superopt.policy import MODEL
 from superopt.protobuf.nodes import Lowered, NodeText
-from superopt.rules.instances import Instance, at, instantiations
+from superopt.rules.instances import Instance, instantiations, term_at
 from superopt.rules.rule import Rule
 
 OPSET = 18
@@ -81,7 +81,7 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedRules:
     """The text of a module (or an empty text), the pairs of functions (if any), and the rules left out with the reasons."""
 
     written: tuple[str, ...]
@@ -96,12 +96,12 @@ class Exported:
             TargetError: The file cannot be written; an existing file is unchanged.
         """
         if self.pairs:
-            save_bytes(library(self.pairs, OPSET).SerializeToString(), path)
+            save_bytes(function_library(self.pairs, OPSET).SerializeToString(), path)
         else:
             save_text(self.text, path)
 
 
-def export(rules: Sequence[Rule], form: str) -> Exported:
+def export(rules: Sequence[Rule], form: str) -> ExportedRules:
     """Return the rules as "onnxscript" or as "functions".
 
     Raises:
@@ -113,7 +113,7 @@ def export(rules: Sequence[Rule], form: str) -> Exported:
     return found
 
 
-def reasons(exported: Exported) -> list[tuple[str, int]]:
+def reasons(exported: ExportedRules) -> list[tuple[str, int]]:
     """Return the reasons why rules were left out, with their numbers, the most frequent first."""
     return Counter(reason for _, reason in exported.left_out).most_common()
 
@@ -121,7 +121,7 @@ def reasons(exported: Exported) -> list[tuple[str, int]]:
 # ---------------------------------------------------------------- onnxscript
 
 
-def onnxscript_module(rules: Sequence[Rule]) -> Exported:
+def onnxscript_module(rules: Sequence[Rule]) -> ExportedRules:
     """Return a module that defines a class for each rule (and each form of its left side), `RULES`, and `apply(model)`."""
     classes: list[str] = []
     names: list[str] = []
@@ -143,7 +143,7 @@ def onnxscript_module(rules: Sequence[Rule]) -> Exported:
     )
     written = tuple(r.name for r in rules if r.name not in dict(left_out))
     text = "\n\n".join([HEAD, *classes, tail]) if classes else ""
-    return Exported(written, tuple(left_out), text=text)
+    return ExportedRules(written, tuple(left_out), text=text)
 
 
 def _class_name(name: str) -> str:
@@ -174,7 +174,7 @@ def _call(node: NodeText) -> str:
 def _form(equation: Equation) -> Left | None:
     """Return the pattern at one instance of the equation; None if there is no small instance or no lowering."""
     for instance in _instances(equation, 1):
-        left = [at(t, instance) for t in equation.left]
+        left = [term_at(t, instance) for t in equation.left]
         try:
             lowered = lower(_titled(left), OPSET)
         except ShapeError:
@@ -224,7 +224,7 @@ def _operand(node: NodeText) -> bool:
 # ---------------------------------------------------------------- pairs of functions
 
 
-def function_pairs(rules: Sequence[Rule]) -> Exported:
+def function_pairs(rules: Sequence[Rule]) -> ExportedRules:
     """Return each rule that needs no check as a pattern and a replacement with no more nodes than before."""
     pairs: list[FunctionPair] = []
     left_out: list[tuple[str, str]] = []
@@ -234,7 +234,7 @@ def function_pairs(rules: Sequence[Rule]) -> Exported:
             left_out.append((rule.name, found))
         else:
             pairs.append(found)
-    return Exported(tuple(p.name for p in pairs), tuple(left_out), pairs=tuple(pairs))
+    return ExportedRules(tuple(p.name for p in pairs), tuple(left_out), pairs=tuple(pairs))
 
 
 def _pair(rule: Rule) -> FunctionPair | str:
@@ -245,7 +245,7 @@ def _pair(rule: Rule) -> FunctionPair | str:
     drawn = list(_instances(equation, MODEL.exported_instance_count))
     try:
         left, right = (
-            [lower(_titled([at(t, i) for t in side]), OPSET) for i in drawn] for side in (equation.left, equation.right)
+            [lower(_titled([term_at(t, i) for t in side]), OPSET) for i in drawn] for side in (equation.left, equation.right)
         )
     except ShapeError as error:
         return str(error)
@@ -256,7 +256,9 @@ def _pair(rule: Rule) -> FunctionPair | str:
         return found
     shapes = [{name: i.shapes[name] for name in found.pattern.input} for i in drawn]
     return (
-        found if agree((left[0], right[0]), shapes, OPSET, SEED) else "what it asks of its operands' shapes has to be checked"
+        found
+        if sides_agree((left[0], right[0]), shapes, OPSET, SEED)
+        else "what it asks of its operands' shapes has to be checked"
     )
 
 

@@ -19,10 +19,18 @@ from superopt.discovery.candidates import SAMPLES, Equality, FoundRule, Universe
 from superopt.discovery.definitions import ALGORITHMS
 from superopt.discovery.definitions import FAMILY as DEFINITIONS
 from superopt.discovery.explore import Findings, peak_bytes
-from superopt.discovery.job import code_version, define_all, explore_all, explore_operators, flag_all, merged, tallied
+from superopt.discovery.job import (
+    define_all,
+    discovery_code_version,
+    explore_all,
+    explore_operators,
+    final_counts,
+    flag_all,
+    merge_findings,
+)
 from superopt.discovery.join import THREE
-from superopt.discovery.minimal import minimal
-from superopt.discovery.names import named
+from superopt.discovery.minimal import demote_derivable
+from superopt.discovery.names import name_rules
 from superopt.discovery.universes.elementwise import FAMILY as OPERATORS
 from superopt.discovery.universes.families import ABOUT, FAMILIES, UNIVERSES
 from superopt.floating_point.witnesses import StoredWitness, read_witnesses, to_store, write_witnesses
@@ -101,9 +109,9 @@ def generate(
     with Tasks(workers=workers, scheduler=scheduler, finished=finished) as tasks:
         found = explore_all(universes, tasks, seed, progress)
         composites = define_all(tasks, seed) if {DEFINITIONS, ALGORITHMS} & set(families) else ()
-        equalities, prune = _pruned(merged(found), tasks)
+        equalities, prune = _pruned(merge_findings(found), tasks)
         rules = [rule for e in equalities for rule in e.rules] + [rule for one in composites for rule in one.definitions]
-        rules = [one for one in in_order(rules) if one.family in families]
+        rules = [one for one in sort_rules(rules) if one.family in families]
         stored = _with_flags(rules, tasks, seed)
         for family in families:
             if family != OPERATORS:
@@ -115,7 +123,7 @@ def generate(
     finished.drop_old()
     return _generation(
         seed,
-        (*tallied(found, equalities), *(findings.counts for findings in (*composites, *alone))),
+        (*final_counts(found, equalities), *(findings.counts for findings in (*composites, *alone))),
         (*rules, *their_rules),
         (*every, *alone),
         prune + their_prune,
@@ -159,7 +167,7 @@ def generate_operators(
     return _generation(seed, counts, (*rules, *their_rules), (*composites, *alone), prune, elapsed, tasks)
 
 
-def in_order(rules: Sequence[FoundRule]) -> list[FoundRule]:
+def sort_rules(rules: Sequence[FoundRule]) -> list[FoundRule]:
     """Return the rules family by family, the core of each first, with unique names.
 
     A family's names do not depend on the families that come after it.
@@ -167,7 +175,7 @@ def in_order(rules: Sequence[FoundRule]) -> list[FoundRule]:
     ordered: list[FoundRule] = []
     for family in EVERY:
         found = sorted((f for f in rules if f.family == family), key=lambda f: f.part)
-        names = named([f.rule for f in found], [f.rule for f in ordered])
+        names = name_rules([f.rule for f in found], [f.rule for f in ordered])
         ordered += [replace(f, rule=rule) for f, rule in zip(found, names, strict=True)]
     return ordered
 
@@ -186,7 +194,7 @@ def _of_operators(
         return (), (), 0.0
     others = [family for family in store.families(folder) if family != OPERATORS]
     stored = [pair for family in others for pair in store.read_family(family, folder)]
-    known = [rule for rule, entry in stored if store.objection(rule, entry) is None]
+    known = [rule for rule, entry in stored if store.ledger_objection(rule, entry) is None]
     findings = explore_operators(names, known, tasks, seed, progress)
     pruned = [_pruned(one.equalities, tasks) for one in findings]
     rules = tuple(rule for equalities, _ in pruned for e in equalities for rule in e.rules)
@@ -205,7 +213,7 @@ def _replace(family: str, names: Sequence[str], new: Sequence[_StoredRule], fold
     ordered = sorted((*old, *new), key=lambda one: (one.entry.part != store.CORE, _operator_of(one.entry.origin)))
     earlier = [f for f in EVERY[: EVERY.index(family)] if f in store.families(folder)]
     before = [rule for other in earlier for rule, _ in store.read_family(other, folder)]
-    renamed = named([one.rule for one in ordered], before)
+    renamed = name_rules([one.rule for one in ordered], before)
     _write(family, [one.renamed(rule) for one, rule in zip(ordered, renamed, strict=True)], folder)
 
 
@@ -254,7 +262,7 @@ def _write_refuted(findings: Sequence[Findings], folder: Path | None) -> None:
 def _pruned(equalities: Sequence[Equality], tasks: Tasks) -> tuple[list[Equality], float]:
     """Return the equalities with derivable ones demoted, and the processor seconds in all processes."""
     started = time.process_time()
-    found, elsewhere = minimal(equalities, tasks, code_version())
+    found, elsewhere = demote_derivable(equalities, tasks, discovery_code_version())
     return found, time.process_time() - started + (elsewhere if tasks.processes else 0.0)
 
 

@@ -17,30 +17,38 @@ from pathlib import Path
 from typing import Unpack, overload
 
 from superopt.algebra.dim_binding import DimBinding
-from superopt.budget import limited_memory, short_of_memory, stoppable, stopping
-from superopt.cost.first_run import FirstRun, first_once, pace_once
-from superopt.cost.forecast import ForecastClock, unpriced
+from superopt.budget import allow_early_stop, is_memory_short, is_stop_requested, limit_memory_growth
+from superopt.cost.first_run import FirstRun, cached_first_run, cached_search_pace
+from superopt.cost.forecast import ForecastClock, unpriced_reason
 from superopt.cost.measure import Clock
 from superopt.errors import CheckFailedError, InvalidModelError, ShapeError, failure
 from superopt.flows.certificate import Evidence
 from superopt.flows.optimized import Optimized, result
 from superopt.flows.options import MOVES, OptimizationSettings, Options
-from superopt.flows.report_fields import details, environment, prediction, reason, rounding, session_tuning, timing
-from superopt.model.bodies import runs
-from superopt.model.convert_opset import raised
-from superopt.model.dimensions import representative
-from superopt.model.external_data import Scratch, temporary
-from superopt.model.inline_functions import inlined
+from superopt.flows.report_fields import (
+    prediction,
+    reason_details,
+    rounding_report,
+    run_environment,
+    session_tuning,
+    timing,
+    verdict_reason,
+)
+from superopt.model.bodies import count_body_runs
+from superopt.model.convert_opset import convert_opset
+from superopt.model.dimensions import representative_sizings
+from superopt.model.external_data import Scratch, temporary_scratch
+from superopt.model.inline_functions import inline_functions
 from superopt.model.islands import Charts
 from superopt.model.load import Loaded, Model, ModelProto, count, load, opset_of, weight_bytes
 from superopt.model.save import loadable
 from superopt.model.session_metadata import config_of
 from superopt.model.splice import require_valid
-from superopt.partial.library import library
-from superopt.protobuf.stored import Loadable, parsed
+from superopt.partial.library import shipped_partial_rules
+from superopt.protobuf.stored import Loadable, parse_model
 from superopt.report.optimization import Report
-from superopt.report.progress import Listener, Progress, silent
-from superopt.rules.accuracy import admitted
+from superopt.report.progress import Listener, Progress, ignore_progress
+from superopt.rules.accuracy import admit_by_growth
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.rule import Rule
 from superopt.rules.store import load_rules
@@ -50,28 +58,28 @@ from superopt.runtime.check import FACTOR
 from superopt.runtime.compare import RESIDENT
 from superopt.runtime.multi_shape import SizeComparisons
 from superopt.runtime.session import Device
-from superopt.runtime.settings import chosen
+from superopt.runtime.settings import with_choices
 from superopt.runtime.tuning import Tuning, tune
 from superopt.search.absorption import absorption
 from superopt.search.apply import PARTLY
 from superopt.search.gate import SPECIAL
 from superopt.search.judging import COMPARING, CandidateJudge, JudgingSeconds, ModelCandidate, ModelOutcome
-from superopt.search.passes import Improved, PassRunner, SearchedModel, budget_of, improvements
-from superopt.search.segment_search import Search
-from superopt.search.segments import Gain, Passes, Runs, relower, whole
+from superopt.search.passes import ImprovedModel, PassRunner, SearchedModel, budget_of, improvements
+from superopt.search.segment_search import SegmentSearch
+from superopt.search.segments import Gain, Passes, Runs, relower, whole_islands
 from superopt.search.selection import (
     applied_rules,
     arithmetic,
     fallback_choices,
-    fitting,
     has_steps_of,
     segment_rows,
-    spliced,
+    splice_fitting,
+    splice_passes,
+    unsearched_counts,
     weight_budget,
-    windows_left,
 )
 from superopt.search.unimproved_cache import UnimprovedModelCache
-from superopt.worker_pool import collecting_rarely
+from superopt.worker_pool import defer_garbage_collection
 
 LEEWAY = 4.0
 """An algorithm is tried if its rounding error is at most this many times the tolerance: it is one operator of many."""
@@ -104,7 +112,7 @@ def optimize(model: ModelProto, **options: Unpack[Options]) -> Optimized[ModelPr
 def optimize(model: str | os.PathLike[str] | Model, **options: Unpack[Options]) -> Optimized[Model]: ...
 
 
-@collecting_rarely()
+@defer_garbage_collection()
 def optimize(
     model: str | os.PathLike[str] | Model | ModelProto,
     *,
@@ -194,13 +202,13 @@ def optimize(
         allow_contrib=allow_contrib,
         opset=opset,
     )
-    phases = PhaseTimer(progress or silent)
-    with stoppable(stop), temporary() as scratch:
+    phases = PhaseTimer(progress or ignore_progress)
+    with allow_early_stop(stop), temporary_scratch() as scratch:
         with phases("load"):
             loaded = load(model)
             if ort_config:
                 config_of(loaded.model)
-            sizings = representative(loaded.model, shapes)
+            sizings = representative_sizings(loaded.model, shapes)
             original = loadable(loaded.model, scratch, loaded.path)
             predicted = settings.prices is not None
             unimproved = None if tune or predicted else UnimprovedModelCache(settings.cache, settings.key(sizings), original)
@@ -212,7 +220,7 @@ def optimize(
             return result(model, loaded, loaded.model, report, evidence, embed=False)
         prepared = prepare(loaded, original, sizings, settings, phases, scratch)
         outcomes: list[ModelOutcome] = []
-        with limited_memory(MEMORY_FACTOR * weight_bytes(loaded.model) + MEMORY_BYTES):
+        with limit_memory_growth(MEMORY_FACTOR * weight_bytes(loaded.model) + MEMORY_BYTES):
             for candidate in search(prepared, outcomes):
                 outcomes.append(judge(candidate, prepared, outcomes))
                 if outcomes[-1].accepted:
@@ -314,14 +322,14 @@ def prepare(
     """Run the model for the first time, set the budget, tune sessions, and find the model's islands."""
     with phases("load"):
         device = settings.device
-        first = first_once(original, loaded, device, sizings, settings.cache, chosen=any(settings.shapes))
+        first = cached_first_run(original, loaded, device, sizings, settings.cache, chosen=any(settings.shapes))
         sizings = [DimBinding(numbers) for numbers in first.sizes] or sizings
-        plain, weights, budget = inlined(loaded.model), weight_bytes(loaded.model), settings.budget
+        plain, weights, budget = inline_functions(loaded.model), weight_bytes(loaded.model), settings.budget
         if budget is None:
-            budget = budget_of(count(plain), first.seconds, len(sizings), weights, pace_once(settings.cache))
+            budget = budget_of(count(plain), first.seconds, len(sizings), weights, cached_search_pace(settings.cache))
         forecaster = None if settings.prices is None else ForecastClock(device, settings.prices, resident=weights)
         if forecaster is not None:
-            first = replace(first, refused=first.refused or unpriced(forecaster, original, sizings))
+            first = replace(first, refused=first.refused or unpriced_reason(forecaster, original, sizings))
         charts = Charts(settings.mode)
         prepared = PreparedModel(
             loaded, original, settings, phases, scratch, first, sizings, budget, device, forecaster, charts, start=plain
@@ -329,15 +337,15 @@ def prepare(
         if first.refused:
             return prepared
         source = original if plain is loaded.model else loadable(plain, scratch)
-        counts = runs(source, device, seed=settings.seed, sizes=sizings[0].numbers)
+        counts = count_body_runs(source, device, seed=settings.seed, sizes=sizings[0].numbers)
     if settings.tune:
         with phases("tune"):
-            high = index_bounds(parsed(original, external=False))
+            high = index_bounds(parse_model(original, external=False))
             tuning = tune(original, device, seconds=COMPARING, seed=settings.seed, sizes=sizings[0].numbers, high=high)
-            prepared = replace(prepared, tuning=tuning, device=chosen(device, tuning.choices))
+            prepared = replace(prepared, tuning=tuning, device=with_choices(device, tuning.choices))
     try:
         with phases("load"):
-            start = charts.begun(plain if settings.opset is None else raised(plain, settings.opset))
+            start = charts.begun(plain if settings.opset is None else convert_opset(plain, settings.opset))
             chart = charts.of(start)
             nodes = [len(island.nodes) for island in chart.islands()]
             return replace(
@@ -361,18 +369,18 @@ def search(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Iterato
     candidates fail the check, and some have steps that spread an input's NaN and infinities, a strict search omits both. Each
     further search takes a third of the time.
     """
-    searched = SearchedModel(Improved(prepared.start), failed=prepared.failed)
+    searched = SearchedModel(ImprovedModel(prepared.start), failed=prepared.failed)
     if prepared.first.refused or prepared.failed:
         yield ModelCandidate(searched)
         return
     rules, tolerance = prepared.rules, prepared.settings.tolerance
-    tried, accurate = (admitted(rules, factor * tolerance) for factor in (LEEWAY, 1.0))
+    tried, accurate = (admit_by_growth(rules, factor * tolerance) for factor in (LEEWAY, 1.0))
     doubtful = {rule.name for rule in tried} - {rule.name for rule in accurate}
     try:
         searched = search_model(prepared, tried, prepared.budget, searched)
         yield from candidates(prepared, searched, outcomes, doubtful)
         for strict in (False, True):
-            if stopping() or not has_failed(searched, outcomes):
+            if is_stop_requested() or not has_failed(searched, outcomes):
                 return
             if spreads_special(prepared, searched.orders) if strict else has_steps_of(doubtful, *searched.orders):
                 searched = search_model(prepared, accurate, prepared.budget / 3, searched, strict=strict)
@@ -407,32 +415,32 @@ def search_model(
         resident, together = weight_bytes(start), prepared.first.short
         clock = prepared.forecaster or Clock(prepared.device, times, resident=resident, together=together)
         with phases("search"):
-            partial, opset = library() if rules else (), opset_of(start)
+            partial, opset = shipped_partial_rules() if rules else (), opset_of(start)
             contrib, mode = settings.allow_contrib, settings.mode
-            segment_search = Search(
+            segment_search = SegmentSearch(
                 rules, clock, opset, prepared.sizings, budget, partial, allow_contrib=contrib, mode=mode, strict=strict
             )
             passes = PassRunner(segment_search, charts, prepared.weight_budget, prepared.runs, phases.listener)
             best, *others = improvements(start, passes, settings.moves, (1 - share) * budget)
             stopped = (
                 STOPPED
-                if stopping()
+                if is_stop_requested()
                 else OUT_OF_MEMORY
-                if short_of_memory()
+                if is_memory_short()
                 else "the budget is spent"
                 if best.cut_short
                 else before.stopped
             )
         with phases("forms"):
             relowered = before.relowered
-            if relowered is None and not stopping():
+            if relowered is None and not is_stop_requested():
                 relowered = relowered_islands(prepared, rules, clock)
             if relowered:
-                gains = relower(whole(charts.of(best.model), prepared.runs), rules, settings.mode)
-                model, taken, _ = fitting(best.model, gains)
+                gains = relower(whole_islands(charts.of(best.model), prepared.runs), rules, settings.mode)
+                model, taken, _ = splice_fitting(best.model, gains)
                 best = replace(best, model=model, passes=(*best.passes, tuple(taken)))
         with phases("search"):
-            islands = whole(charts.of(best.model), prepared.runs)
+            islands = whole_islands(charts.of(best.model), prepared.runs)
             potential = segment_search.contrib_potential_seconds(islands, share * budget)
     return SearchedModel(best, [other.passes for other in others], stopped, relowered, potential)
 
@@ -448,8 +456,8 @@ def relowered_islands(prepared: PreparedModel, rules: list[Rule], clock: Clock) 
     if not (small and settings.moves and prepared.forecaster is None):
         return ()
     try:
-        gains = relower(whole(prepared.charts.of(start), prepared.runs), rules, settings.mode)
-        if gains and prepared.candidate_judge.is_promising(loadable(spliced(start, (gains,)), prepared.scratch), clock):
+        gains = relower(whole_islands(prepared.charts.of(start), prepared.runs), rules, settings.mode)
+        if gains and prepared.candidate_judge.is_promising(loadable(splice_passes(start, (gains,)), prepared.scratch), clock):
             return gains
     except Exception as error:  # noqa: BLE001
         failure(error)
@@ -472,7 +480,9 @@ def candidates(
     number = -1
     for number, passes in enumerate(choices):
         failed = has_failed(searched, outcomes)
-        if number and (stopping() or (failed and check_first) or outcomes[-1].spent.total > (FAILING if failed else RETRYING)):
+        if number and (
+            is_stop_requested() or (failed and check_first) or outcomes[-1].spent.total > (FAILING if failed else RETRYING)
+        ):
             return
         model = None if number else searched.best.model
         yield ModelCandidate(searched, passes, model, check_first=check_first or failed, fallback=number > 0)
@@ -506,9 +516,9 @@ def judge(candidate: ModelCandidate, prepared: PreparedModel, outcomes: Sequence
     spent = outcomes[-1].spent if outcomes else JudgingSeconds()
     if not candidate.passes:
         return ModelOutcome(candidate, spent)
-    seconds = HURRIED if stopping() else COMPARING / 2 if candidate.fallback else COMPARING
+    seconds = HURRIED if is_stop_requested() else COMPARING / 2 if candidate.fallback else COMPARING
     try:
-        model = spliced(prepared.start, candidate.passes) if candidate.model is None else candidate.model
+        model = splice_passes(prepared.start, candidate.passes) if candidate.model is None else candidate.model
         require_valid(model, prepared.start)
         rewritten = loadable(model, prepared.scratch)
     except Exception as error:  # noqa: BLE001
@@ -528,7 +538,7 @@ def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Repo
     taken = best.candidate.passes if compared else ()
     measured = best.compared if isinstance(best.compared, SizeComparisons) else None
     apart = prepared.tuning is not None and bool(prepared.tuning.choices)
-    said = details(
+    said = reason_details(
         apart=apart,
         found=sum(map(len, searched.best.passes)),
         taken=sum(map(len, taken)),
@@ -538,7 +548,7 @@ def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Repo
     return Report(
         model=loaded.label,
         accepted=best.accepted,
-        reason=prepared.first.refused or reason(best.compared, said, failed, accepted=best.accepted),
+        reason=prepared.first.refused or verdict_reason(best.compared, said, failed, accepted=best.accepted),
         nodes=count(loaded.model),
         nodes_in_islands=prepared.islands[1],
         islands=prepared.islands[0],
@@ -548,16 +558,16 @@ def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Repo
         timing=timing(measured.least) if measured else None,
         shapes={str(sizing): timing(c) for sizing, c in measured.at if sizing.numbers} if measured else {},
         prediction=prediction(prepared.forecaster, best.compared),
-        rounding=rounding(best.checked, settings.tolerance),
+        rounding=rounding_report(best.checked, settings.tolerance),
         failed=failed,
         tuning=session_tuning(prepared.tuning),
         seconds=dict(prepared.phases.seconds),
-        environment=environment(prepared.device),
+        environment=run_environment(prepared.device),
         budget=prepared.budget,
         seed=settings.seed,
         stopped=searched.stopped or WHOLE,
         forgone=searched.contrib_potential_seconds,
-        windows_left=windows_left(searched.best.searched),
+        windows_left=unsearched_counts(searched.best.searched),
         arithmetic=arithmetic(taken, prepared.rules, settings.mode),
         assumptions=prepared.assumptions,
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from superopt.algebra.dim_binding import DimBinding
-from superopt.cost.prices import Prices, target
+from superopt.cost.prices import Prices, load_prices
 from superopt.report.progress import Listener
 from superopt.rules.fp_flags import FpMode
 from superopt.runtime.cache import Json
@@ -89,7 +89,7 @@ class OptimizationSettings:
             raise ValueError("ort_config=True requires tune=True")
         if self.fp not in {*FpMode}:
             raise ValueError(f"unknown floating-point mode {self.fp!r}: expected one of {', '.join(FpMode)}")
-        prices = None if self.device_profile is None else target(self.device_profile, self.provider)
+        prices = None if self.device_profile is None else load_prices(self.device_profile, self.provider)
         device = Device(self.provider if prices is None else "cpu", self.threads, self.cuda_graph)
         object.__setattr__(self, "prices", prices)
         object.__setattr__(self, "device", device)

@@ -11,19 +11,19 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from superopt.cost.calibrate import calibrated
-from superopt.cost.device_profile import DeviceProfile, MeasuredNode, profiled, read
+from superopt.cost.calibrate import calibrate_roofline
+from superopt.cost.device_profile import DeviceProfile, MeasuredNode, build_profile, read_profile
 from superopt.cost.measure import Clock
 from superopt.cost.prices import Prices
 from superopt.cost.roofline import Curve
 from superopt.errors import InvalidModelError
-from superopt.model.dimensions import representative
-from superopt.model.external_data import temporary
+from superopt.model.dimensions import representative_sizings
+from superopt.model.external_data import temporary_scratch
 from superopt.model.load import load, weight_bytes
 from superopt.model.save import loadable
 from superopt.policy import REPORT
 from superopt.report.profiling import ModelTime, NodeTime, PredictionErrors, Profiling, Rate
-from superopt.report.progress import Listener, Progress, silent
+from superopt.report.progress import Listener, Progress, ignore_progress
 from superopt.runtime.cache import Cache, default_path
 from superopt.runtime.kernel import Kernel
 from superopt.runtime.session import Device
@@ -71,17 +71,17 @@ def profile(
         ProviderError, RuntimeMissingError: The provider, or ONNX Runtime, is not installed.
         ProfileError: A file to merge is not a profile.
     """
-    told = progress or silent
+    told = progress or ignore_progress
     device = Device(provider, threads)
-    read_before = [read(path) for path in merged]
+    read_before = [read_profile(path) for path in merged]
     with closing(Cache(Path(cache) if cache is not None else default_path())) as times:
         for other in read_before:
             told(Progress("merge", detail=other.name))
             other.store(times)
         told(Progress("calibrate"))
-        roofline = calibrated(Clock(device, times))
+        roofline = calibrate_roofline(Clock(device, times))
         run = [_timed(path, device, times, shapes, told) for path in models]
-        known = profiled(device, roofline, times)
+        known = build_profile(device, roofline, times)
         unkept = times.error
         others = Counter(str(key[1]) for key, _ in times.entries("kernel") if key[1] != device.identity)
     prices = Prices(known)
@@ -110,9 +110,9 @@ def _timed(
     clock = Clock(device, times, resident=weight_bytes(loaded.model))
     kernels: list[Kernel] = []
     try:
-        with temporary() as scratch:
+        with temporary_scratch() as scratch:
             source = loadable(loaded.model, scratch, loaded.path)
-            for sizing in representative(loaded.model, shapes):
+            for sizing in representative_sizings(loaded.model, shapes):
                 kernels += clock.kernels(source, sizing.numbers)
         for done, kernel in enumerate(kernels, 1):
             told(Progress(f"time {loaded.label}", done, len(kernels)))

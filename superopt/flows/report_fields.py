@@ -14,7 +14,7 @@ from superopt.runtime.session import Device, runtime
 from superopt.runtime.tuning import Tuning
 
 
-def reason(compared: SizeComparisons | Forecasts | None, details: str, failed: str, *, accepted: bool) -> str:
+def verdict_reason(compared: SizeComparisons | Forecasts | None, details: str, failed: str, *, accepted: bool) -> str:
     """Return why the rewritten model is returned, or is not."""
     if failed:
         return f"what was found fails the check ({failed}); the original is kept"
@@ -31,7 +31,7 @@ def reason(compared: SizeComparisons | Forecasts | None, details: str, failed: s
     return f"{ratios[0]:.3f} times as fast as the original, which is within the noise or the margin; the original is kept"
 
 
-def details(*, apart: bool, found: int, taken: int, too_large: int, small: float) -> str:
+def reason_details(*, apart: bool, found: int, taken: int, too_large: int, small: float) -> str:
     """Return the details of a reason: tuned sessions, segments that were not taken, and the share of a run that is saved.
 
     Args:
@@ -68,7 +68,7 @@ def timing(c: Comparison) -> Timing:
     return Timing(c.original, c.candidate, c.ratio, c.low, c.high, c.control, c.noise, c.rounds)
 
 
-def rounding(checked: Check | None, tolerance: float) -> Rounding | None:
+def rounding_report(checked: Check | None, tolerance: float) -> Rounding | None:
     """Return the errors that a check found and the factor that it allowed; None without a check."""
     if checked is None:
         return None
@@ -85,7 +85,7 @@ def session_tuning(tuning: Tuning | None) -> SessionTuning | None:
     return SessionTuning(chosen.entries, best, tried, chosen.options, chosen.provider_options, tuning.choices, str(chosen))
 
 
-def environment(device: Device) -> RunEnvironment:
+def run_environment(device: Device) -> RunEnvironment:
     """Return the hardware and the versions for which the measurements hold."""
     versions = {name: version_of(name) for name in ("superopt", "onnx", "onnx-ir", "numpy")}
     versions |= {"onnxruntime": runtime().__version__, "python": platform.python_version()}

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from superopt.errors import CertificateError, InvalidModelError, ModelNotFoundError
-from superopt.report.progress import Listener, Progress, silent
+from superopt.report.progress import Listener, Progress, ignore_progress
 from superopt.report.verification import EvidenceKind, Verification
 from superopt.rules.rule import Rule
 from superopt.rules.store import load_rules
-from superopt.verification.certificates import Certificate, read
-from superopt.verification.derivation import Linked, check_nodes, check_segments, check_stored, check_weights
+from superopt.verification.certificates import Certificate, parse_certificate
+from superopt.verification.derivation import SegmentCounts, check_nodes, check_segments, check_stored, check_weights
 from superopt.verification.inputs import Feeds
 from superopt.verification.models import ModelSource
-from superopt.verification.runs import compare
-from superopt.verification.steps import Means, Shown, Steps
+from superopt.verification.runs import compare_runs
+from superopt.verification.steps import CheckedStep, StepChecker, StepEvidence
 
 
 def verify(
@@ -32,7 +32,7 @@ def verify(
     provider: str = "cpu",
     threads: int = 1,
     seed: int = 0,
-    progress: Listener = silent,
+    progress: Listener = ignore_progress,
 ) -> Verification:
     """Check that the optimized model computes what the original computes, and return the evidence.
 
@@ -50,13 +50,13 @@ def verify(
         CheckFailedError: The models differ on random inputs.
         ModelNotFoundError, InvalidModelError, ProviderError, RuntimeMissingError, StoreError: See `superopt.optimize`.
     """
-    given = read(certificate)
+    given = parse_certificate(certificate)
     rules = load_rules() if given.passes else []
     how: dict[str, Any] = {"provider": provider, "threads": threads, "seed": seed, "progress": progress}
-    return checked(original, optimized, given, rules, **how)
+    return verify_certificate(original, optimized, given, rules, **how)
 
 
-def checked(
+def verify_certificate(
     original: str | os.PathLike[str],
     optimized: str | os.PathLike[str],
     given: Certificate,
@@ -65,7 +65,7 @@ def checked(
     provider: str = "cpu",
     threads: int = 1,
     seed: int = 0,
-    progress: Listener = silent,
+    progress: Listener = ignore_progress,
 ) -> Verification:
     """Check as `verify` does, given a parsed certificate and the stored rules.
 
@@ -85,21 +85,21 @@ def checked(
     progress(Progress("nodes and weights"))
     check_nodes(before, after, given)
     weights = check_weights(before, after, given)
-    steps = Steps({rule.name: rule for rule in rules}, given.rules, seed)
-    shown: list[Shown] = []
+    steps = StepChecker({rule.name: rule for rule in rules}, given.rules, seed)
+    shown: list[CheckedStep] = []
     for number, one in enumerate(given.passes, 1):
         for done, rewrite in enumerate(one.rewrites):
             progress(Progress(f"steps, pass {number}", done, len(one.rewrites)))
             shown += steps.follow(rewrite)
     steps.require_flags(shown, given)
     progress(Progress("run"))
-    linked = Linked()
+    linked = SegmentCounts()
 
     def inside(feeds: Feeds) -> None:
         check_stored(before, after, given, feeds)
         check_segments(before, after, given, feeds, linked)
 
-    compared = compare(
+    compared = compare_runs(
         before,
         after,
         given=given.sizes,
@@ -138,10 +138,10 @@ def _require_identity(source: ModelSource, digest: str, which: str) -> None:
         raise CertificateError(f"{source.path} is not the {which} model of the certificate")
 
 
-def _kinds(shown: Sequence[Shown]) -> list[EvidenceKind]:
+def _kinds(shown: Sequence[CheckedStep]) -> list[EvidenceKind]:
     """Return what was shown by each means, the strongest first."""
     found: list[EvidenceKind] = []
-    for means in Means:
+    for means in StepEvidence:
         same = [one for one in shown if one.means is means]
         if same:
             rules = tuple(dict.fromkeys(one.rule for one in same))

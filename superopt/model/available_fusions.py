@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from superopt.errors import ShapeError
 from superopt.protobuf.nodes import schema_of
-from superopt.rules.fusion import fusions, written_as
+from superopt.rules.fusion import fused_node_types, fusions
 from superopt.rules.rule import Rule
 
 
-def offered(opset: int) -> tuple[Rule, ...]:
+def fusions_at_opset(opset: int) -> tuple[Rule, ...]:
     """Return the fusions to standard operators that exist at this opset."""
-    return tuple(rule for rule in fusions().values() if any(_has(opset, name) for name in written_as(rule)))
+    return tuple(rule for rule in fusions().values() if any(_has(opset, name) for name in fused_node_types(rule)))
 
 
-def contributed() -> tuple[Rule, ...]:
+def contrib_fusions() -> tuple[Rule, ...]:
     """Return the fusions to operators of non-standard domains."""
-    return tuple(rule for rule in fusions().values() if all("." in name for name in written_as(rule)))
+    return tuple(rule for rule in fusions().values() if all("." in name for name in fused_node_types(rule)))
 
 
 def _has(opset: int, name: str) -> bool:

@@ -20,9 +20,9 @@ from superopt.errors import InvalidModelError
 from superopt.files import scratch_folder
 from superopt.model.load import Model
 from superopt.policy import CHECK, MODEL
-from superopt.protobuf.stored import Loadable, StoredModel, folder_of, parsed
+from superopt.protobuf.stored import Loadable, StoredModel, folder_of, parse_model
 from superopt.runtime.bounds import index_bounds
-from superopt.runtime.check import cases
+from superopt.runtime.check import ordinary_inputs
 from superopt.runtime.feasible import feasible_bounds
 from superopt.runtime.session import Device, Session
 
@@ -35,7 +35,7 @@ _MARK = "superopt.runs."
 _EVENT = "_kernel_time"
 
 
-def graphs(model: Model) -> dict[Scope, ir.Graph]:
+def control_flow_graphs(model: Model) -> dict[Scope, ir.Graph]:
     """Return the top graph and the bodies of its standard control flow. A body comes after the graph that contains the body."""
     return dict(_graphs(model.graph, TOP))
 
@@ -50,7 +50,7 @@ def _graphs(graph: ir.Graph, scope: Scope) -> Iterator[tuple[Scope, ir.Graph]]:
                     yield from _graphs(attribute.as_graph(), (*scope, (title, attribute.name)))
 
 
-def runs(
+def count_body_runs(
     model: Loadable,
     device: Device,
     *,
@@ -68,7 +68,7 @@ def runs(
         InvalidModelError: ONNX Runtime cannot load the model.
     """
     marked = ModelProto()
-    marked.CopyFrom(parsed(model, external=False))
+    marked.CopyFrom(parse_model(model, external=False))
     marks: dict[str, Scope] = {}
     _mark(marked.graph, TOP, marks)
     if not marks:
@@ -79,7 +79,7 @@ def runs(
         source = StoredModel(marked.SerializeToString(), folder_of(model).resolve())
         session = Session(source, device, optimize=False, traced=folder / "trace")
         high = feasible_bounds(session, sizes, index_bounds(marked))
-        for _, make in cases(session.inputs, seed, sizes, high):
+        for _, make in ordinary_inputs(session.inputs, seed, sizes, high):
             if done < CHECK.min_inputs or active_time() < deadline:
                 with contextlib.suppress(InvalidModelError):
                     session.run(make())

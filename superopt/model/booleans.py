@@ -23,7 +23,7 @@ CARRIERS = MOVERS | {"And", "Or", "Not"}
 """Operators that ONNX Runtime runs on both booleans and numbers, or on booleans only."""
 
 
-def resolved(schema: OpSchema, given: Sequence[bool | None], outputs: int) -> tuple[list[bool | None], list[bool]]:
+def resolve_booleans(schema: OpSchema, given: Sequence[bool | None], outputs: int) -> tuple[list[bool | None], list[bool]]:
     """Return whether each input must be boolean, and whether each output is boolean.
 
     Args:

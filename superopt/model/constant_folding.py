@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from superopt.model.dimensions import open_dimensions
-from superopt.model.load import OVERRIDABLE_SINCE, Model, charted
+from superopt.model.dimensions import dynamic_dimension_names
+from superopt.model.load import OVERRIDABLE_SINCE, Model, analysis_copy
 
 
-def with_known_stored(model: Model, chart: Model | None = None) -> Model:
+def fold_known_values(model: Model, chart: Model | None = None) -> Model:
     """Return the model with the results of shape and constant computations stored as weights, under the same names.
 
     Without this step, a shape computation would keep its input alive and split islands (the regions that a search rewrites). A
     model with dynamic dimensions, or without such computations, is returned unchanged. `chart` is the model's copy for
     analysis. If `chart` is None, the copy is made here.
     """
-    if open_dimensions(model) or model.ir_version < OVERRIDABLE_SINCE:
+    if dynamic_dimension_names(model) or model.ir_version < OVERRIDABLE_SINCE:
         return model
-    chart = charted(model) if chart is None else chart
+    chart = analysis_copy(model) if chart is None else chart
     known = {
         v.name: v.const_value
         for node in chart.graph

@@ -11,7 +11,7 @@ from superopt.model.load import Model, as_model, as_proto, opset_of
 from superopt.policy import MODEL
 
 
-def raised(model: Model, opset: int) -> Model:
+def convert_opset(model: Model, opset: int) -> Model:
     """Return the model converted to the given opset of the standard operators, or the model itself if it has this opset.
 
     The converted model computes the same. Names, metadata and operators of other domains do not change, and the weights are the

@@ -19,23 +19,23 @@ from superopt.protobuf.names import is_unnamed
 
 def dimension_name(value: ir.Value, axis: int, extent: object) -> str:
     """Return the name of an input's dynamic dimension: the name that the model gives, else `input[axis]`."""
-    name = own_name(extent)
+    name = declared_name(extent)
     return f"{value.name}[{axis}]" if is_unnamed(name) else name
 
 
-def own_name(extent: object) -> str:
+def declared_name(extent: object) -> str:
     """Return the name that the model gives to a dynamic dimension, or an empty string if it has no name."""
     return (extent.value if isinstance(extent, ir.SymbolicDim) else None) or ""
 
 
-def without_placeholders(values: Iterable[ir.Value]) -> None:
+def remove_placeholder_names(values: Iterable[ir.Value]) -> None:
     """Remove the placeholder names that exporters write for unnamed dimensions.
 
     For ONNX Runtime, equal names mean equal sizes, so equal placeholders could make ONNX Runtime reuse memory wrongly.
     """
     for value in values:
-        if value.shape is not None and any(is_unnamed(own_name(d)) for d in value.shape if not isinstance(d, int)):
-            named = [d if isinstance(d, int) or not is_unnamed(own_name(d)) else None for d in value.shape]
+        if value.shape is not None and any(is_unnamed(declared_name(d)) for d in value.shape if not isinstance(d, int)):
+            named = [d if isinstance(d, int) or not is_unnamed(declared_name(d)) else None for d in value.shape]
             value.shape = ir.Shape(named)
 
 
@@ -48,7 +48,7 @@ def _dynamic(model: Model) -> Iterator[tuple[ir.Value, int, object]]:
                     yield value, axis, extent
 
 
-def open_dimensions(model: Model) -> dict[str, bool]:
+def dynamic_dimension_names(model: Model) -> dict[str, bool]:
     """Map the name of each dynamic dimension of an input to whether it is the side of an image."""
     found: dict[str, bool] = {}
     for value, axis, extent in _dynamic(model):
@@ -82,15 +82,15 @@ def sample_sizings(model: Model) -> tuple[DimBinding, ...]:
 
     The sizes are unequal and have different residues.
     """
-    starts = [MODEL.first_image_size if image else MODEL.first_size for image in open_dimensions(model).values()]
-    names = [*open_dimensions(model)]
+    starts = [MODEL.first_image_size if image else MODEL.first_size for image in dynamic_dimension_names(model).values()]
+    names = [*dynamic_dimension_names(model)]
     return tuple(
         DimBinding({name: start + turn + 5 * place for place, (name, start) in enumerate(zip(names, starts, strict=True))})
         for turn in range(MODEL.tested_sizing_count)
     )
 
 
-def representative(model: Model, given: Sequence[Numbers]) -> list[DimBinding]:
+def representative_sizings(model: Model, given: Sequence[Numbers]) -> list[DimBinding]:
     """Return the sizings for measurements: those `given`, completed with default sizes.
 
     If none are given, one sizing of default sizes is returned.
@@ -101,12 +101,12 @@ def representative(model: Model, given: Sequence[Numbers]) -> list[DimBinding]:
     Raises:
         DimensionError: a name does not belong to a dynamic dimension.
     """
-    found = open_dimensions(model)
+    found = dynamic_dimension_names(model)
     aliases: dict[str, list[str]] = {name: [name] for name in found}
     firsts = set()
     for value, axis, extent in _dynamic(model):
         name = dimension_name(value, axis, extent)
-        for alias in (own_name(extent), f"{value.name}.{axis}", f"{value.name}[{axis}]"):
+        for alias in (declared_name(extent), f"{value.name}.{axis}", f"{value.name}[{axis}]"):
             if alias and alias not in found:
                 aliases.setdefault(alias, []).append(name)
         firsts.update([name] if axis == 0 else [])
@@ -122,6 +122,6 @@ def representative(model: Model, given: Sequence[Numbers]) -> list[DimBinding]:
     return [DimBinding({**usual, **numbers}) for numbers in spelled]
 
 
-def combinations(choices: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
+def size_combinations(choices: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
     """Return every combination that chooses one number for each name."""
     return [dict(zip(choices, row, strict=True)) for row in itertools.product(*choices.values())]

@@ -16,14 +16,14 @@ from superopt.algebra.terms import Term
 ROLES = {"add": ("bias_axis", "lower_biased", "Add"), "mul": ("factor_axis", "lower_scaled", "Mul")}
 
 
-def taken(op: str, host: Term, operands: Iterable[Term]) -> list[Term]:
+def fusable_operands(op: str, host: Term, operands: Iterable[Term]) -> list[Term]:
     """Return the rows and numbers among the operands of a sum or product that one ONNX node can combine with the host."""
     axis = _axis(op, host)
     return [x for x in operands if axis and x.constant and x.op == "expand" and x.integers("axes") in ((axis,), ())]
 
 
 def row(op: str, host: Term, operand: Term) -> Term:
-    """Return a row or number that `taken` returned as a row along the host's axis."""
+    """Return a row or number that `fusable_operands` returned as a row along the host's axis."""
     (inner,) = operand.args
     return inner if operand.integers("axes") else apply("expand", inner, shape=(host.shape[_axis(op, host)],), axes=())
 
@@ -37,7 +37,7 @@ def _axis(op: str, host: Term) -> int:
     return 0 if spec is None else int(getattr(spec.module, ROLES[op][0])(host))
 
 
-def written(op: str, host: Term, row: Term, emit: Emit) -> str:
+def emit_epilogue(op: str, host: Term, row: Term, emit: Emit) -> str:
     """Write one node that adds the row to the host or multiplies the host by the row, and return the name of its result."""
     spec = _composite(op, host)
     assert spec is not None

@@ -22,7 +22,7 @@ from superopt.errors import ShapeError
 from superopt.model.lift import constant_tensor, leaf_of, lift_node, results_of
 from superopt.model.lower import lower
 from superopt.policy import MODEL
-from superopt.protobuf.nodes import Lowered, now
+from superopt.protobuf.nodes import Lowered, materialize
 from superopt.rules.match import Pattern
 from superopt.rules.rule import parse_rule
 from superopt.rules.work import total_work
@@ -132,7 +132,7 @@ def emitted(op: Any, found: Improvement) -> list[ir.Value]:
     """Add the nodes through an onnxscript rewriter context, and return the values that replace the match's outputs."""
     known: dict[str, ir.Value] = dict(found.values)
     for name, array in found.lowered.initializers.items():
-        known[name] = op.call_op("Constant", [], {"value": ir.tensor(now(array))})
+        known[name] = op.call_op("Constant", [], {"value": ir.tensor(materialize(array))})
     for node in found.lowered.nodes:
         inputs = [known[name] if name else None for name in node.inputs]
         attributes = {name: list(v) if isinstance(v, tuple) else v for name, v in node.attributes}

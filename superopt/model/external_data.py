@@ -20,7 +20,7 @@ _KNOWN = frozenset({ir.DataType.STRING, ir.DataType.BOOL, ir.DataType.INT32, ir.
 _PAGE = 1 << 12
 
 
-def placed(model: Model, scratch: Scratch | None = None) -> StoredModel:
+def externalize_tensors(model: Model, scratch: Scratch | None = None) -> StoredModel:
     """Return the model as a ModelProto whose large tensors are in files below the `folder` of the result.
 
     Tensors that are already in files stay there. Other large tensors are written to files of the scratch, if a scratch is
@@ -88,7 +88,7 @@ class Scratch:
 
 
 @contextmanager
-def temporary() -> Iterator[Scratch]:
+def temporary_scratch() -> Iterator[Scratch]:
     """Yield a scratch whose folder is removed afterwards. Scratch folders of killed runs are removed too.
 
     Raises:

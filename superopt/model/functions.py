@@ -97,7 +97,7 @@ def _function(
     )
 
 
-def library(pairs: Sequence[FunctionPair], opset: int) -> ModelProto:
+def function_library(pairs: Sequence[FunctionPair], opset: int) -> ModelProto:
     """Return a model without nodes that contains all functions, each pattern followed by its replacement."""
     imports = [onnx.helper.make_opsetid("", opset), onnx.helper.make_opsetid(DOMAIN, 1)]
     functions = [function for found in pairs for function in (found.pattern, found.replacement)]
@@ -114,7 +114,7 @@ def library(pairs: Sequence[FunctionPair], opset: int) -> ModelProto:
 # ---------------------------------------------------------------- matches at shapes at which the rule is not stated
 
 
-def agree(sides: tuple[Lowered, Lowered], drawn: Sequence[Mapping[str, tuple[int, ...]]], opset: int, seed: int) -> bool:
+def sides_agree(sides: tuple[Lowered, Lowered], drawn: Sequence[Mapping[str, tuple[int, ...]]], opset: int, seed: int) -> bool:
     """Return whether both sides give the same results on random inputs at which the left side runs.
 
     `drawn` contains shapes at which the rule is well typed. The ranks and extents of some operands are changed at random,

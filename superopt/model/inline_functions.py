@@ -9,7 +9,7 @@ from onnx_ir.passes.common import InlinePass
 from superopt.model.load import Model
 
 
-def inlined(model: Model) -> Model:
+def inline_functions(model: Model) -> Model:
     """Return the model with its local functions inlined, or the model itself if it has none.
 
     The result computes the same. The model is returned unchanged if functions cannot be inlined: if they call one another in a

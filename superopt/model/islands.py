@@ -27,8 +27,8 @@ from superopt.algebra.operators import apply, operator
 from superopt.algebra.terms import Term, subterms, variables
 from superopt.algebra.value_analysis import UNKNOWN, Facts
 from superopt.errors import ShapeError
-from superopt.model.bodies import TOP, Scope, graphs
-from superopt.model.constant_folding import with_known_stored
+from superopt.model.bodies import TOP, Scope, control_flow_graphs
+from superopt.model.constant_folding import fold_known_values
 from superopt.model.facts import ModelFacts, is_guard
 from superopt.model.lift import BITS, FLOATS, STANDARD, constant_tensor, is_stored, results_of
 from superopt.model.load import Model
@@ -107,7 +107,7 @@ class Chart:
         self.mode = mode
         self.views = Views(model) if views is None else views
         self.model, self.opset = self.views.model, self.views.opset
-        self._scopes = {graph: scope for scope, graph in graphs(self.model).items()}
+        self._scopes = {graph: scope for scope, graph in control_flow_graphs(self.model).items()}
         nodes = [node for graph in self._scopes for node in graph]
         self._only = _float_type([v for node in nodes for v in node.outputs])
         self._inlined: dict[ir.Value, Term] = {}
@@ -329,9 +329,9 @@ class Charts:
         return made
 
     def begun(self, model: Model) -> Model:
-        """Return the model after `with_known_stored`, and cache its chart."""
+        """Return the model after `fold_known_values`, and cache its chart."""
         views = Views(model)
-        start = with_known_stored(model, views.model)
+        start = fold_known_values(model, views.model)
         self.of(start, views if start is model else None)
         return start
 

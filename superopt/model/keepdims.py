@@ -14,7 +14,7 @@ from superopt.algebra.terms import Term, intern_term
 from superopt.algebra.traits import is_elementwise
 
 
-def hoisted(term: Term) -> Term:
+def hoist_unit_axes(term: Term) -> Term:
     """Move a reshape of an operand of the term outwards, if the reshape only adds axes of extent 1 to reductions."""
     under = next((a.args[0] for a in term.args if _adds_units(a)), None)
     if under is None or not is_elementwise(term):
@@ -25,7 +25,7 @@ def hoisted(term: Term) -> Term:
     return apply("reshape", apply(term.op, *(o for o in operands if o), **dict(term.attributes)), shape=term.shape)
 
 
-def sunk(term: Term, alone: Callable[[Term], bool]) -> Term | None:
+def sink_unit_axes(term: Term, alone: Callable[[Term], bool]) -> Term | None:
     """Move a reshape inwards to the reductions, if it only adds axes of extent 1.
 
     The terms in between must have no other users: `alone` returns whether a term has one user. The result is None if some path

@@ -20,8 +20,8 @@ from superopt.algebra.integers import indicator, maximum, minimum, normal, prove
 from superopt.algebra.operators import Operator, apply, fraction_of, registry
 from superopt.algebra.terms import Extent, Term, at_least, variable
 from superopt.errors import NotationError, ShapeError
-from superopt.model.keepdims import hoisted
-from superopt.model.positions import admitted
+from superopt.model.keepdims import hoist_unit_axes
+from superopt.model.positions import drop_unusable_integers
 from superopt.notation.parsing import parse
 
 Array = npt.NDArray[Any]
@@ -63,7 +63,7 @@ def lift_node(
         chosen = _chosen(_Node(node, inputs, opset, contents))
         if chosen is not None:
             return (chosen,)
-    whole = (_Rows if _picks_rows(node) else _Node)(node, admitted(node.op_type, inputs), opset, contents)
+    whole = (_Rows if _picks_rows(node) else _Node)(node, drop_unusable_integers(node.op_type, inputs), opset, contents)
     if node.op_type in CLAMPED and whole.inputs[0] is not None and not all(isinstance(n, int) for n in whole.inputs[0].shape):
         try:
             return (CLAMPED[node.op_type](whole),)
@@ -144,7 +144,7 @@ def _lifted(lifted: _Node, name: str) -> tuple[Term, ...] | None:
         except (ShapeError, NotationError, *MALFORMED):
             continue
         if found is not None:
-            terms = tuple(map(hoisted, found)) if isinstance(found, tuple) else (hoisted(found),)
+            terms = tuple(map(hoist_unit_axes, found)) if isinstance(found, tuple) else (hoist_unit_axes(found),)
             return terms if len(terms) == lifted.outputs else None
     return None
 

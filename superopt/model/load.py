@@ -24,14 +24,14 @@ __all__ = [
     "Model",
     "ModelProto",
     "Source",
+    "all_nodes",
+    "analysis_copy",
     "as_model",
     "as_proto",
-    "charted",
     "load",
-    "nodes_of",
-    "normalized",
+    "normalized_copy",
     "opset_of",
-    "tensors",
+    "stored_tensors",
 ]
 
 Source: TypeAlias = "str | os.PathLike[str] | ModelProto | Model"
@@ -54,7 +54,7 @@ class Loaded:
     @property
     def external(self) -> bool:
         """Whether the model keeps tensors in other files."""
-        return any(isinstance(t, ir.ExternalTensor) for t in tensors(self.model))
+        return any(isinstance(t, ir.ExternalTensor) for t in stored_tensors(self.model))
 
 
 def load(source: Source) -> Loaded:
@@ -148,17 +148,17 @@ def opset_of(model: Model) -> int:
     return imports.get("", imports.get("ai.onnx", 0))
 
 
-def nodes_of(model: Model) -> Iterator[ir.Node]:
+def all_nodes(model: Model) -> Iterator[ir.Node]:
     """Return the nodes of the top graph and of all graphs nested in it."""
     return iter(ir.traversal.RecursiveGraphIterator(model.graph))
 
 
 def count(model: Model) -> int:
     """Return the number of nodes."""
-    return sum(1 for _ in nodes_of(model))
+    return sum(1 for _ in all_nodes(model))
 
 
-def tensors(model: Model) -> Iterator[ir.TensorProtocol]:
+def stored_tensors(model: Model) -> Iterator[ir.TensorProtocol]:
     """Yield every tensor that the model stores in initializers and attributes, also in subgraphs and functions."""
     for graph in model.graphs():
         for value in graph.initializers.values():
@@ -172,7 +172,7 @@ def tensors(model: Model) -> Iterator[ir.TensorProtocol]:
 
 def weight_bytes(model: Model) -> int:
     """Return the total size in bytes of all tensors that the model stores."""
-    return sum(tensor.nbytes for tensor in tensors(model))
+    return sum(tensor.nbytes for tensor in stored_tensors(model))
 
 
 def _attributes(model: Model) -> Iterator[tuple[ir.Node, ir.Attr]]:
@@ -226,13 +226,13 @@ def _bound(tensor: ir.ExternalTensor, path: Path, label: str) -> ir.ExternalTens
     )
 
 
-def charted(model: Model) -> Model:
-    """Return a copy of the model for analysis: the `normalized` model with all shapes that can be inferred."""
-    copy = normalized(model)
+def analysis_copy(model: Model) -> Model:
+    """Return a copy of the model for analysis: the `normalized_copy` model with all shapes that can be inferred."""
+    copy = normalized_copy(model)
     return with_shapes(copy, opset_of(copy))
 
 
-def normalized(model: Model) -> Model:
+def normalized_copy(model: Model) -> Model:
     """Return a copy of the model in a uniform form.
 
     The nodes are in topological order, no weight is an input, and the shapes of all weights are known.

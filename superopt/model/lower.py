@@ -21,25 +21,25 @@ import onnx.numpy_helper
 from onnx import TensorProto
 from onnx.defs import OpSchema
 
-from superopt.algebra.evaluate import Floats, evaluate
+from superopt.algebra.evaluate import Floats, evaluate_terms
 from superopt.algebra.operators import apply, operator, registry
 from superopt.algebra.terms import Extent, Shape, Term, subterms, variables
 from superopt.errors import ShapeError
-from superopt.model.booleans import MOVERS, resolved
+from superopt.model.booleans import MOVERS, resolve_booleans
 from superopt.model.dynamic_lowering import flattened_axis, is_symbolic, numeric, unit_axes
-from superopt.model.epilogues import ROLES, row, taken, written
-from superopt.model.keepdims import sunk
-from superopt.model.operands import everywhere, parts, positions, tilings, with_constants_merged
+from superopt.model.epilogues import ROLES, emit_epilogue, fusable_operands, row
+from superopt.model.keepdims import sink_unit_axes
+from superopt.model.operands import merge_constants, operands_to_combine, positions, tilings, uniform_value
 from superopt.policy import MODEL
 from superopt.protobuf.nodes import (
     AttributeValue,
     Deferred,
     Lowered,
     NodeText,
-    direct,
+    bypass_reshapes,
     input_position,
-    needed,
-    renamed,
+    needed_nodes,
+    rename_values,
     schema_of,
 )
 from superopt.speclib.composite import unfolded, without
@@ -105,7 +105,7 @@ def is_boolean(term: Term) -> bool:
 @functools.cache
 def _comparisons() -> frozenset[str]:
     """Return the algebra's operators whose ONNX operators yield booleans for every input type."""
-    yields = {s.name: resolved(s, [], 1)[1] for s in onnx.defs.get_all_schemas() if s.domain == "" and s.outputs}
+    yields = {s.name: resolve_booleans(s, [], 1)[1] for s in onnx.defs.get_all_schemas() if s.domain == "" and s.outputs}
     return frozenset(n for n, o in registry().items() if o.definition and any(yields.get(t) == [True] for t in o.onnx))
 
 
@@ -118,9 +118,9 @@ def _broadcast_shape(terms: Sequence[Term]) -> Shape:
     return tuple(next((n for n in column if n != 1), 1) for column in columns)[::-1]
 
 
-def literal(term: Term, dtype: npt.DTypeLike) -> Array:
+def literal_array(term: Term, dtype: npt.DTypeLike) -> Array:
     """Return the value of a term without variables; infinite if the type cannot represent the value."""
-    (value,) = evaluate((term,), {}, lambda _: None, Floats())
+    (value,) = evaluate_terms((term,), {}, lambda _: None, Floats())
     with np.errstate(over="ignore"):
         return np.asarray(value, dtype=dtype, order="C")
 
@@ -148,7 +148,7 @@ class _Lowering:
     def __post_init__(self) -> None:
         self.numbers = itertools.count()
         self.live = self._live()
-        self.operands = {term: parts(term, self.live) for term in self.live}
+        self.operands = {term: operands_to_combine(term, self.live) for term in self.live}
         self.uses = Counter(x for operands in self.operands.values() for x in operands)
         self.uses.update(self.wanted.values())
         self.hosts = {term: host for term in self.live if (host := self._host(term)) is not None}
@@ -171,7 +171,7 @@ class _Lowering:
             else:
                 titles[value] = name
             booleans.update([name] if boolean else [])
-        nodes = needed(direct(renamed(node, titles) for node in self.nodes), self.wanted)
+        nodes = needed_nodes(bypass_reshapes(rename_values(node, titles) for node in self.nodes), self.wanted)
         shapes: dict[str, Shape] = {titles.get(name, name): term.shape for term, name in self.names.items()}
         if self.symbolic or any(is_symbolic(value) for node in nodes for _, value in node.attributes):
             nodes = self._numeric(nodes, shapes)
@@ -221,7 +221,7 @@ class _Lowering:
 
     def _is_spread(self, term: Term) -> bool:
         """Return whether the term is one number, broadcast to a shape with dynamic extents."""
-        return term.constant and not all(isinstance(n, int) for n in term.shape) and everywhere(term) is not None
+        return term.constant and not all(isinstance(n, int) for n in term.shape) and uniform_value(term) is not None
 
     def _live(self) -> list[Term]:
         """Return the terms that nodes compute, arguments before users. Terms inside an initializer are left out."""
@@ -248,12 +248,16 @@ class _Lowering:
             self.booleans.update([term.name] if term.condition else [])
             return self._position(term) if term.position else term.name
         if self._ready(term):
-            return self._initializer(literal(term, self.dtype) if self.constant is None else self.constant(term))
+            return self._initializer(literal_array(term, self.dtype) if self.constant is None else self.constant(term))
         if not term.args:
             raise ShapeError(f"the shape of {term.op} depends on the dynamic dimensions")
         if term in self.splits:
             return self._split(term)
-        moved = sunk(term, self.alone) or unflattened(term, self.alone) or (blocked(term) if self._may_block(term) else None)
+        moved = (
+            sink_unit_axes(term, self.alone)
+            or unflattened(term, self.alone)
+            or (blocked(term) if self._may_block(term) else None)
+        )
         if moved is not None:
             return self.name_of(moved)
         if term in self.hosts:
@@ -352,7 +356,7 @@ class _Lowering:
         If `first` is given, it is a value of the term's shape with which the chain begins.
         """
         if operator(term.op).commutative and self.constant is not None:
-            operands = with_constants_merged(term.op, operands)
+            operands = merge_constants(term.op, operands)
         steps = self._steps(op_type, list(operands), inverse)
         inputs = [self._broadcast(x) for _, x in steps]
         if first is None and _broadcast_shape(inputs) != term.shape:
@@ -385,18 +389,18 @@ class _Lowering:
         """Return the operand of an `expand`, or one element of a term with equal elements: ONNX broadcasts either to `x`."""
         if x.op == "expand" and x not in self.names:
             return self.aligned(x)
-        return everywhere(x) or x
+        return uniform_value(x) or x
 
     def _host(self, term: Term) -> Term | None:
         """Return an operand without other users that one node computes together with other operands (see `epilogues`)."""
         hosts = self.operands[term] if term.op in ROLES else ()
-        return next((x for x in hosts if self.alone(x) and taken(term.op, x, self.operands[term])), None)
+        return next((x for x in hosts if self.alone(x) and fusable_operands(term.op, x, self.operands[term])), None)
 
     def _with_host(self, term: Term, host: Term) -> str:
-        rows = taken(term.op, host, self.operands[term])
+        rows = fusable_operands(term.op, host, self.operands[term])
         rest = list((Counter(self.operands[term]) - Counter([host, *rows])).elements())
         under = [row(term.op, host, x) for x in rows]
-        name = written(term.op, host, apply(term.op, *under) if len(under) > 1 else under[0], self)
+        name = emit_epilogue(term.op, host, apply(term.op, *under) if len(under) > 1 else under[0], self)
         return self._chained(ROLES[term.op][2], term, rest, name) if rest else name
 
     # ------------------------------------------------------------ nodes and initializers
@@ -414,7 +418,7 @@ class _Lowering:
         if "." in op_type:
             return self._contrib(op_type, names, attributes, outputs)
         schema = schema_of(op_type, self.opset)
-        wanted, yielded = resolved(schema, [self._kind(name) for name in names], outputs)
+        wanted, yielded = resolve_booleans(schema, [self._kind(name) for name in names], outputs)
         names = [name if kind is None else self._cast(name, boolean=kind) for name, kind in zip(names, wanted, strict=True)]
         written: list[tuple[str, AttributeValue]] = []
         for name, value in attributes.items():

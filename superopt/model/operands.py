@@ -13,10 +13,10 @@ from superopt.algebra.operators import apply, operator
 from superopt.algebra.terms import Term, subterms
 from superopt.algebra.traits import is_elementwise
 from superopt.errors import ShapeError
-from superopt.protobuf.nodes import Deferred, now
+from superopt.protobuf.nodes import Deferred, materialize
 
 
-def parts(term: Term, live: Sequence[Term]) -> tuple[Term, ...]:
+def operands_to_combine(term: Term, live: Sequence[Term]) -> tuple[Term, ...]:
     """Return the operands of a commutative term, in groups and in the order in which nodes combine them.
 
     An operand and an elementwise function of that operand come first, if the term has such a pair. Then come groups of operands
@@ -25,7 +25,7 @@ def parts(term: Term, live: Sequence[Term]) -> tuple[Term, ...]:
     """
     if not operator(term.op).commutative:
         return term.args
-    operands = tuple(narrow(a) if a.constant else a for a in term.args)
+    operands = tuple(narrow_constant(a) if a.constant else a for a in term.args)
     if len(operands) == 2:
         return operands
     together = _with_function(operands)
@@ -56,14 +56,14 @@ def _with_function(operands: Sequence[Term]) -> tuple[Term, ...]:
     return ()
 
 
-def with_constants_merged(op: str, operands: Iterable[Term]) -> list[Term]:
+def merge_constants(op: str, operands: Iterable[Term]) -> list[Term]:
     """Combine all constants into one last operand, unless all operands are constant."""
     given = list(operands)
     others, constants = [x for x in given if not x.constant], [x for x in given if x.constant]
-    return [*others, narrow(apply(op, *constants))] if others and len(constants) > 1 else [*others, *constants]
+    return [*others, narrow_constant(apply(op, *constants))] if others and len(constants) > 1 else [*others, *constants]
 
 
-def narrow(constant: Term) -> Term:
+def narrow_constant(constant: Term) -> Term:
     """Return the constant as an `expand` of a smaller constant, if its elements are computed from expanded constants."""
     done: dict[Term, Term] = {}
     for term in subterms(constant):
@@ -76,7 +76,7 @@ def narrow(constant: Term) -> Term:
     return done[constant]
 
 
-def everywhere(x: Term) -> Term | None:
+def uniform_value(x: Term) -> Term | None:
     """Return the rank 0 term for a term that its operators make uniform, such as numbers times `ones`, or None."""
     scales: list[Term] = []
     while x.op == "scale":
@@ -114,7 +114,7 @@ def positions(given: npt.NDArray[Any] | Deferred, extent: int) -> npt.NDArray[np
     Raises:
         ShapeError: a number in the array is not a position, or its type cannot hold every position.
     """
-    array = now(given)
+    array = materialize(given)
     exact = array.dtype.kind == "i" or extent * np.finfo(array.dtype).eps <= 1
     whole = np.trunc(array)
     if not exact or (whole < -extent).any() or (whole >= extent).any():

@@ -23,7 +23,7 @@ def is_position(term: Term) -> bool:
     return term.position > 0
 
 
-def admitted(op_type: str, inputs: Sequence[Term | None]) -> list[Term | None]:
+def drop_unusable_integers(op_type: str, inputs: Sequence[Term | None]) -> list[Term | None]:
     """Return the inputs of a node, with None for each integer input that the node neither moves nor selects by."""
     first = next(iter(inputs), None)
     moves = op_type in MOVERS and first is not None and is_position(first)

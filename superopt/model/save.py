@@ -11,11 +11,11 @@ import onnx_ir as ir
 
 from superopt.errors import TargetError
 from superopt.files import data_name, publish, same_file, staging, target_of
-from superopt.model.external_data import Scratch, placed
-from superopt.model.load import Model, as_proto, tensors
+from superopt.model.external_data import Scratch, externalize_tensors
+from superopt.model.load import Model, as_proto, stored_tensors
 from superopt.policy import MODEL
 from superopt.protobuf.map_types import has_maps, with_maps
-from superopt.protobuf.stored import INLINE_LIMIT, Loadable, stored_apart
+from superopt.protobuf.stored import INLINE_LIMIT, Loadable, external_initializers
 
 
 def save(model: Model, path: str | os.PathLike[str], *, external: bool = False) -> None:
@@ -28,7 +28,7 @@ def save(model: Model, path: str | os.PathLike[str], *, external: bool = False) 
         TargetError: the file cannot be written, or the model keeps tensors in this file. Existing files are not changed.
     """
     target = target_of(path)
-    kept = {os.path.realpath(t.path) for t in tensors(model) if isinstance(t, ir.ExternalTensor)}
+    kept = {os.path.realpath(t.path) for t in stored_tensors(model) if isinstance(t, ir.ExternalTensor)}
     if any(same_file(target, Path(file)) for file in kept):
         raise TargetError(f"{path}: cannot write: the model keeps tensors in this file")
     with staging(target) as folder:
@@ -39,7 +39,9 @@ def save(model: Model, path: str | os.PathLike[str], *, external: bool = False) 
             unnamed.rename(data)
         if data is not None or has_maps(model):
             proto = with_maps(onnx.load(file, load_external_data=False))
-            places = [entry for tensor in stored_apart(proto) for entry in tensor.external_data if entry.key == "location"]
+            places = [
+                entry for tensor in external_initializers(proto) for entry in tensor.external_data if entry.key == "location"
+            ]
             for place in places:
                 place.value = data.name if data is not None else place.value
             onnx.save(proto, file)
@@ -56,19 +58,19 @@ def loadable(model: Model, scratch: Scratch, path: Path | None = None) -> Loadab
     Raises:
         TargetError: these files cannot be written.
     """
-    stored = list(tensors(model))
+    stored = list(stored_tensors(model))
     elsewhere = [t for t in stored if isinstance(t, ir.ExternalTensor)]
     inside = sum(t.nbytes for t in stored if not isinstance(t, ir.ExternalTensor))
     if inside <= MODEL.max_message_bytes:
-        return placed(model) if elsewhere else as_proto(model)
+        return externalize_tensors(model) if elsewhere else as_proto(model)
     if elsewhere and path is not None and not any(Path(t.location).is_absolute() for t in elsewhere):
         return path
-    return placed(model, scratch)
+    return externalize_tensors(model, scratch)
 
 
 def _apart(model: Model) -> bool:
     """Return whether the model's tensors belong in a separate file."""
-    stored = list(tensors(model))
+    stored = list(stored_tensors(model))
     return any(isinstance(t, ir.ExternalTensor) for t in stored) or sum(t.nbytes for t in stored) > INLINE_LIMIT
 
 

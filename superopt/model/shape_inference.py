@@ -41,7 +41,7 @@ def with_shapes(model: ir.Model, opset: int) -> ir.Model:
 
     Only tensors of integers or booleans, and single floating-point numbers, are stored.
     """
-    model = inferred(model)
+    model = with_onnx_shapes(model)
     for _ in range(MODEL.max_inference_rounds):
         if not _folded(model, opset) or not _has_unknown_shapes(model):
             break
@@ -58,7 +58,7 @@ def _has_unknown_shapes(model: ir.Model) -> bool:
     return any(not _is_fixed(v) for node in _nodes(model) for v in node.outputs if v.name)
 
 
-def inferred(model: ir.Model) -> ir.Model:
+def with_onnx_shapes(model: ir.Model) -> ir.Model:
     """Return the model with the shapes that onnx's shape inference finds."""
     return ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model).model
 
@@ -177,7 +177,7 @@ def _learn_shapes(model: ir.Model) -> None:
                 copy.graph.register_initializer(stored)
                 for user, position in tuple(other.uses()):
                     user.replace_input_with(position, stored)
-    copy = inferred(copy)
+    copy = with_onnx_shapes(copy)
     for node, twin in zip(_nodes(model), _nodes(copy), strict=True):
         for value, other in zip(node.outputs, twin.outputs, strict=True):
             if other.shape is not None and value.const_value is None:

@@ -83,7 +83,7 @@ from superopt.model.lift import (
     results_of,
     slice_bound,
 )
-from superopt.model.shape_inference import FOLDED, constant_value, inferred
+from superopt.model.shape_inference import FOLDED, constant_value, with_onnx_shapes
 from superopt.policy import MODEL
 
 Element: TypeAlias = "Extent | Cond"
@@ -157,7 +157,7 @@ class ShapeValues:
             if value.producer() is not None:
                 value.shape = None
         self._titles = titles
-        copy = inferred(self.model.clone())
+        copy = with_onnx_shapes(self.model.clone())
         found: dict[ir.Value, tuple[str | int | None, ...]] = {}
         for mine, other in zip(_values(self.model), _values(copy), strict=True):
             if other.shape is not None:

@@ -18,8 +18,8 @@ from onnx_ir.passes.common import CheckerPass
 from superopt.algebra.dim_binding import FIXED, DimBinding
 from superopt.algebra.terms import Term, variables
 from superopt.errors import CheckFailedError, first_line
-from superopt.model.bodies import TOP, Scope, graphs
-from superopt.model.dimensions import without_placeholders
+from superopt.model.bodies import TOP, Scope, control_flow_graphs
+from superopt.model.dimensions import remove_placeholder_names
 from superopt.model.fold import fold
 from superopt.model.lift import constant_tensor
 from superopt.model.load import OVERRIDABLE_SINCE, Model, as_proto, opset_of
@@ -62,16 +62,16 @@ def splice(model: Model, replacements: Sequence[Replacement]) -> Model:
         CheckFailedError: the replacements depend on each other in a cycle.
         ShapeError: the model's opset cannot express a term.
     """
-    return traced(model, replacements)[0]
+    return splice_with_weights(model, replacements)[0]
 
 
-def traced(model: Model, replacements: Sequence[Replacement]) -> tuple[Model, dict[str, Term]]:
+def splice_with_weights(model: Model, replacements: Sequence[Replacement]) -> tuple[Model, dict[str, Term]]:
     """Splice, and also return the new weights: for each, by name, the term over the given model's weights that it contains.
 
     Weights that only the nodes need, such as shapes, have no term.
     """
     splicing = _Splicing(model.clone())
-    without_placeholders(value for known in splicing.values.values() for value in known.maps[0].values())
+    remove_placeholder_names(value for known in splicing.values.values() for value in known.maps[0].values())
     for replacement in replacements:
         splicing.insert(replacement)
     try:
@@ -111,7 +111,7 @@ class _Splicing:
         self.model, self.graph = model, model.graph
         self.opset = opset_of(model)
         self.listed = model.ir_version < OVERRIDABLE_SINCE
-        self.graphs = graphs(model)
+        self.graphs = control_flow_graphs(model)
         self.values: dict[Scope, ChainMap[str, ir.Value]] = {}
         for scope, graph in self.graphs.items():
             self.values[scope] = ChainMap(_own(graph), *(self.values[scope[:-1]].maps if scope else ()))

@@ -29,7 +29,7 @@ class TermPair:
     arrays: Mapping[str, Array]
 
 
-def differences(pairs: Sequence[TermPair], opset: int = OPSET) -> list[float]:
+def largest_differences(pairs: Sequence[TermPair], opset: int = OPSET) -> list[float]:
     """Return, for each pair, the largest difference between its sides.
 
     Where the left side's magnitude is above 1, the difference is relative to this magnitude. ONNX Runtime's optimizations are
@@ -42,7 +42,7 @@ def differences(pairs: Sequence[TermPair], opset: int = OPSET) -> list[float]:
         if len(pairs) == 1:
             return [math.nan]
         half = len(pairs) // 2
-        return [*differences(pairs[:half], opset), *differences(pairs[half:], opset)]
+        return [*largest_differences(pairs[:half], opset), *largest_differences(pairs[half:], opset)]
 
 
 def _together(pairs: Sequence[TermPair], opset: int) -> list[float]:

@@ -12,7 +12,7 @@ from superopt.algebra.integers import is_unknown, prove, prove_equal
 from superopt.algebra.terms import Shape, Term, subterms, variable
 from superopt.model.dimensions import dynamic_dimensions, sample_sizings, trust_assumptions
 from superopt.model.lift import leaf_of, lift_node, results_of
-from superopt.model.load import Model, charted, normalized, opset_of
+from superopt.model.load import Model, analysis_copy, normalized_copy, opset_of
 from superopt.model.shape_values import ShapeValues
 
 GENERAL = (
@@ -39,9 +39,9 @@ class Views:
         self._shapes: dict[ir.Value, Shape] = {}
         self._leaves: dict[ir.Value, Term | None] = {}
         if not self.dynamic:
-            self.model = charted(model)
+            self.model = analysis_copy(model)
             return
-        copy = normalized(model)
+        copy = normalized_copy(model)
         inputs = {value.name: value for value in copy.graph.inputs}
         placed = {(inputs[name], axis): extent for (name, axis), extent in dimensions.items()}
         self.values = ShapeValues(copy, self.opset, placed)

@@ -46,20 +46,20 @@ from superopt.algebra.terms import (
     variable,
 )
 from superopt.errors import NotationError, ShapeError
-from superopt.notation.printing import show, show_condition
+from superopt.notation.printing import render_condition, render_terms
 
 __all__ = [
     "Equation",
     "Statement",
+    "equation_at_ranks",
     "expression",
     "parse",
     "parse_condition",
     "parse_extent",
     "parse_statement",
-    "read",
     "real_names",
-    "show",
-    "show_condition",
+    "render_condition",
+    "render_terms",
 ]
 
 INFIX: dict[type[ast.operator], str] = {ast.MatMult: "matmul", ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
@@ -380,7 +380,7 @@ def _rank(node: ast.expr) -> int:
     raise _fail(node, "not a rank or an axis")
 
 
-def read(statement: Statement, ranks: Mapping[str, int]) -> Equation:
+def equation_at_ranks(statement: Statement, ranks: Mapping[str, int]) -> Equation:
     """Return the statement at one choice of ranks.
 
     Raises:

@@ -28,7 +28,7 @@ SYMBOLS = {"matmul": "@", "add": "+", "sub": "-", "mul": "*"}
 PRECEDENCE = {"add": 1, "sub": 1, "mul": 2, "matmul": 2}
 
 
-def show(*roots: Term) -> str:
+def render_terms(*roots: Term) -> str:
     """Return the notation for terms. A subterm that is used more than once is named at its first occurrence."""
     uses: dict[Term, int] = {}
     for term in subterms(*roots):
@@ -99,7 +99,7 @@ class _Printer:
         return "(" + ", ".join(map(show_extent, value)) + ("," if len(value) == 1 else "") + ")"
 
 
-def show_condition(condition: Cond) -> str:
+def render_condition(condition: Cond) -> str:
     """Return the notation for a condition."""
     match condition:
         case bool():
@@ -110,6 +110,6 @@ def show_condition(condition: Cond) -> str:
                 sides[coefficient < 0] += magnitude_of(coefficient) * (Size(((monomial, 1),)) if monomial else 1)
             return f"{show_extent(sides[0])} {relation} {show_extent(sides[1])}"
         case AllOf(parts):
-            return " and ".join(f"({show_condition(p)})" if isinstance(p, AnyOf) else show_condition(p) for p in parts)
+            return " and ".join(f"({render_condition(p)})" if isinstance(p, AnyOf) else render_condition(p) for p in parts)
         case AnyOf(parts):
-            return " or ".join(f"({show_condition(p)})" for p in parts)
+            return " or ".join(f"({render_condition(p)})" for p in parts)

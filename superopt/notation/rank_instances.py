@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from superopt.algebra.terms import variable
 from superopt.errors import NotationError, ShapeError
-from superopt.notation.parsing import Equation, Statement, expression, parse, read, real_names
+from superopt.notation.parsing import Equation, Statement, equation_at_ranks, expression, parse, real_names
 from superopt.policy import RULE
 
 
@@ -30,7 +30,7 @@ def equations(statement: Statement) -> list[Equation]:
         try:
             if pieces is not None:
                 pieces.require(ranks)
-            found.append(read(statement, ranks))
+            found.append(equation_at_ranks(statement, ranks))
         except ShapeError as error:
             why = error
     if not found:

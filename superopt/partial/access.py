@@ -21,14 +21,14 @@ from superopt.algebra import index
 from superopt.algebra.operators import interpret
 from superopt.algebra.terms import Cond, Extent, Term
 from superopt.errors import Undecidable
-from superopt.partial.reading import written_out
+from superopt.partial.reading import expand_composites
 
 Array = npt.NDArray[Any]
 Coordinates: TypeAlias = "tuple[Array, ...]"
 
 
 @dataclass(frozen=True)
-class Product:
+class ElementProduct:
     """A number times elements of variables.
 
     All arrays broadcast together.
@@ -48,35 +48,35 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Sum:
+class SummedProducts:
     """The value of an expression: products that are summed over every axis but the last."""
 
-    products: tuple[Product, ...]
+    products: tuple[ElementProduct, ...]
 
     @property
     def is_number(self) -> bool:
         return not any(p.factors for p in self.products)
 
-    def __add__(self, other: Sum) -> Sum:
-        return Sum(self.products + other.products)
+    def __add__(self, other: SummedProducts) -> SummedProducts:
+        return SummedProducts(self.products + other.products)
 
-    def __sub__(self, other: Sum) -> Sum:
-        return self + Sum(tuple(replace(p, coefficient=-p.coefficient) for p in other.products))
+    def __sub__(self, other: SummedProducts) -> SummedProducts:
+        return self + SummedProducts(tuple(replace(p, coefficient=-p.coefficient) for p in other.products))
 
-    def __mul__(self, other: Sum) -> Sum:
-        return Sum(
+    def __mul__(self, other: SummedProducts) -> SummedProducts:
+        return SummedProducts(
             tuple(
-                Product(a.coefficient * b.coefficient, a.seen & b.seen, a.factors + b.factors)
+                ElementProduct(a.coefficient * b.coefficient, a.seen & b.seen, a.factors + b.factors)
                 for a in self.products
                 for b in other.products
             )
         )
 
-    def only(self, condition: Any) -> Sum:
+    def only(self, condition: Any) -> SummedProducts:
         """Return the value restricted to where the condition holds. It is zero elsewhere."""
         if condition is True:
             return self
-        return Sum(tuple(replace(p, seen=p.seen & condition) for p in self.products))
+        return SummedProducts(tuple(replace(p, seen=p.seen & condition) for p in self.products))
 
     def value(self) -> Any:
         """Return the value of a sum without factors."""
@@ -84,7 +84,10 @@ class Sum:
 
 
 class _Products:
-    """The interpretation that gives every summation its own axis. An index is an array of integers and a value is a `Sum`."""
+    """The interpretation that gives every summation its own axis.
+
+    An index is an array of integers and a value is a `SummedProducts`.
+    """
 
     def __init__(self) -> None:
         self.depth = 1
@@ -99,8 +102,12 @@ class _Products:
         assert isinstance(extent, int)
         axis = self.depth
         self.depth += 1
-        value: Sum = body(np.arange(extent).reshape((-1,) + (1,) * axis))
-        return _counted(value, extent, axis) if value.is_number else Sum(tuple(_along(p, extent, axis) for p in value.products))
+        value: SummedProducts = body(np.arange(extent).reshape((-1,) + (1,) * axis))
+        return (
+            _counted(value, extent, axis)
+            if value.is_number
+            else SummedProducts(tuple(_along(p, extent, axis) for p in value.products))
+        )
 
     def maximum(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
         raise Undecidable("a maximum is no polynomial")
@@ -117,11 +124,11 @@ class _Products:
         if function != "reciprocal" or not arguments[0].is_number:
             raise Undecidable(f"{function} is no polynomial")
         value = np.asarray(arguments[0].value(), dtype=np.float64)
-        return Sum((Product(np.divide(1.0, value, out=np.zeros_like(value), where=value != 0)),))
+        return SummedProducts((ElementProduct(np.divide(1.0, value, out=np.zeros_like(value), where=value != 0)),))
 
     def number(self, value: Any) -> Any:
         coefficient = value.astype(np.float64) if isinstance(value, np.ndarray) else float(value)
-        return Sum(() if isinstance(coefficient, float) and not coefficient else (Product(coefficient),))
+        return SummedProducts(() if isinstance(coefficient, float) and not coefficient else (ElementProduct(coefficient),))
 
     def entry(self, matrix: object, row: Any, column: Any) -> Any:
         raise Undecidable("an entry of a table is read at a position that varies")
@@ -130,15 +137,15 @@ class _Products:
         raise Undecidable("minus infinity is no number")
 
 
-def _counted(value: Sum, extent: int, axis: int) -> Sum:
+def _counted(value: SummedProducts, extent: int, axis: int) -> SummedProducts:
     """Sum numbers over an axis into one number."""
     numbers = np.asarray(value.value(), dtype=np.float64)
     along = numbers.ndim > axis and numbers.shape[-axis - 1] == extent
     summed = numbers.sum(axis=-axis - 1, keepdims=True) if along else numbers * extent
-    return Sum((Product(summed),))
+    return SummedProducts((ElementProduct(summed),))
 
 
-def _along(product: Product, extent: int, axis: int) -> Product:
+def _along(product: ElementProduct, extent: int, axis: int) -> ElementProduct:
     """Broadcast the product along a summation's axis, even if no part of the product depends on the summation index."""
     shape = np.broadcast_shapes(np.shape(product.seen), (extent,) + (1,) * axis)
     return replace(product, seen=np.broadcast_to(product.seen, shape))
@@ -161,7 +168,7 @@ class Reads:
     seen: Array
 
 
-def reads(program: Term, positions: tuple[Array, ...]) -> tuple[Reads, ...]:
+def product_reads(program: Term, positions: tuple[Array, ...]) -> tuple[Reads, ...]:
     """Return the products that the program sums at the positions, grouped by the variables multiplied.
 
     `positions` has one array of indices per output axis.
@@ -171,11 +178,11 @@ def reads(program: Term, positions: tuple[Array, ...]) -> tuple[Reads, ...]:
     """
     interpretation = _Products()
     with index.interpreted(interpretation):
-        value: Sum = _tensor(written_out(program)).at(*positions)
+        value: SummedProducts = _tensor(expand_composites(program)).at(*positions)
     return tuple(_flattened(product, len(positions[0])) for product in value.products)
 
 
-def _flattened(product: Product, count: int) -> Reads:
+def _flattened(product: ElementProduct, count: int) -> Reads:
     shape = np.broadcast_shapes((count,), *(a.shape for a in product.arrays()))
     return Reads(
         tuple(v for v, _ in product.factors),
@@ -192,6 +199,6 @@ def _tensor(term: Term) -> index.Tensor:
     return interpret(term, [_tensor(a) for a in term.args])
 
 
-def _element(variable: Term, *position: Any) -> Sum:
+def _element(variable: Term, *position: Any) -> SummedProducts:
     at = tuple(np.asarray(i, dtype=np.int32).reshape(np.shape(i) or (1,)) for i in position)
-    return Sum((Product(1.0, factors=((variable, at),)),))
+    return SummedProducts((ElementProduct(1.0, factors=((variable, at),)),))

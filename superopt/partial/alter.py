@@ -21,11 +21,11 @@ FIELDS, SEED = 1, 0
 Change = tuple[Term, tuple[str, ...]]
 
 
-def altered(term: Term) -> Iterator[Change]:
+def alter_attributes(term: Term) -> Iterator[Change]:
     """Yield terms that differ from the term in one or two numbers of the operator's attributes.
 
-    Each term has the same shape as the original and equals it at enough positions (see `likely`). A description of the change
-    goes with each term.
+    Each term has the same shape as the original and equals it at enough positions (see `is_likely_mutant`). A description of
+    the change goes with each term.
     """
     numbers = [
         (name, position, value)
@@ -41,7 +41,7 @@ def altered(term: Term) -> Iterator[Change]:
             found = apply(term.op, *term.args, **_changed(term, changes))
         except ShapeError:
             continue
-        if found.shape == term.shape and found is not term and likely(term, found):
+        if found.shape == term.shape and found is not term and is_likely_mutant(term, found):
             yield found, tuple(f"{name} of {term.op} is {found[name]}" for name in dict.fromkeys(c[0] for c in changes))
 
 
@@ -72,7 +72,7 @@ def unconditional(outputs: Sequence[Term], rules: Sequence[Rule]) -> Iterator[tu
             for term in (t for t in live if t.op == pattern.roots[0]):
                 for match in pattern.matches(term, lambda _: ()):
                     (found,) = match.replacements
-                    if likely(term, found):
+                    if is_likely_mutant(term, found):
                         yield term, found, (f"{rule.name} without its condition",)
 
 
@@ -83,7 +83,7 @@ def _patterns(rule: Rule) -> tuple[Pattern, ...]:
     return tuple(p for p in found if p.usable)
 
 
-def likely(program: Term, mutant: Term) -> bool:
+def is_likely_mutant(program: Term, mutant: Term) -> bool:
     """Return whether the mutant equals the program, over prime fields, at enough random positions to be worth judging."""
     rng = np.random.default_rng(SEED)
     at = np.stack([rng.integers(0, n, MUTANT.sampled_position_count) for n in program.sizes], axis=-1)

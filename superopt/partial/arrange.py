@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from superopt.algebra.operators import apply, fraction_of
 from superopt.algebra.terms import Term
-from superopt.partial.layout import flat, reshaped, transposed, unflat
+from superopt.partial.layout import flat, reshape_term, transpose_term, unflat
 from superopt.policy import MUTANT
 
 Array = npt.NDArray[Any]
@@ -43,7 +43,7 @@ class Elements:
     factor: Array
 
 
-def arranged(wanted: Elements) -> Term | None:
+def arrange_weight(wanted: Elements) -> Term | None:
     """Return a term over the given weights that has the requested elements, or None if the elements are too irregular."""
     live = wanted.of != NOTHING
     if not live.any():
@@ -92,20 +92,20 @@ class _Arrangement:
         first = int(owners.flat[0])
         if first != NOTHING and (owners == first).all():
             one = apply("ones", shape=wanted.shape) if first == NUMBER else None
-            one = one or viewed(self.weights[first], wanted - self.starts[first])
+            one = one or view_elements(self.weights[first], wanted - self.starts[first])
             if one is not None:
                 return one
         return self._spread(wanted) or self._joined(wanted, owners)
 
     def _spread(self, wanted: Array) -> Term | None:
-        """Return the term if equal gaps of zeros separate the elements along an axis (see `dilated`), otherwise None."""
+        """Return the term if equal gaps of zeros separate the elements along an axis (see `dilate_axis`), otherwise None."""
         for axis in range(wanted.ndim):
             others = tuple(a for a in range(wanted.ndim) if a != axis)
             held = np.flatnonzero((wanted != NOTHING).any(axis=others))
             gaps = np.unique(np.diff(held))
             if len(gaps) == 1 and gaps[0] > 1 and held[0] == 0:
                 inner = self.of(np.take(wanted, held, axis=axis))
-                return None if inner is None else dilated(inner, axis, int(gaps[0]), wanted.shape[axis])
+                return None if inner is None else dilate_axis(inner, axis, int(gaps[0]), wanted.shape[axis])
         return None
 
     def _joined(self, wanted: Array, owners: Array) -> Term | None:
@@ -125,7 +125,7 @@ class _Arrangement:
             spans = itertools.pairwise([0, *edges.tolist(), wanted.shape[axis]])
             parts = [self.of(wanted[(slice(None),) * axis + (slice(a, b),)]) for a, b in spans]
             if None not in parts:
-                return joined([p for p in parts if p is not None], axis - wanted.ndim)
+                return concat_parts([p for p in parts if p is not None], axis - wanted.ndim)
         return None
 
 
@@ -134,7 +134,7 @@ def _band(live: Array, axis: int) -> tuple[int, int]:
     return int(held[0]), int(held[-1]) + 1
 
 
-def joined(parts: list[Term], axis: int) -> Term:
+def concat_parts(parts: list[Term], axis: int) -> Term:
     """Concatenate the parts along an axis that is counted from the end."""
     result = parts[-1]
     for part in reversed(parts[:-1]):
@@ -142,22 +142,22 @@ def joined(parts: list[Term], axis: int) -> Term:
     return result
 
 
-def dilated(x: Term, axis: int, step: int, extent: int) -> Term:
+def dilate_axis(x: Term, axis: int, step: int, extent: int) -> Term:
     """Insert step - 1 zeros between adjacent positions of an axis of `x`, then cut the axis to `extent`."""
     split = (*x.sizes[: axis + 1], 1, *x.sizes[axis + 1 :])
     after = tuple(step - 1 if a == axis + 1 else 0 for a in range(len(split)))
-    padded = apply("pad", reshaped(x, split), before=(0,) * len(split), after=after)
-    long = reshaped(padded, (*x.sizes[:axis], x.sizes[axis] * step, *x.sizes[axis + 1 :]))
+    padded = apply("pad", reshape_term(x, split), before=(0,) * len(split), after=after)
+    long = reshape_term(padded, (*x.sizes[:axis], x.sizes[axis] * step, *x.sizes[axis + 1 :]))
     return long if long.sizes[axis] == extent else apply("slice", long, axis=axis - x.rank, start=0, stop=extent)
 
 
-def viewed(x: Term, wanted: Array) -> Term | None:
+def view_elements(x: Term, wanted: Array) -> Term | None:
     """Return the view of x that has the elements of x at these row-major positions.
 
     A view slices x, and splits, repeats and reorders its axes. Return None if no view has these elements.
     """
     if wanted.size == math.prod(x.sizes) and np.array_equal(wanted.reshape(-1), np.arange(wanted.size)):
-        return reshaped(x, wanted.shape)
+        return reshape_term(x, wanted.shape)
     places = unflat(wanted, x.sizes)
     lows = [int(c.min()) for c in places]
     highs = [int(c.max()) + 1 for c in places]
@@ -173,8 +173,8 @@ def viewed(x: Term, wanted: Array) -> Term | None:
     below = [math.prod(d.extent for d in order[k:]) for k in range(len(order) + 1)]
     if below[0] != math.prod(x.sizes) or [d.stride for d in order] != below[1:]:
         return None
-    small = transposed(reshaped(x, tuple(d.extent for d in order)), tuple(order.index(d) for d in moving))
-    return reshaped(_repeated(small, digits), wanted.shape)
+    small = transpose_term(reshape_term(x, tuple(d.extent for d in order)), tuple(order.index(d) for d in moving))
+    return reshape_term(_repeated(small, digits), wanted.shape)
 
 
 @dataclass(frozen=True)

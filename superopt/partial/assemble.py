@@ -72,7 +72,7 @@ def _pieces(run: Run) -> Iterator[tuple[int, int]]:
         yield from ((p, p + 1) for p in map(int, run.positions()))
 
 
-def assembled(
+def assemble_boxes(
     sizes: Sequence[int], labelled: Sequence[tuple[Box, Label]], other: Label, make: Callable[[Box, Label], Term]
 ) -> Term:
     """Return the tensor of these sizes that equals make(box, label) in each labelled box.
@@ -90,7 +90,7 @@ def assembled(
 def _interleaved(
     sizes: Sequence[int], labelled: Sequence[tuple[Box, Any]], other: Any, make: Make, axis: int, step: int
 ) -> Term:
-    """Assemble each class of positions modulo `step` and interleave them. See `assembled`."""
+    """Assemble each class of positions modulo `step` and interleave them. See `assemble_boxes`."""
     shape = [n // step if a == axis else n for a, n in enumerate(sizes)]
     stacked = []
     for first in range(step):
@@ -102,9 +102,9 @@ def _interleaved(
 
         found = [(box, box.runs[axis].intersect(every), label) for box, label in labelled]
         inside = [(box.along(axis, _counted(run, every)), label) for box, run, label in found if run is not None]
-        part = assembled(shape, inside, other, placed)
+        part = assemble_boxes(shape, inside, other, placed)
         stacked.append(apply("reshape", part, shape=(*shape[: axis + 1], 1, *shape[axis + 1 :])))
-    return apply("reshape", joined(stacked, axis - len(sizes)), shape=tuple(sizes))
+    return apply("reshape", concat_nested(stacked, axis - len(sizes)), shape=tuple(sizes))
 
 
 def _counted(run: Run, every: Run) -> Run:
@@ -112,7 +112,7 @@ def _counted(run: Run, every: Run) -> Run:
     return Run((run.start - every.start) // every.step, run.count, max(run.step // every.step, 1))
 
 
-def joined(parts: Sequence[Term], axis: int) -> Term:
+def concat_nested(parts: Sequence[Term], axis: int) -> Term:
     """Concatenate the parts along an axis that is counted from the end. The concatenations nest to the right."""
     return functools.reduce(lambda rest, part: apply("concat", part, rest, axis=axis), reversed(parts))
 
@@ -154,7 +154,7 @@ def _alike(cells: Cells, cut: tuple[int, Window, Window]) -> bool:
     return bool(np.all(sides[0] == sides[1]))
 
 
-def piecewise(sizes: Sequence[int], labelled: Sequence[tuple[Box, Fraction]], other: Fraction) -> Term:
+def piecewise_constant(sizes: Sequence[int], labelled: Sequence[tuple[Box, Fraction]], other: Fraction) -> Term:
     """Return the constant tensor with each box's number, and `other` elsewhere.
 
     Axes along which the tensor is constant are expanded. The term has no inputs, so it can be folded like any other weight.
@@ -175,7 +175,7 @@ def _filled(box: Box, number: Fraction) -> Term:
     return apply("scale", apply("ones", shape=box.shape), factor=number)
 
 
-def widened(sizes: Sequence[int], boxes: Sequence[Box]) -> list[tuple[Box, ...]]:
+def box_covers(sizes: Sequence[int], boxes: Sequence[Box]) -> list[tuple[Box, ...]]:
     """Return several covers of the boxes, each a tuple of boxes that together contain all the given boxes.
 
     The covers are the boxes themselves, the boxes extended to whole axes, and one box that holds all boxes. Covers of the whole
@@ -186,11 +186,11 @@ def widened(sizes: Sequence[int], boxes: Sequence[Box]) -> list[tuple[Box, ...]]
     for count in range(1, len(sizes)):
         for axes in itertools.combinations(range(len(sizes)), count):
             wide = {Box(tuple(whole[a] if a in axes else run for a, run in enumerate(box.runs))) for box in boxes}
-            found[tuple(sorted(b for b in wide if not any(c != b and within(b, c) for c in wide)))] = None
+            found[tuple(sorted(b for b in wide if not any(c != b and is_box_within(b, c) for c in wide)))] = None
     return [cover for cover in found if sum(box.size for box in cover) < math.prod(sizes)]
 
 
-def within(inner: Box, outer: Box) -> bool:
+def is_box_within(inner: Box, outer: Box) -> bool:
     """Return whether the outer box holds every position of the inner box."""
     common = outer.intersect(inner)
     return common is not None and common.size == inner.size

@@ -10,17 +10,17 @@ import numpy as np
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms
 from superopt.errors import ShapeError, Undecidable
-from superopt.partial.access import reads
-from superopt.partial.arrange import joined
+from superopt.partial.access import product_reads
+from superopt.partial.arrange import concat_parts
 from superopt.partial.box import Box, Run
 from superopt.partial.places import place
-from superopt.partial.restrict import restricted
+from superopt.partial.restrict import restrict_program
 from superopt.policy import MUTANT
 
 Span = tuple[int, int]
 
 
-def skipped(outputs: Sequence[Term]) -> Iterator[tuple[Term, Term, tuple[str, ...]]]:
+def skip_zero_blocks(outputs: Sequence[Term]) -> Iterator[tuple[Term, Term, tuple[str, ...]]]:
     """Yield (term, mutant, description) for terms of the program that have blocks of rows with all-zero columns.
 
     The mutant computes each block of rows without its all-zero columns, and pads the block with zeros. If the term is the left
@@ -36,10 +36,10 @@ def skipped(outputs: Sequence[Term]) -> Iterator[tuple[Term, Term, tuple[str, ..
                 continue
             made = (f"{count} blocks of rows without what {masked.op} leaves out",)
             try:
-                yield masked, joined([_padded(masked, *b) for b in blocks], -2), made
+                yield masked, concat_parts([_padded(masked, *b) for b in blocks], -2), made
                 for user in users:
                     parts = [_multiplied(masked, user.args[1], *b) for b in blocks]
-                    yield user, joined(parts, -2), made
+                    yield user, concat_parts(parts, -2), made
             except (ShapeError, Undecidable):
                 continue
 
@@ -68,7 +68,7 @@ def _columns(masked: Term, rows: Span) -> Span | None:
     row, column = (a.ravel() for a in np.meshgrid(looked, np.arange(masked.sizes[-1]), indexing="ij"))
     lead = [np.zeros_like(row)] * (masked.rank - 2)
     try:
-        found = reads(cut, (*lead, row, column))
+        found = product_reads(cut, (*lead, row, column))
     except Undecidable:
         return None
     if sum(len(r.seen) for r in found) != 1:
@@ -80,7 +80,7 @@ def _columns(masked: Term, rows: Span) -> Span | None:
 def _part(masked: Term, rows: Span, columns: Span) -> Term:
     """Return these rows and columns of a matrix, or of each matrix in a batch, computed only from the inputs that they read."""
     whole = (Run(0, n) for n in masked.sizes[:-2])
-    return restricted(masked, Box((*whole, *(Run(a, b - a) for a, b in (rows, columns)))))
+    return restrict_program(masked, Box((*whole, *(Run(a, b - a) for a, b in (rows, columns)))))
 
 
 def _padded(masked: Term, rows: Span, columns: Span) -> Term:

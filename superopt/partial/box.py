@@ -126,12 +126,12 @@ class Box:
         return replace(self, runs=(*self.runs[:axis], run, *self.runs[axis + 1 :]))
 
 
-def whole(shape: Sequence[int]) -> Box:
+def full_box(shape: Sequence[int]) -> Box:
     """Return the box of every position of a tensor of this shape."""
     return Box(tuple(Run(0, n) for n in shape))
 
 
-def merged(boxes: Iterable[Box]) -> tuple[Box, ...]:
+def merge_boxes(boxes: Iterable[Box]) -> tuple[Box, ...]:
     """Merge disjoint boxes where possible. The result is sorted, disjoint, and has the same positions in no more boxes."""
     found = sorted(set(boxes))
     while True:

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from superopt.algebra.operators import apply, rebuild
+from superopt.algebra.operators import apply, replace_subterms
 from superopt.algebra.terms import Term, subterms
 from superopt.errors import Undecidable
-from superopt.partial.assemble import piecewise
-from superopt.partial.box import Box, merged
+from superopt.partial.assemble import piecewise_constant
+from superopt.partial.box import Box, merge_boxes
 from superopt.partial.judge import ratio
 from superopt.partial.region import regions
 
 RECIPROCAL = "reciprocal"
 
 
-def settled(term: Term) -> Term:
+def fold_reciprocals(term: Term) -> Term:
     """Return the term with each reciprocal of a variable-free term replaced by a piecewise constant.
 
     The constant is expanded from as few numbers as possible.
@@ -30,7 +30,7 @@ def settled(term: Term) -> Term:
         Undecidable: A reciprocal is not constant in each region, or divides by zero.
     """
     found = {t: _constant(t) for t in subterms(term) if t.op == RECIPROCAL and not any(s.is_variable for s in subterms(t))}
-    return rebuild(term, found) if found else term
+    return replace_subterms(term, found) if found else term
 
 
 def _constant(quotient: Term) -> Term:
@@ -43,10 +43,10 @@ def _constant(quotient: Term) -> Term:
         if number is None:
             raise Undecidable(f"the reciprocal is no number of small terms at {region}")
         boxes.setdefault(number, []).append(region)
-    return piecewise(quotient.sizes, [(b, n) for n, held in boxes.items() for b in merged(held)], Fraction(1))
+    return piecewise_constant(quotient.sizes, [(b, n) for n, held in boxes.items() for b in merge_boxes(held)], Fraction(1))
 
 
-def scaled(program: Term, mutant: Term) -> Iterator[Term]:
+def rescale_mutant(program: Term, mutant: Term) -> Iterator[Term]:
     """Yield two terms: the mutant divided by the mutant on ones, and that term times the program on ones.
 
     A program on ones is the program with ones in place of its variables. The first term is right if the program on ones is 1
@@ -59,4 +59,4 @@ def scaled(program: Term, mutant: Term) -> Iterator[Term]:
 
 def _of_ones(term: Term) -> Term:
     """Return the term with ones in place of its variables."""
-    return rebuild(term, {t: apply("ones", shape=t.shape) for t in subterms(term) if t.is_variable})
+    return replace_subterms(term, {t: apply("ones", shape=t.shape) for t in subterms(term) if t.is_variable})

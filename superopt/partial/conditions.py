@@ -15,33 +15,33 @@ import numpy as np
 
 from superopt.algebra.terms import Cond, Dim, Size, conjunction, size
 from superopt.notation.parsing import parse_condition
-from superopt.partial.sizes import Draw, Family
+from superopt.partial.sizes import FamilyDraw, ProgramFamily
 from superopt.policy import MUTANT
 
 NUMBERS = (1, 0)
 
 
 @dataclass(frozen=True)
-class Stated:
+class StatedCondition:
     """A condition as text and in parsed form."""
 
     text: str
     condition: Cond
 
 
-def together(stated: Sequence[Stated]) -> Cond:
+def conjoin_stated(stated: Sequence[StatedCondition]) -> Cond:
     """Return the conjunction of the conditions."""
     return conjunction(*(one.condition for one in stated))
 
 
-def candidates(family: Family) -> Iterator[Stated]:
+def candidate_conditions(family: ProgramFamily) -> Iterator[StatedCondition]:
     """Yield conditions on the sizes of a family, simple ones first."""
     tensors = {t.name: t for t in family.tensors}
     for text in _texts(family):
-        yield Stated(text, parse_condition(text, tensors, ()))
+        yield StatedCondition(text, parse_condition(text, tensors, ()))
 
 
-def _texts(family: Family) -> Iterator[str]:
+def _texts(family: ProgramFamily) -> Iterator[str]:
     own = [str(size(a)) for a in family.atoms]
     symbols = [str(size(a)) for a in family.atoms if not isinstance(a, Dim)]
     outputs = [f"({n})" for n in family.program.shape if isinstance(n, Size) and str(n) not in own]
@@ -51,14 +51,16 @@ def _texts(family: Family) -> Iterator[str]:
     yield from (f"{one} >= {other}" for one, other in itertools.permutations(own, 2))
 
 
-def weakest(family: Family, good: Sequence[Draw], bad: Sequence[Draw]) -> tuple[Stated, ...] | None:
+def separating_conditions(
+    family: ProgramFamily, good: Sequence[FamilyDraw], bad: Sequence[FamilyDraw]
+) -> tuple[StatedCondition, ...] | None:
     """Return the fewest conditions that all hold at every good draw, such that at every bad draw at least one fails.
 
     Each condition is the simplest that suffices together with the others. Return None if there are no such conditions.
     """
     if not bad:
         return ()
-    usable = [c for c in candidates(family) if all(d.holds(c.condition) for d in good)]
+    usable = [c for c in candidate_conditions(family) if all(d.holds(c.condition) for d in good)]
     excludes = np.array([[not d.holds(c.condition) for d in bad] for c in usable], dtype=np.bool_)
     excludes = excludes.reshape(len(usable), len(bad))
     chosen: list[int] = []

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term
-from superopt.partial.forms import Form, Sample, consistent
-from superopt.partial.layout import flat, reshaped, transposed
+from superopt.partial.forms import Form, Sample, is_consistent
+from superopt.partial.layout import flat, reshape_term, transpose_term
 
 Array = npt.NDArray[Any]
 
@@ -76,14 +76,14 @@ class MatrixProduct:
         heads, carried = [a for a, _ in self.batch], [a for a, _ in self.rows]
         order = [*heads, *carried, *self.inner] if self.left else [*heads, *self.inner, *carried]
         kept = sorted(order)
-        moved = transposed(reshaped(x, tuple(self.x_shape[a] for a in kept)), tuple(kept.index(a) for a in order))
-        data = reshaped(moved, (*lead, rows, inner) if self.left else (*lead, inner, rows))
+        moved = transpose_term(reshape_term(x, tuple(self.x_shape[a] for a in kept)), tuple(kept.index(a) for a in order))
+        data = reshape_term(moved, (*lead, rows, inner) if self.left else (*lead, inner, rows))
         result = apply("matmul", data, weight) if self.left else apply("matmul", weight, data)
         of_y = [b for _, b in self.batch]
         matrix = [[b for _, b in self.rows], list(self.free)]
         of_y += [b for axes in (matrix if self.left else reversed(matrix)) for b in axes]
-        split = reshaped(result, tuple(self.y_shape[b] for b in of_y))
-        return reshaped(transposed(split, tuple(of_y.index(b) for b in sorted(of_y))), self.y_shape)
+        split = reshape_term(result, tuple(self.y_shape[b] for b in of_y))
+        return reshape_term(transpose_term(split, tuple(of_y.index(b) for b in sorted(of_y))), self.y_shape)
 
     def said(self) -> str:
         kind = "matrix product" if not self.batch else "batched matrix product"
@@ -132,6 +132,6 @@ def _heads(form: MatrixProduct, sample: Sample) -> tuple[tuple[int, int], ...] |
     for some in ((), *((pair,) for pair in form.rows), form.rows):
         others = tuple(p for p in form.rows if p not in some)
         tried = MatrixProduct(form.x_shape, form.y_shape, some, others, form.inner, form.free, form.left, bool(some))
-        if consistent(tried, sample):
+        if is_consistent(tried, sample):
             return some
     return None

@@ -15,12 +15,12 @@ from fractions import Fraction
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms
 from superopt.errors import ShapeError, Undecidable
-from superopt.partial.assemble import assembled, piecewise, widened, within
-from superopt.partial.box import Box, merged
+from superopt.partial.assemble import assemble_boxes, box_covers, is_box_within, piecewise_constant
+from superopt.partial.box import Box, merge_boxes
 from superopt.partial.judge import Judgement, judge, ratio
 from superopt.partial.region import regions
-from superopt.partial.restrict import cut, restricted
-from superopt.partial.spaced import spaced
+from superopt.partial.restrict import restrict_program, slice_box
+from superopt.partial.spaced import padded_mutants
 from superopt.policy import COST, MUTANT
 from superopt.rules.work import total_work
 
@@ -51,7 +51,7 @@ class _Draft:
     boxes: tuple[Box, ...] = ()
 
 
-def estimated(term: Term) -> float:
+def estimate_operations(term: Term) -> float:
     """Estimate the cost of one run, in operations, from arithmetic, memory traffic and the number of operators started.
 
     The estimate orders terms when no times are measured.
@@ -62,7 +62,7 @@ def estimated(term: Term) -> float:
 
 
 def corrections(
-    program: Term, mutant: Term, judgement: Judgement, *, cost: Callable[[Term], float] = estimated, seed: int = 0
+    program: Term, mutant: Term, judgement: Judgement, *, cost: Callable[[Term], float] = estimate_operations, seed: int = 0
 ) -> Iterator[Corrected]:
     """Yield corrections of a mutant with this judgement: terms that equal the program everywhere, cheapest first.
 
@@ -84,7 +84,7 @@ def _drafts(program: Term, mutant: Term, judgement: Judgement, seed: int) -> Ite
     if not judgement.unequal:
         yield _Draft(mutant, "equal")
         return
-    for term in spaced(program, mutant, judgement, seed=seed):
+    for term in padded_mutants(program, mutant, judgement, seed=seed):
         yield _Draft(term, "spaced")
     yield from _recomputed(program, mutant, judgement.unequal, "recomputed")
     scaled, left = _scaled(program, mutant, judgement.unequal, seed)
@@ -104,7 +104,7 @@ def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> t
     if len(parts) > MUTANT.max_factors:
         return mutant, tuple(unequal)
     for part in parts:
-        nothing = any(within(part, box) for box in zero)
+        nothing = any(is_box_within(part, box) for box in zero)
         factor = Fraction(0) if nothing else ratio(program, mutant, part, seed=seed)
         if factor is None:
             left.append(part)
@@ -112,8 +112,8 @@ def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> t
             factors.setdefault(factor, []).append(part)
     if not factors:
         return mutant, tuple(unequal)
-    labelled = [(box, factor) for factor, boxes in factors.items() for box in merged(boxes)]
-    return apply("mul", mutant, piecewise(program.sizes, labelled, Fraction(1))), merged(left)
+    labelled = [(box, factor) for factor, boxes in factors.items() for box in merge_boxes(boxes)]
+    return apply("mul", mutant, piecewise_constant(program.sizes, labelled, Fraction(1))), merge_boxes(left)
 
 
 # ---------------------------------------------------------------- boxes computed anew
@@ -121,14 +121,14 @@ def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> t
 
 def _recomputed(program: Term, mutant: Term, unequal: Sequence[Box], kind: str) -> Iterator[_Draft]:
     """Yield the mutant with the unequal boxes replaced by results of the program, in several assemblies."""
-    for cover in widened(program.sizes, unequal):
+    for cover in box_covers(program.sizes, unequal):
         labelled = [(box, "anew") for box in cover]
-        for kept in (cut, restricted):
+        for kept in (slice_box, restrict_program):
 
             def make(box: Box, label: str, kept: Callable[[Term, Box], Term] = kept) -> Term:
-                return restricted(program, box) if label == "anew" else kept(mutant, box)
+                return restrict_program(program, box) if label == "anew" else kept(mutant, box)
 
             try:
-                yield _Draft(assembled(program.sizes, labelled, "kept", make), kind, cover)
+                yield _Draft(assemble_boxes(program.sizes, labelled, "kept", make), kind, cover)
             except ShapeError:
                 continue

@@ -15,7 +15,7 @@ from superopt.algebra import index
 from superopt.algebra.operators import interpret
 from superopt.algebra.terms import Cond, Extent, Term, subterms
 from superopt.errors import Undecidable
-from superopt.partial.reading import written_out
+from superopt.partial.reading import expand_composites
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def extremes(program: Term) -> Extremes:
     Raises:
         Undecidable: The program is not a polynomial.
     """
-    root = written_out(program)
+    root = expand_composites(program)
     known: dict[Term, Extremes] = {}
     for term in subterms(root):
         known[term] = Extremes(1, 0.0) if term.is_variable else bounds(term, known, Bounds())

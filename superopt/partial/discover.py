@@ -19,12 +19,12 @@ import numpy as np
 from superopt.algebra.operators import Parameter, operator
 from superopt.algebra.terms import Term, conjunction, negation, subterms
 from superopt.errors import InstantiationError
-from superopt.partial.closed import scaled
-from superopt.partial.conditions import Stated, together, weakest
-from superopt.partial.generalise import Form, forms, generalised
+from superopt.partial.closed import rescale_mutant
+from superopt.partial.conditions import StatedCondition, conjoin_stated, separating_conditions
+from superopt.partial.generalise import Form, forms, generalise_terms
 from superopt.partial.mutate import mutants
-from superopt.partial.sizes import Draw, Family, Range, draws, neighbours
-from superopt.partial.trial import Trial, tried
+from superopt.partial.sizes import FamilyDraw, ProgramFamily, Range, draws, neighbours
+from superopt.partial.trial import Trial, judge_draw
 from superopt.policy import MUTANT
 from superopt.rules.work import work
 
@@ -34,24 +34,24 @@ SIZES, LARGER, SMALLEST = Range((1, 12), (0, 4)), Range((1, 12), (2, 4)), Range(
 
 
 @dataclass(frozen=True)
-class Generalised:
+class GeneralisedMutant:
     """A term over a family's variable sizes that equals its program where the conditions hold.
 
     Attributes:
         family: The family.
         term: The term.
-        counted: The operators of the term that sum (see `adding`).
+        counted: The operators of the term that sum (see `summing_operators`).
         where: The conditions.
         trials: The trials at which the conditions hold and the term equals the program.
         refused: The draws at which the conditions fail, and the term is unequal or not well typed.
     """
 
-    family: Family
+    family: ProgramFamily
     term: Term
     counted: frozenset[str]
-    where: tuple[Stated, ...]
+    where: tuple[StatedCondition, ...]
     trials: tuple[Trial, ...]
-    refused: tuple[Draw, ...]
+    refused: tuple[FamilyDraw, ...]
 
     @property
     def everywhere(self) -> bool:
@@ -59,7 +59,7 @@ class Generalised:
         return not self.where
 
 
-def discovered(family: Family, seed: int, *, drawn: int = MUTANT.discovery_size_count) -> list[Generalised]:
+def discover_mutants(family: ProgramFamily, seed: int, *, drawn: int = MUTANT.discovery_size_count) -> list[GeneralisedMutant]:
     """Return the mutants of the family that generalise, those with the fewest operators first.
 
     Mutants are enumerated at `drawn` draws of sizes. For each `kind` of term, at most two rules are returned: a rule that holds
@@ -67,7 +67,7 @@ def discovered(family: Family, seed: int, *, drawn: int = MUTANT.discovery_size_
     same seed gives the same result.
     """
     bench = _Bench(family, np.random.default_rng(seed))
-    met: dict[Form, dict[Draw, Term]] = {}
+    met: dict[Form, dict[FamilyDraw, Term]] = {}
     every = bench.typical(drawn)
     for draw in every:
         for mutant in mutants(draw.program):
@@ -75,25 +75,25 @@ def discovered(family: Family, seed: int, *, drawn: int = MUTANT.discovery_size_
                 if isinstance(mutant.term, Term):
                     met.setdefault(form, {}).setdefault(draw, mutant.term)
     often = [held for held in met.values() if MUTANT.support_divisor * len(held) >= drawn]
-    often.sort(key=lambda held: (operators(next(iter(held.values()))), -len(held)))
-    found: list[Generalised] = []
-    kinds: dict[Kind, list[bool]] = {kind(family.program, adding(every[0].program)): [True]}
+    often.sort(key=lambda held: (run_time_operator_count(next(iter(held.values()))), -len(held)))
+    found: list[GeneralisedMutant] = []
+    kinds: dict[Kind, list[bool]] = {kind(family.program, summing_operators(every[0].program)): [True]}
     for held in often:
-        terms = list(generalised(list(held), list(held.values())))
-        known = kinds.setdefault(kind(terms[0], adding(next(iter(held.values())))), []) if terms else [True]
+        terms = list(generalise_terms(list(held), list(held.values())))
+        known = kinds.setdefault(kind(terms[0], summing_operators(next(iter(held.values())))), []) if terms else [True]
         rule = None if True in known else bench.first(terms, next(iter(held)), conditional=not known)
         if rule is not None:
             known.append(rule.everywhere)
-            found.append(replace(rule, counted=adding(next(iter(held.values())))))
+            found.append(replace(rule, counted=summing_operators(next(iter(held.values())))))
     return found
 
 
-def operators(term: Term) -> int:
+def run_time_operator_count(term: Term) -> int:
     """Return the number of operators that are computed at run time."""
     return sum(not t.is_variable and not t.constant for t in subterms(term))
 
 
-def adding(term: Term) -> frozenset[str]:
+def summing_operators(term: Term) -> frozenset[str]:
     """Return the operators of a term that sum products or other numbers. All extents of the term are integers."""
     live = (t for t in subterms(term) if not t.is_variable and not t.constant)
     return frozenset(t.op for t in live if work(t).flops > math.prod(t.sizes))
@@ -124,20 +124,20 @@ def _plain(term: Term) -> Callable[[Parameter], Iterator[bool]]:
 class _Bench:
     """A test bench for terms of one family. All terms are tried at the same draws."""
 
-    def __init__(self, family: Family, rng: np.random.Generator) -> None:
+    def __init__(self, family: ProgramFamily, rng: np.random.Generator) -> None:
         self.family = family
         self.rng = rng
         self._typical = draws(family, SIZES, rng, where=family.conditions)
         self._free = draws(family, SIZES, rng)
-        self._rounds: list[list[Draw]] = []
-        self._known: dict[tuple[Term, Draw], Trial] = {}
-        self._seen: dict[tuple[Term, bool], Generalised | None] = {}
+        self._rounds: list[list[FamilyDraw]] = []
+        self._known: dict[tuple[Term, FamilyDraw], Trial] = {}
+        self._seen: dict[tuple[Term, bool], GeneralisedMutant | None] = {}
 
-    def typical(self, count: int) -> list[Draw]:
+    def typical(self, count: int) -> list[FamilyDraw]:
         """Return `count` new draws that satisfy the family's conditions `typical`."""
         return list(itertools.islice(self._typical, count))
 
-    def first(self, terms: Sequence[Term], draw: Draw, *, conditional: bool) -> Generalised | None:
+    def first(self, terms: Sequence[Term], draw: FamilyDraw, *, conditional: bool) -> GeneralisedMutant | None:
         """Return the rule with the fewest conditions among those that the terms give, or None if no term gives a rule.
 
         A term that is wrong at some positions at `draw` is corrected by a factor first. If `conditional` is false, only rules
@@ -149,25 +149,25 @@ class _Bench:
         found = [rule for term in terms if (rule := self._seen[term, conditional]) is not None]
         return min(found, key=lambda rule: len(rule.where), default=None)
 
-    def _corrected(self, term: Term, draw: Draw, conditional: bool) -> Generalised | None:
+    def _corrected(self, term: Term, draw: FamilyDraw, conditional: bool) -> GeneralisedMutant | None:
         """Return the rule of the term if the term is right everywhere at the draw, otherwise the rule of the scaled term.
 
-        Terms that are right at no position are not scaled (see `superopt.partial.closed.scaled`).
+        Terms that are right at no position are not scaled (see `superopt.partial.closed.rescale_mutant`).
         """
         trial = self._tried(term, draw)
         if trial.holds:
             return self._established(term, conditional)
         if trial.judgement is None or not trial.judgement.equal:
             return None
-        right = (s for s in scaled(self.family.program, term) if self._tried(s, draw).holds)
+        right = (s for s in rescale_mutant(self.family.program, term) if self._tried(s, draw).holds)
         return next(filter(None, (self._established(s, conditional) for s in right)), None)
 
-    def _tried(self, term: Term, draw: Draw) -> Trial:
+    def _tried(self, term: Term, draw: FamilyDraw) -> Trial:
         if (term, draw) not in self._known:
-            self._known[term, draw] = tried(self.family, term, draw)
+            self._known[term, draw] = judge_draw(self.family, term, draw)
         return self._known[term, draw]
 
-    def _round(self, number: int) -> list[Draw]:
+    def _round(self, number: int) -> list[FamilyDraw]:
         """Return the draws of a round of trials: half satisfy the family's conditions `typical`, half are any sizes."""
         while len(self._rounds) <= number:
             self._rounds.append(
@@ -175,13 +175,13 @@ class _Bench:
             )
         return self._rounds[number]
 
-    def _established(self, term: Term, conditional: bool) -> Generalised | None:
+    def _established(self, term: Term, conditional: bool) -> GeneralisedMutant | None:
         """Return the term with its condition, or None if no condition is confirmed.
 
         A condition is confirmed by a round of trials that was not used to find the condition.
         """
         trials: list[Trial] = []
-        where: tuple[Stated, ...] | None = None
+        where: tuple[StatedCondition, ...] | None = None
         if not self._general(term):
             return None
         for number in range(MUTANT.max_trial_rounds):
@@ -189,11 +189,11 @@ class _Bench:
             fresh = [self._tried(term, draw) for draw in dict.fromkeys([*self._round(number), *nearby])]
             if where is not None:
                 fresh += [self._tried(term, draw) for draw in self._border(where)]
-                if all(t.draw.holds(together(where)) == t.holds for t in fresh):
+                if all(t.draw.holds(conjoin_stated(where)) == t.holds for t in fresh):
                     return self._told(term, where, [*trials, *fresh])
             trials += fresh
             good, bad = ([t.draw for t in trials if t.holds == held] for held in (True, False))
-            where = weakest(self.family, good, bad) if conditional or not bad else None
+            where = separating_conditions(self.family, good, bad) if conditional or not bad else None
             if where is None:
                 return None
         return None
@@ -207,14 +207,14 @@ class _Bench:
                 return False
         return True
 
-    def _border(self, where: Sequence[Stated]) -> Iterator[Draw]:
+    def _border(self, where: Sequence[StatedCondition]) -> Iterator[FamilyDraw]:
         """Yield draws at which all conditions hold, and draws at which exactly one of the conditions fails."""
-        without = [[negation(c.condition), together([o for o in where if o is not c])] for c in where]
-        for condition in (together(where), *itertools.starmap(conjunction, without)):
+        without = [[negation(c.condition), conjoin_stated([o for o in where if o is not c])] for c in where]
+        for condition in (conjoin_stated(where), *itertools.starmap(conjunction, without)):
             for sizes in (SIZES, LARGER, SMALLEST):
                 with suppress(InstantiationError):
                     yield from itertools.islice(draws(self.family, sizes, self.rng, where=condition), MUTANT.border_draw_count)
 
-    def _told(self, term: Term, where: tuple[Stated, ...], trials: Sequence[Trial]) -> Generalised:
+    def _told(self, term: Term, where: tuple[StatedCondition, ...], trials: Sequence[Trial]) -> GeneralisedMutant:
         held = tuple(t for t in trials if t.holds)
-        return Generalised(self.family, term, frozenset(), where, held, tuple(t.draw for t in trials if not t.holds))
+        return GeneralisedMutant(self.family, term, frozenset(), where, held, tuple(t.draw for t in trials if not t.holds))

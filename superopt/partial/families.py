@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from superopt.partial.sizes import Family
+from superopt.partial.sizes import ProgramFamily
 
 IMAGE = "x.shape[-4] >= 2, x.shape[-3] >= 2, x.shape[-2] >= 7, x.shape[-1] >= 7"
 KERNEL = "w.shape[-4] >= 2, w.shape[-2] <= 3, w.shape[-1] <= 3"
@@ -12,15 +12,15 @@ FILLED = "(x.shape[-2] + p0 + p2 - k0) % s0 == 0, (x.shape[-1] + p1 + p3 - k1) %
 LATTICE = "p0 % d == 0, p1 % d == 0, p2 % d == 0, p3 % d == 0, x.shape[-2] % d == 0, x.shape[-1] % d == 0"
 POINTS = "x.shape[-4] >= 2, x.shape[-3] >= 2, x.shape[-2] >= 3, x.shape[-1] >= 3, w.shape[-4] >= 2"
 
-FAMILIES: Mapping[str, tuple[Family, ...]] = {
+FAMILIES: Mapping[str, tuple[ProgramFamily, ...]] = {
     "pooling": (
-        Family(
+        ProgramFamily(
             "average",
             "avg_pool(x, kernel=k, strides=s, pads=p)",
             "x[4], k[2], s[2], p[4]",
             typical=f"{IMAGE}, k0 >= 2, k1 >= 2, {FILLED}",
         ),
-        Family(
+        ProgramFamily(
             "counted-average",
             "avg_pool(x, kernel=k, strides=s, pads=p, include_pads=1)",
             "x[4], k[2], s[2], p[4]",
@@ -28,14 +28,14 @@ FAMILIES: Mapping[str, tuple[Family, ...]] = {
         ),
     ),
     "convolution": (
-        Family(
+        ProgramFamily(
             "dilated",
             "conv(x, w, pads=p, dilations=(d, d))",
             "x[4], w[4], p[4]",
             ("w",),
             f"{IMAGE}, {KERNEL}, w.shape[-2] >= 2, w.shape[-1] >= 2, d >= 2, {LATTICE}",
         ),
-        Family(
+        ProgramFamily(
             "pointwise",
             "conv(x, w)",
             "x[4], w[4]",

@@ -83,7 +83,7 @@ class FieldResidues:
             TooLarge: There are more residues than memory should hold.
         """
         if self.value is None:
-            self.value = contracted(self.factors, self.summed, self.moduli)
+            self.value = contract_residues(self.factors, self.summed, self.moduli)
         return self.value
 
     def __add__(self, other: FieldResidues) -> FieldResidues:
@@ -100,7 +100,7 @@ class FieldResidues:
         return FieldResidues(self.moduli, *self.factors, summed=self.summed + 1)
 
 
-def contracted(factors: Sequence[Array], summed: int, moduli: Array) -> Array:
+def contract_residues(factors: Sequence[Array], summed: int, moduli: Array) -> Array:
     """Return the product of one or two arrays of residues, summed over the first axes of their broadcast shape."""
     rank = max(f.ndim for f in factors)
     wide = [f.reshape((1,) * (rank - f.ndim) + f.shape) for f in factors]
@@ -118,7 +118,7 @@ def contracted(factors: Sequence[Array], summed: int, moduli: Array) -> Array:
 
 
 def _matrix_product(a: Array, b: Array, summed: int, modulus: int) -> Array:
-    """Return the sum of products of `contracted` in one field, as a matrix product.
+    """Return the sum of products of `contract_residues` in one field, as a matrix product.
 
     Axes along which only one factor varies become rows or columns. Axes along which both factors vary become a batch.
     """
@@ -228,7 +228,7 @@ def residues(number: Any, moduli: Sequence[int]) -> tuple[int, ...]:
     return tuple(fraction.numerator * pow(fraction.denominator, -1, p) % p for p in moduli)
 
 
-def rational(residue: int, modulus: int) -> Fraction | None:
+def reconstruct_rational(residue: int, modulus: int) -> Fraction | None:
     """Return the fraction with this residue, or None if no fraction has a small numerator and denominator.
 
     Both must be at most the square root of half the modulus.
@@ -241,7 +241,7 @@ def rational(residue: int, modulus: int) -> Fraction | None:
     return Fraction(r1, s1) if s1 and abs(s1) <= bound and math.gcd(r1, s1) == 1 else None
 
 
-def drawn(name: str, positions: Array, seed: int, moduli: Array) -> Array:
+def draw_residues(name: str, positions: Array, seed: int, moduli: Array) -> Array:
     """Return pseudorandom residues of a variable at row-major positions, of shape (positions, fields).
 
     Each residue depends only on the name, the position, the field and the seed.

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term
-from superopt.partial.layout import Coordinates, Layout, cropped, flat
+from superopt.partial.layout import Coordinates, Layout, crop_term, flat
 from superopt.policy import MUTANT
 
 Array = npt.NDArray[Any]
@@ -77,7 +77,7 @@ class Form(Protocol):
 
 
 @dataclass(frozen=True)
-class Axis:
+class WindowAxis:
     """The parameters of a window that slides along an axis."""
 
     stride: int
@@ -94,8 +94,8 @@ class Convolution:
     x_shape: tuple[int, ...]
     y_shape: tuple[int, ...]
     group: int
-    rows: Axis
-    columns: Axis
+    rows: WindowAxis
+    columns: WindowAxis
 
     own = (1,)
 
@@ -120,7 +120,7 @@ class Convolution:
         pads = (self.rows.before, self.columns.before, self.rows.after, self.columns.after)
         strides, dilations = (self.rows.stride, self.columns.stride), (self.rows.dilation, self.columns.dilation)
         result = apply("conv", x, weight, strides=strides, pads=pads, dilations=dilations, group=self.group)
-        return cropped(result, self.y_shape)
+        return crop_term(result, self.y_shape)
 
     def said(self) -> str:
         size = f"{self.rows.taps}x{self.columns.taps}"
@@ -154,7 +154,7 @@ def _groups(sample: Sample, channels: int, features: int) -> Iterator[int]:
     yield 1
 
 
-def _sliding(sample: Sample, axis: int, extent: int, wanted: int) -> Axis | None:
+def _sliding(sample: Sample, axis: int, extent: int, wanted: int) -> WindowAxis | None:
     """Return the window along an axis, padded behind to the output's extent, or None if the reads form no window."""
     big = np.iinfo(sample.x[axis].dtype).max
     low = np.where(sample.seen, sample.x[axis], big).min(axis=0)
@@ -175,10 +175,10 @@ def _sliding(sample: Sample, axis: int, extent: int, wanted: int) -> Axis | None
     after = stride * (wanted - 1) + span + 1 - extent - before
     if span >= max(MUTANT.max_window_positions, 1) or after < -span - stride * wanted:
         return None
-    return Axis(stride, before, max(0, after), dilation, span // dilation + 1)
+    return WindowAxis(stride, before, max(0, after), dilation, span // dilation + 1)
 
 
-def consistent(form: Form, sample: Sample) -> bool:
+def is_consistent(form: Form, sample: Sample) -> bool:
     """Return whether the sample determines at most one value for each element of the form's weight."""
     places = form.places(sample)[sample.seen]
     size = math.prod(form.weight_shape)

@@ -20,14 +20,14 @@ from superopt.algebra.terms import Attribute, Dim, Extent, Term, floor_divide, s
 from superopt.errors import ShapeError
 from superopt.partial.fitting import Expressions, NamedNumber, reals
 from superopt.partial.mutate import Mutant
-from superopt.partial.sizes import Draw
+from superopt.partial.sizes import FamilyDraw
 from superopt.policy import MUTANT
 
 Form: TypeAlias = "tuple[object, ...]"
 NUMERIC = ("extent", "extents", "real")
 
 
-def forms(draw: Draw, mutant: Mutant) -> Iterator[Form]:
+def forms(draw: FamilyDraw, mutant: Mutant) -> Iterator[Form]:
     """Yield the forms of a mutant: its operators and the steps that made it. Mutants of other draws may have the same forms.
 
     In a form, each number in a step is replaced by itself, or by an extent or attribute of the program with that value. Each
@@ -59,12 +59,12 @@ def _count(value: Attribute) -> int:
     return len(value) if isinstance(value, tuple) else -1
 
 
-def generalised(drawn: Sequence[Draw], terms: Sequence[Term]) -> Iterator[Term]:
+def generalise_terms(drawn: Sequence[FamilyDraw], terms: Sequence[Term]) -> Iterator[Term]:
     """Yield a few terms over the family's variable sizes, the simplest first. Each equals the given term at every draw."""
     found: set[Term] = set()
     for choice in range(MUTANT.max_terms_per_form):
         try:
-            term = unmerged(_Writer(drawn, choice).written(tuple(terms)))
+            term = split_merged_axes(_Writer(drawn, choice).written(tuple(terms)))
         except (_UnfitError, ShapeError):
             return
         if term not in found:
@@ -79,7 +79,7 @@ class _UnfitError(Exception):
 class _Writer:
     """A writer of terms of one form over variable sizes. The first `choice` expressions that fit a number are skipped."""
 
-    def __init__(self, drawn: Sequence[Draw], choice: int) -> None:
+    def __init__(self, drawn: Sequence[FamilyDraw], choice: int) -> None:
         self.family = drawn[0].family
         self.count = len(drawn)
         self.choice = choice
@@ -148,7 +148,7 @@ def _operands(term: Term) -> tuple[Term, ...]:
     return term.args
 
 
-def unmerged(term: Term) -> Term:
+def split_merged_axes(term: Term) -> Term:
     """Return an equal term in which a transpose of merged axes becomes a transpose of the single axes."""
     done: dict[Term, Term] = {}
     for each in subterms(term):

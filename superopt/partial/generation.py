@@ -6,20 +6,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from superopt.errors import StoreError
-from superopt.partial.discover import discovered
+from superopt.partial.discover import discover_mutants
 from superopt.partial.families import ABOUT, FAMILIES
-from superopt.partial.library import Partial, write
-from superopt.partial.phrase import named
+from superopt.partial.library import PartialRule, write
+from superopt.partial.phrase import name_partial_rules
 
 
-def generate(
+def generate_partial_rules(
     *,
     seed: int = 0,
     files: Sequence[str] = (),
     folder: Path | None = None,
-    proved: Callable[[Partial], Partial] = lambda partial: partial,
+    proved: Callable[[PartialRule], PartialRule] = lambda partial: partial,
     progress: Callable[[str, int], None] = lambda *_: None,
-) -> dict[str, list[Partial]]:
+) -> dict[str, list[PartialRule]]:
     """Find the partial rules of these files, or of all files, and write the files. The same seed writes the same files.
 
     Args:
@@ -38,11 +38,11 @@ def generate(
     unknown = [file for file in files if file not in FAMILIES]
     if unknown:
         raise StoreError(f"unknown family {unknown[0]!r}: the families of partial rules are {', '.join(FAMILIES)}")
-    found: dict[str, list[Partial]] = {}
+    found: dict[str, list[PartialRule]] = {}
     for file in (file for file in FAMILIES if file in (files or FAMILIES)):
-        rules: list[Partial] = []
+        rules: list[PartialRule] = []
         for family in FAMILIES[file]:
-            more = named(discovered(family, seed), seed)
+            more = name_partial_rules(discover_mutants(family, seed), seed)
             progress(family.name, len(more))
             rules += map(proved, more)
         write(file, ABOUT[file], rules, folder)

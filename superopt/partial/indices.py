@@ -153,22 +153,22 @@ class Affine:
             changes |= (floors[1:] != floors[:-1]).any(axis=1)
         return run.cut(map(int, 1 + np.flatnonzero(changes)))
 
-    def __ge__(self, other: Affine | int) -> Guard:
-        return Guard.of(self - other, equality=False)
+    def __ge__(self, other: Affine | int) -> SummationGuard:
+        return SummationGuard.of(self - other, equality=False)
 
-    def __gt__(self, other: Affine | int) -> Guard:
-        return Guard.of(self - other - 1, equality=False)
+    def __gt__(self, other: Affine | int) -> SummationGuard:
+        return SummationGuard.of(self - other - 1, equality=False)
 
-    def __le__(self, other: Affine | int) -> Guard:
-        return Guard.of(-(self - other), equality=False)
+    def __le__(self, other: Affine | int) -> SummationGuard:
+        return SummationGuard.of(-(self - other), equality=False)
 
-    def __lt__(self, other: Affine | int) -> Guard:
-        return Guard.of(-(self - other) - 1, equality=False)
+    def __lt__(self, other: Affine | int) -> SummationGuard:
+        return SummationGuard.of(-(self - other) - 1, equality=False)
 
     def __eq__(self, other: object) -> Any:
         if not isinstance(other, Affine | int):
             return NotImplemented
-        return Guard.of(self - other, equality=True)
+        return SummationGuard.of(self - other, equality=True)
 
 
 def _affordable(a: Array, b: Array, combine: Callable[[Array, Array], Array]) -> Array:
@@ -177,7 +177,7 @@ def _affordable(a: Array, b: Array, combine: Callable[[Array, Array], Array]) ->
     return combine(a, b)
 
 
-class Guard:
+class SummationGuard:
     """A condition with an outcome for each choice of summation indices.
 
     Attributes:
@@ -195,7 +195,7 @@ class Guard:
         self.causes = causes
 
     @staticmethod
-    def of(index: Affine, *, equality: bool) -> Guard:
+    def of(index: Affine, *, equality: bool) -> SummationGuard:
         """Return the condition index >= 0, or with `equality` the condition index == 0."""
         low, high = index.span()
         least, most = index.offsets + low, index.offsets + high
@@ -206,30 +206,30 @@ class Guard:
             common = math.gcd(*index.coefficients)
             possible = (least <= 0) & (most >= 0) & (index.offsets % common == 0 if common else True)
         undecided = possible & ~sure
-        return Guard(sure, possible, ((index, equality, undecided),) if undecided.any() else ())
+        return SummationGuard(sure, possible, ((index, equality, undecided),) if undecided.any() else ())
 
-    def __and__(self, other: Guard | bool) -> Guard:
+    def __and__(self, other: SummationGuard | bool) -> SummationGuard:
         if isinstance(other, bool | np.bool_):
             return self if other else NEVER
         if other is ALWAYS or self is ALWAYS:
             return self if other is ALWAYS else other
         sure = _affordable(self.sure, other.sure, lambda a, b: a & b)
-        return Guard(sure, self.possible & other.possible, self.causes + other.causes)
+        return SummationGuard(sure, self.possible & other.possible, self.causes + other.causes)
 
     __rand__ = __and__
 
-    def __or__(self, other: Guard) -> Guard:
+    def __or__(self, other: SummationGuard) -> SummationGuard:
         if other is ALWAYS or self is ALWAYS:
             return ALWAYS
         sure = _affordable(self.sure, other.sure, lambda a, b: a | b)
-        return Guard(sure, self.possible | other.possible, self.causes + other.causes)
+        return SummationGuard(sure, self.possible | other.possible, self.causes + other.causes)
 
-    def __invert__(self) -> Guard:
-        return Guard(~self.possible, ~self.sure, self.causes)
+    def __invert__(self) -> SummationGuard:
+        return SummationGuard(~self.possible, ~self.sure, self.causes)
 
-    def somewhere(self) -> Guard:
+    def somewhere(self) -> SummationGuard:
         """Return the condition that this condition holds for some choice of the summation index on the first axis."""
-        return Guard(np.asarray(self.sure.any(axis=0)), np.asarray(self.possible.any(axis=0)), self.causes)
+        return SummationGuard(np.asarray(self.sure.any(axis=0)), np.asarray(self.possible.any(axis=0)), self.causes)
 
     def settled(self, box: Box) -> Array:
         """Return, for each choice, whether the condition holds at every position of the box.
@@ -256,8 +256,8 @@ class Guard:
             yield index, equality, np.unique(np.broadcast_to(index.offsets, relevant.shape)[relevant])
 
 
-ALWAYS = Guard(np.ones((), np.bool_), np.ones((), np.bool_))
-NEVER = Guard(np.zeros((), np.bool_), np.zeros((), np.bool_))
+ALWAYS = SummationGuard(np.ones((), np.bool_), np.ones((), np.bool_))
+NEVER = SummationGuard(np.zeros((), np.bool_), np.zeros((), np.bool_))
 
 
 def _cut(box: Box, causes: Sequence[tuple[Affine, bool, Array]]) -> list[Box]:
@@ -296,7 +296,7 @@ def _changes(coefficient: int, equality: bool, offsets: Array) -> set[int]:
     return {int(p) for p in offsets // -coefficient + 1}
 
 
-def starting(box: Box) -> tuple[Affine, ...]:
+def output_position(box: Box) -> tuple[Affine, ...]:
     """Return the output position as one index per axis: start + step * q."""
     return tuple(
         Affine(box, tuple(run.step if b == a and run.count > 1 else 0 for b in range(box.rank)), np.asarray(run.start))

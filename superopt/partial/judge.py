@@ -19,15 +19,15 @@ import numpy as np
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms
 from superopt.errors import Undecidable
-from superopt.partial.box import Array, Box, covering, merged, whole
+from superopt.partial.box import Array, Box, covering, full_box, merge_boxes
 from superopt.partial.degree import extremes
-from superopt.partial.field import BITS, PrimeFields, primes, rational, residues
-from superopt.partial.points import Points, everywhere
+from superopt.partial.field import BITS, PrimeFields, primes, reconstruct_rational, residues
+from superopt.partial.points import Points, evaluate_residues
 from superopt.partial.reading import Demand
-from superopt.partial.region import remembered, split
+from superopt.partial.region import cached_split, split_uniformly
 from superopt.policy import MUTANT
 
-__all__ = ["Judgement", "compared", "glance", "judge", "ratio"]
+__all__ = ["Judgement", "equal_positions", "glance", "judge", "ratio"]
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ def judge(program: Term, mutant: Term, *, tests: int | None = None, seed: int = 
     """
     count, lost = _tests(program, mutant, tests)
     pair = _Pair(program, mutant, _points(program, count, seed))
-    equal, unequal = pair.verdicts(whole(program.sizes))
+    equal, unequal = pair.verdicts(full_box(program.sizes))
     degree = max(extremes(program).degree, extremes(mutant).degree, 1)
     per_test = math.log2(degree) - math.log2(pair.points.domain.primes[-1])
     error = min(0.0, (count - lost) * per_test + math.log2(max(pair.positions, 1)))
     prime = pair.points.domain.primes[-1]
-    return Judgement(merged(equal), merged(unequal), count, pair.positions, math.prod(program.sizes), error, prime)
+    return Judgement(merge_boxes(equal), merge_boxes(unequal), count, pair.positions, math.prod(program.sizes), error, prime)
 
 
 def _tests(program: Term, mutant: Term, tests: int | None) -> tuple[int, int]:
@@ -191,8 +191,8 @@ def _one_by_one(part: _Part, found: Sequence[bool]) -> _Part:
 
 def _parts(program: Term, mutant: Term, box: Box) -> Iterator[_Part]:
     """Yield the parts of the box in which program and mutant read uniformly."""
-    for outer, of_program in remembered(program, box):
-        for inner, of_mutant in split(mutant, outer):
+    for outer, of_program in cached_split(program, box):
+        for inner, of_mutant in split_uniformly(mutant, outer):
             yield _Part(inner, *_mixed(inner, [_within(of_program, outer, inner), _reads(of_mutant)]))
 
 
@@ -303,7 +303,7 @@ def ratio(program: Term, mutant: Term, box: Box, *, seed: int = 0) -> Fraction |
         return None
     moduli = points.domain.primes
     images = [int(a) * pow(int(b), -1, p) % p for a, b, p in zip(above, below, moduli, strict=True)]
-    factor = rational(images[0], moduli[0])
+    factor = reconstruct_rational(images[0], moduli[0])
     if factor is None or residues(factor, moduli) != tuple(images):
         return None
     number = int(factor) if factor.denominator == 1 else factor
@@ -311,7 +311,7 @@ def ratio(program: Term, mutant: Term, box: Box, *, seed: int = 0) -> Fraction |
     return factor if equal and not unequal else None
 
 
-def compared(program: Term, mutant: Term, *, seed: int = 0, tests: int | None = None) -> Array:
+def equal_positions(program: Term, mutant: Term, *, seed: int = 0, tests: int | None = None) -> Array:
     """Return, for each output position, whether program and mutant have the same value there.
 
     Whole tensors are evaluated over prime fields, which is slow. This function is the reference that `judge` is compared with.
@@ -320,5 +320,5 @@ def compared(program: Term, mutant: Term, *, seed: int = 0, tests: int | None = 
         Undecidable: The program or the mutant is not a polynomial in its variables.
     """
     count, _ = _tests(program, mutant, tests)
-    one, other = everywhere((program, mutant), PrimeFields(primes(count)), seed)
+    one, other = evaluate_residues((program, mutant), PrimeFields(primes(count)), seed)
     return np.asarray((one == other).all(axis=-1))

@@ -189,7 +189,7 @@ class Layout:
         digits = Digits(y.sizes)
         for step, shape in reversed([*zip(self.steps, self.shapes(), strict=False)]):
             if isinstance(step, Grow):
-                y = cropped(digits.regrouped(y), shape)
+                y = crop_term(digits.regrouped(y), shape)
                 digits = Digits(y.sizes)
             else:
                 digits.move(step.inverse() if isinstance(step, Fold) else step)
@@ -264,13 +264,13 @@ class Digits:
         order, wanted = _together(order, wanted)
         shape = tuple(math.prod(self.extents[d] for d in axis) for axis in self.target)
         if order == wanted:
-            return reshaped(x, shape)
+            return reshape_term(x, shape)
         return self._transposed(x, order, wanted, shape)
 
     def _transposed(self, x: Term, order: list[Any], wanted: list[Any], shape: tuple[int, ...]) -> Term:
         extents = [math.prod(self.extents[d] for d in run) for run in order]
         perm = tuple(order.index(run) for run in wanted)
-        return reshaped(transposed(reshaped(x, tuple(extents)), perm), shape)
+        return reshape_term(transpose_term(reshape_term(x, tuple(extents)), perm), shape)
 
 
 def _together(order: Sequence[int], wanted: Sequence[int]) -> tuple[list[Any], list[Any]]:
@@ -286,14 +286,14 @@ def _together(order: Sequence[int], wanted: Sequence[int]) -> tuple[list[Any], l
     return [*runs], [first[d] for d in wanted if d in first]
 
 
-def reshaped(x: Term, shape: tuple[int, ...]) -> Term:
+def reshape_term(x: Term, shape: tuple[int, ...]) -> Term:
     """Return the elements in row-major order under another shape, merging nested reshapes."""
     while x.op == "reshape":
         x = x.args[0]
     return x if x.shape == shape else apply("reshape", x, shape=shape)
 
 
-def transposed(x: Term, perm: tuple[int, ...]) -> Term:
+def transpose_term(x: Term, perm: tuple[int, ...]) -> Term:
     """Return x with its axes permuted: axis i of the result is axis perm[i] of x, counted from the front.
 
     Nested transposes are merged, and a transpose that moves nothing is dropped.
@@ -305,11 +305,11 @@ def transposed(x: Term, perm: tuple[int, ...]) -> Term:
         return x
     kept = [a for a in perm if x.sizes[a] > 1]
     if kept == sorted(kept):
-        return reshaped(x, tuple(x.sizes[a] for a in perm))
+        return reshape_term(x, tuple(x.sizes[a] for a in perm))
     return apply("transpose", x, perm=tuple(p - x.rank for p in perm))
 
 
-def cropped(x: Term, shape: Sequence[int]) -> Term:
+def crop_term(x: Term, shape: Sequence[int]) -> Term:
     """Return the first shape[i] positions of every axis i."""
     for axis, n in enumerate(shape):
         if x.sizes[axis] != n:

@@ -4,8 +4,8 @@ A family is a program of one operator at variable sizes. For each family, <famil
 <family>.certificates.jsonl has a certificate for each rule, and <family>.proofs.jsonl is the ledger of proofs.
 
 A partial rule `left ~> right` was found by generalising mutants. The certificate of the rule lists the sizes at which the rule
-was judged. `load` raises an error if the rule, or the definition of one of its operators, has changed since. Callers must judge
-each instance of the rule, unless the ledger proves `left => right` for all sizes.
+was judged. `load_partial_rules` raises an error if the rule, or the definition of one of its operators, has changed since.
+Callers must judge each instance of the rule, unless the ledger proves `left => right` for all sizes.
 """
 
 from __future__ import annotations
@@ -22,14 +22,23 @@ from superopt.algebra.operators import registry, substitutions_folder
 from superopt.algebra.terms import Term, size
 from superopt.errors import NotationError, ShapeError, StoreError, Undecidable
 from superopt.notation.parsing import parse_condition
-from superopt.partial.conditions import Stated, together
+from superopt.partial.conditions import StatedCondition, conjoin_stated
 from superopt.partial.mutate import Mutant
-from superopt.partial.sizes import Draw, Family
-from superopt.partial.trial import Trial, instance, tried
+from superopt.partial.sizes import FamilyDraw, ProgramFamily
+from superopt.partial.trial import Trial, instance, judge_draw
 from superopt.rules import store
 from superopt.rules.match import Pattern
 from superopt.rules.rule import Rule, digest, parse_rules
-from superopt.rules.store import LedgerEntry, read_ledger, record, replace_file, rule_lines, sealed, sealed_lines, write_ledger
+from superopt.rules.store import (
+    LedgerEntry,
+    read_ledger,
+    record,
+    replace_file,
+    rule_lines,
+    sealed_line,
+    sealed_lines,
+    write_ledger,
+)
 
 FOLDER = "partial"
 NAME_WIDTH = 28
@@ -69,7 +78,7 @@ class PartialCertificate:
 
 
 @dataclass(frozen=True)
-class Partial:
+class PartialRule:
     """A partial rule with its certificate, and the ledger entry of its proof for all sizes, if there is one."""
 
     rule: Rule
@@ -87,16 +96,16 @@ class Partial:
         return Pattern.of(self.rule.equations[0])
 
     @functools.cached_property
-    def family(self) -> Family:
+    def family(self) -> ProgramFamily:
         """The programs that the rule applies to."""
         stated = self.rule.statement
-        return Family(self.rule.name, stated.left, ", ".join(f"{name}[{rank}]" for name, (rank,) in stated.ranks))
+        return ProgramFamily(self.rule.name, stated.left, ", ".join(f"{name}[{rank}]" for name, (rank,) in stated.ranks))
 
     @functools.cached_property
-    def conditions(self) -> tuple[Stated, ...]:
+    def conditions(self) -> tuple[StatedCondition, ...]:
         """The conditions of the rule."""
         tensors = {t.name: t for t in self.family.tensors}
-        return tuple(Stated(text, parse_condition(text, tensors, ())) for text in self.rule.statement.where)
+        return tuple(StatedCondition(text, parse_condition(text, tensors, ())) for text in self.rule.statement.where)
 
 
 def exact(rule: Rule) -> Rule:
@@ -107,21 +116,21 @@ def exact(rule: Rule) -> Rule:
 # ---------------------------------------------------------------- judged again
 
 
-def objection(partial: Partial) -> str | None:
+def certificate_objection(partial: PartialRule) -> str | None:
     """Judge the rule again at all sizes of its certificate. Return why the certificate is wrong, or None if it is right."""
     family, certificate = partial.family, partial.certificate
-    if certificate.atoms != atoms_of(family):
+    if certificate.atoms != family_atom_names(family):
         return "its certificate is of other programs"
-    where = together(partial.conditions)
+    where = conjoin_stated(partial.conditions)
     right = partial.rule.equations[0].right[0]
     for numbers, boxes in zip(certificate.sizes, certificate.boxes, strict=True):
-        draw = Draw(family, numbers)
-        trial = tried(family, right, draw)
+        draw = FamilyDraw(family, numbers)
+        trial = judge_draw(family, right, draw)
         if not draw.holds(where) or not trial.holds or not _as_said(trial, boxes, certificate):
             return f"it is not shown to hold at {_at(certificate.atoms, numbers)}"
     for numbers in certificate.refused:
-        draw = Draw(family, numbers)
-        if draw.holds(where) or tried(family, right, draw).holds:
+        draw = FamilyDraw(family, numbers)
+        if draw.holds(where) or judge_draw(family, right, draw).holds:
             return f"it should not hold at {_at(certificate.atoms, numbers)}"
     return None
 
@@ -131,7 +140,7 @@ def _as_said(trial: Trial, boxes: int, certificate: PartialCertificate) -> bool:
     return judged is not None and len(judged.equal) == boxes and judged.log2_error <= certificate.log2_error
 
 
-def atoms_of(family: Family) -> tuple[str, ...]:
+def family_atom_names(family: ProgramFamily) -> tuple[str, ...]:
     """Return the names of the variable extents and attributes of the family's program."""
     return tuple(str(size(atom)) for atom in family.atoms)
 
@@ -145,7 +154,7 @@ def _at(atoms: Sequence[str], numbers: Sequence[int]) -> str:
     return ", ".join(f"{atom} = {number}" for atom, number in zip(atoms, numbers, strict=True))
 
 
-def told(partial: Partial) -> str:
+def describe_partial_rule(partial: PartialRule) -> str:
     """Summarize the certificate and the proof in a line."""
     certificate, proof = partial.certificate, partial.proof
     basis = "" if proof is None else f"proved for all sizes from the {'definitions' if proof.kind == 'index' else 'axioms'}; "
@@ -156,7 +165,7 @@ def told(partial: Partial) -> str:
     )
 
 
-def counted(rules: Sequence[Partial]) -> str:
+def partial_rules_summary(rules: Sequence[PartialRule]) -> str:
     """Summarize in a line how many rules there are, at how many sizes they were judged, and how many are proved."""
     held, refused = (sum(len(getattr(p.certificate, which)) for p in rules) for which in ("sizes", "refused"))
     proofs = sum(p.proved for p in rules)
@@ -166,7 +175,7 @@ def counted(rules: Sequence[Partial]) -> str:
 # ---------------------------------------------------------------- stored
 
 
-def write(family: str, about: str, rules: Sequence[Partial], folder: Path | None = None) -> None:
+def write(family: str, about: str, rules: Sequence[PartialRule], folder: Path | None = None) -> None:
     """Write the three files of the family, which then hold exactly these rules. Each file is replaced as a whole.
 
     Raises:
@@ -183,11 +192,11 @@ def write(family: str, about: str, rules: Sequence[Partial], folder: Path | None
     replace_file(where / f"{family}.rules", text)
 
 
-def _line(partial: Partial) -> str:
-    return sealed(dataclasses.asdict(partial.certificate))
+def _line(partial: PartialRule) -> str:
+    return sealed_line(dataclasses.asdict(partial.certificate))
 
 
-def load(folder: Path | None = None) -> list[Partial]:
+def load_partial_rules(folder: Path | None = None) -> list[PartialRule]:
     """Return every partial rule of the store, file by file. If the folder is missing, return an empty list.
 
     Raises:
@@ -197,13 +206,13 @@ def load(folder: Path | None = None) -> list[Partial]:
 
 
 @functools.cache
-def library() -> tuple[Partial, ...]:
+def shipped_partial_rules() -> tuple[PartialRule, ...]:
     """Return the partial rules shipped with superopt.
 
     Raises:
-        StoreError: See `load`.
+        StoreError: See `load_partial_rules`.
     """
-    return tuple(load())
+    return tuple(load_partial_rules())
 
 
 # ---------------------------------------------------------------- matched
@@ -222,7 +231,7 @@ class Recalled:
         return Mutant(self.term, (self.rule,), self.proved)
 
 
-def recalled(program: Term, rules: Sequence[Partial]) -> Iterator[Recalled]:
+def recall_mutants(program: Term, rules: Sequence[PartialRule]) -> Iterator[Recalled]:
     """Yield the results of the rules that match the program. The results are not judged."""
     for partial in rules:
         with suppress(Undecidable):
@@ -235,7 +244,7 @@ def _folder(folder: Path | None) -> Path:
     return (substitutions_folder() if folder is None else folder) / FOLDER
 
 
-def _read(path: Path) -> Iterator[Partial]:
+def _read(path: Path) -> Iterator[PartialRule]:
     rows = sealed_lines(path.with_name(f"{path.stem}.certificates.jsonl"))
     known = {certificate.key: certificate for certificate in map(_certificate, rows)}
     proofs = {entry.key: entry for entry in read_ledger(path.stem, path.parent)}
@@ -250,9 +259,9 @@ def _read(path: Path) -> Iterator[Partial]:
                 f"{path.parent.name}/{path.name}: {rule.name}: there is no certificate of the rule in its present form"
             )
         proof = proofs.get(digest(exact(rule)))
-        if proof is not None and (why := store.objection(exact(rule), proof)) is not None:
+        if proof is not None and (why := store.ledger_objection(exact(rule), proof)) is not None:
             raise StoreError(f"{path.parent.name}/{path.name}: {rule.name}: {why}")
-        yield Partial(rule, certificate, proof)
+        yield PartialRule(rule, certificate, proof)
 
 
 def _certificate(row: Mapping[str, Any]) -> PartialCertificate:

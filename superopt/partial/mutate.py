@@ -18,15 +18,15 @@ import numpy as np
 
 from superopt.algebra.terms import Term, subterms, variable
 from superopt.errors import ShapeError, Undecidable
-from superopt.partial.alter import altered, unconditional
-from superopt.partial.arrange import NOTHING, Elements, arranged, joined
-from superopt.partial.blocks import skipped
+from superopt.partial.alter import alter_attributes, unconditional
+from superopt.partial.arrange import NOTHING, Elements, arrange_weight, concat_parts
+from superopt.partial.blocks import skip_zero_blocks
 from superopt.partial.contraction import products
-from superopt.partial.forms import Form, Sample, consistent, convolutions
+from superopt.partial.forms import Form, Sample, convolutions, is_consistent
 from superopt.partial.layout import Layout
 from superopt.partial.moves import layouts
-from superopt.partial.places import Place, place, places
-from superopt.partial.source import Source, part
+from superopt.partial.places import Place, operator_places, place
+from superopt.partial.source import StackedSource, part
 from superopt.policy import MUTANT
 from superopt.rules.rule import Rule
 from superopt.rules.work import work
@@ -48,7 +48,7 @@ class Mutant:
     proved: bool = False
 
 
-class Draft(Protocol):
+class MutantProposal(Protocol):
     """A mutant of some operators, before its weights are solved for."""
 
     @property
@@ -69,7 +69,7 @@ class Draft(Protocol):
 class Recognized:
     """An operator in a layout that reads the same elements as a source."""
 
-    source: Source
+    source: StackedSource
     probe: Sample
     before: Layout
     after: Layout
@@ -101,13 +101,13 @@ class Recognized:
         probed = self.after.to(self.probe.y)
         for chosen in sorted({0, len(probed[0]) // 2}):
             sample = self._everywhere(tuple(c[chosen] for c in probed))
-            if not consistent(self.form, sample):
+            if not is_consistent(self.form, sample):
                 return None
             places = self.form.places(sample)[sample.seen]
             of[places], factor[places] = sample.of[sample.seen], sample.factor[sample.seen]
             if len(np.unique(sample.seen.sum(axis=0))) == 1:
                 break
-        weight = arranged(Elements(self.source.weights, of.reshape(shape), factor.reshape(shape)))
+        weight = arrange_weight(Elements(self.source.weights, of.reshape(shape), factor.reshape(shape)))
         return None if weight is None else self._built(weight)
 
     def _everywhere(self, position: tuple[int, ...]) -> Sample:
@@ -133,7 +133,7 @@ class Changed:
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitOperator:
     """An operator split into several operators, each of which computes a part of the output along an axis."""
 
     parts: tuple[Recognized, ...]
@@ -145,16 +145,16 @@ class Split:
 
     @property
     def drafted(self) -> tuple[Term, ...]:
-        return (joined([part.drafted[0] for part in self.parts], self.axis),)
+        return (concat_parts([part.drafted[0] for part in self.parts], self.axis),)
 
     def solved(self) -> tuple[Term, ...] | None:
         """Return the concatenated parts."""
         found = [part.solved() for part in self.parts]
         terms = [part[0] for part in found if part is not None]
-        return (joined(terms, self.axis),) if len(terms) == len(found) else None
+        return (concat_parts(terms, self.axis),) if len(terms) == len(found) else None
 
 
-def recognized(source: Source, factors: Collection[int], steps: int, most: float) -> Iterator[Recognized]:
+def recognize_operators(source: StackedSource, factors: Collection[int], steps: int, most: float) -> Iterator[Recognized]:
     """Yield every pair of an operator and a layout that reads the same elements as the source.
 
     Only positions that read the most elements are compared. An operator with more than `most` operations is left out. Each
@@ -181,11 +181,11 @@ def recognized(source: Source, factors: Collection[int], steps: int, most: float
 def _forms(sample: Sample, before: Layout, after: Layout, plain: bool, most: float) -> Iterator[Form]:
     seen, shapes = sample.through(before, after), (before.after, after.after)
     for form in itertools.chain(convolutions(seen, *shapes), products(seen, *shapes) if plain else ()):
-        if form.flops <= most and consistent(form, seen):
+        if form.flops <= most and is_consistent(form, seen):
             yield form
 
 
-def splits(source: Source, most: float) -> Iterator[Split]:
+def splits(source: StackedSource, most: float) -> Iterator[SplitOperator]:
     """Yield the operator split into 2, 4 or 8 parts along an output axis, if each part needs only a part of the data."""
     for axis, n in enumerate(source.shape):
         for times in (t for t in MUTANT.copy_counts if n % t == 0 and n > 1):
@@ -193,9 +193,9 @@ def splits(source: Source, most: float) -> Iterator[Split]:
             parts = [part(source, axis, k * rows, (k + 1) * rows) for k in range(times)]
             if any(p.x is source.x for p in parts):
                 continue
-            forms = [next(recognized(p, (), 0, most), None) for p in parts]
+            forms = [next(recognize_operators(p, (), 0, most), None) for p in parts]
             if None not in forms:
-                yield Split(tuple(f for f in forms if f is not None), axis - len(source.shape))
+                yield SplitOperator(tuple(f for f in forms if f is not None), axis - len(source.shape))
 
 
 # ---------------------------------------------------------------- programs
@@ -208,7 +208,7 @@ class Sketch:
     term: Program
     cost: float
     place: Place
-    draft: Draft
+    draft: MutantProposal
     outputs: tuple[Term, ...]
 
     def solved(self) -> Mutant | None:
@@ -263,26 +263,26 @@ def sketches(
     return sorted(found, key=lambda sketch: sketch.cost)
 
 
-def _every_draft(outputs: tuple[Term, ...], depth: int, rules: Sequence[Rule]) -> Iterator[tuple[Place, Draft]]:
-    for found in places(outputs):
+def _every_draft(outputs: tuple[Term, ...], depth: int, rules: Sequence[Rule]) -> Iterator[tuple[Place, MutantProposal]]:
+    for found in operator_places(outputs):
         yield from ((found, draft) for draft in _drafts(found, depth))
-    for term, changed, made in itertools.chain(skipped(outputs), unconditional(outputs, rules)):
+    for term, changed, made in itertools.chain(skip_zero_blocks(outputs), unconditional(outputs, rules)):
         yield place((term,)).uncut(), Changed((changed,), made)
 
 
-def _drafts(here: Place, depth: int) -> Iterator[Draft]:
+def _drafts(here: Place, depth: int) -> Iterator[MutantProposal]:
     """Yield every draft for the place's operators."""
     most = MUTANT.max_arithmetic_factor * here.flops
     if len(here.cuts) > 1:
         for source in here.stacked():
-            yield from recognized(source, (), 0, most)
+            yield from recognize_operators(source, (), 0, most)
         return
     for source in here.singles():
-        yield from recognized(source, here.factors, min(depth, MUTANT.max_layout_steps), most)
-        for term, made in altered(here.cuts[0]):
+        yield from recognize_operators(source, here.factors, min(depth, MUTANT.max_layout_steps), most)
+        for term, made in alter_attributes(here.cuts[0]):
             yield Changed((term,), made)
         for several in here.copied(source):
-            yield from recognized(several, (), 0, here.flops)
+            yield from recognize_operators(several, (), 0, here.flops)
         try:
             yield from splits(source, most)
         except Undecidable:

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from superopt.algebra.evaluate import evaluate
+from superopt.algebra.evaluate import evaluate_terms
 from superopt.algebra.terms import Extent, Term, subterms, variables
 from superopt.errors import ShapeError, Undecidable
 from superopt.partial.degree import Bounds, Extremes, bounds
-from superopt.partial.field import BITS, Array, FieldResidues, PrimeFields, TooLarge, drawn, primes
-from superopt.partial.reading import written_out
+from superopt.partial.field import BITS, Array, FieldResidues, PrimeFields, TooLarge, draw_residues, primes
+from superopt.partial.reading import expand_composites
 from superopt.policy import MUTANT
 from superopt.rules.work import total_work
 
@@ -62,7 +62,7 @@ def agreement(programs: Sequence[Term], others: Sequence[Term], *, seed: int = 0
         raise Undecidable("the shapes differ")
     if total_work(both).flops > MUTANT.max_oracle_operations:
         raise Undecidable(f"more than {MUTANT.max_oracle_operations} operations would have to be done in prime fields")
-    roots = tuple(map(written_out, both))
+    roots = tuple(map(expand_composites, both))
     worst = _worst(roots)
     lost = int(max(2 * worst.numerators + 2 * worst.denominator, 0.0) / (BITS - 0.01))
     per_field = BITS - 0.01 - math.log2(max(worst.degree, 1))
@@ -72,7 +72,7 @@ def agreement(programs: Sequence[Term], others: Sequence[Term], *, seed: int = 0
     domain = Oracles(primes(count), seed)
     arrays = {v.name: _inputs(v, domain, seed) for v in variables(*roots)}
     try:
-        values = evaluate(roots, arrays, lambda _: None, domain)
+        values = evaluate_terms(roots, arrays, lambda _: None, domain)
     except (TooLarge, MemoryError) as error:
         raise Undecidable("the tensors are too large for prime fields") from error
     except (ShapeError, NotImplementedError) as error:
@@ -87,7 +87,7 @@ def agreement(programs: Sequence[Term], others: Sequence[Term], *, seed: int = 0
 
 
 def _inputs(v: Term, domain: PrimeFields, seed: int) -> Array:
-    flat = drawn(f"{v.name}{v.sizes}", np.arange(math.prod(v.sizes)), seed, domain.moduli)
+    flat = draw_residues(f"{v.name}{v.sizes}", np.arange(math.prod(v.sizes)), seed, domain.moduli)
     return flat.reshape(*v.sizes, -1)
 
 
@@ -101,7 +101,7 @@ class Oracles(PrimeFields):
 
     def lowest(self) -> FieldResidues:
         """Return residues that stand for minus infinity: no other expression has them, and a maximum ignores them."""
-        return self.read(drawn("minus infinity", np.zeros(1, np.int64), self.seed, self.moduli)[0])
+        return self.read(draw_residues("minus infinity", np.zeros(1, np.int64), self.seed, self.moduli)[0])
 
     def max(self, value: FieldResidues) -> FieldResidues:
         array = value.array

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from superopt.algebra.linearity import NONE, degrees
-from superopt.algebra.operators import apply, rebuild
+from superopt.algebra.operators import apply, replace_subterms
 from superopt.algebra.terms import Term, subterms, variable
 from superopt.errors import Undecidable
-from superopt.partial.access import reads
-from superopt.partial.source import Source, alone, copies, stacked
+from superopt.partial.access import product_reads
+from superopt.partial.source import StackedSource, copies, single_source, stack_sources
 from superopt.policy import MUTANT
 from superopt.rules.work import work
 
@@ -44,30 +44,30 @@ class Place:
         numbers = itertools.chain.from_iterable(v if isinstance(v, tuple) else (v,) for v in values)
         return frozenset({2, 4}.union(n for n in numbers if isinstance(n, int) and n > 1))
 
-    def singles(self) -> Iterator[Source]:
+    def singles(self) -> Iterator[StackedSource]:
         """Yield the single operator with each of its non-constant operands as data."""
         (cut,) = self.cuts
         for data in dict.fromkeys(a for a in cut.args if not a.constant):
-            yield alone(cut, data, tuple(a for a in cut.args if a is not data))
+            yield single_source(cut, data, tuple(a for a in cut.args if a is not data))
 
-    def copied(self, source: Source) -> Iterator[Source]:
+    def copied(self, source: StackedSource) -> Iterator[StackedSource]:
         """Yield sources with several copies of the data's channels. Each copy serves a part of the output's channels."""
         if source.x.rank == len(source.shape) == 4:
             several = [copies(source, times, 1, 1) for times in MUTANT.copy_counts]
             yield from (s for s in several if s is not None)
 
-    def stacked(self) -> Iterator[Source]:
+    def stacked(self) -> Iterator[StackedSource]:
         """Yield sources in which the operators' data and outputs are concatenated along an axis or along a new axis."""
-        ones = [alone(c, _data(c), tuple(a for a in c.args if a is not _data(c))) for c in self.cuts]
+        ones = [single_source(c, _data(c), tuple(a for a in c.args if a is not _data(c))) for c in self.cuts]
         rank_x, rank_y = ones[0].x.rank, len(ones[0].shape)
         alike = len({s.x for s in ones}) == 1
         level = len({(s.x.shape, s.shape) for s in ones}) > 1
         for axis in range(1, min(rank_x, rank_y) + 2):
             if alike and axis <= rank_y:
-                yield stacked(ones, -axis, -axis, shared=True, level=False)
-            yield stacked(ones, -axis, -axis, shared=False, level=False)
+                yield stack_sources(ones, -axis, -axis, shared=True, level=False)
+            yield stack_sources(ones, -axis, -axis, shared=False, level=False)
             if level:
-                yield stacked(ones, -axis, -axis, shared=False, level=True)
+                yield stack_sources(ones, -axis, -axis, shared=False, level=True)
 
     def uncut(self) -> Place:
         """Return the place without cuts. Replacements for its operators are terms over the program's own terms."""
@@ -76,16 +76,16 @@ class Place:
     def put(self, outputs: Sequence[Term], replacements: Sequence[Term]) -> tuple[Term, ...]:
         """Return the program with the operators replaced. Variables of the cuts are replaced by the terms they stand for."""
         inner: dict[Term, Term] = {}
-        new = {old: rebuild(r, self.of, inner) for old, r in zip(self.group, replacements, strict=True)}
+        new = {old: replace_subterms(r, self.of, inner) for old, r in zip(self.group, replacements, strict=True)}
         outer: dict[Term, Term] = {}
-        return tuple(rebuild(root, new, outer) for root in outputs)
+        return tuple(replace_subterms(root, new, outer) for root in outputs)
 
 
 def _data(cut: Term) -> Term:
     return next(a for a in cut.args if not a.constant)
 
 
-def places(outputs: Sequence[Term]) -> Iterator[Place]:
+def operator_places(outputs: Sequence[Term]) -> Iterator[Place]:
     """Yield every operator that sums products of its operands: first each by itself, then groups of one kind."""
     live = [t for t in subterms(*outputs) if not t.constant and _sums(t)]
     for term in live:
@@ -117,7 +117,7 @@ def _sums(term: Term) -> bool:
     (cut,) = place((term,)).cuts
     middle = tuple(np.array([n // 2]) for n in term.sizes)
     try:
-        return sum(len(r.seen) for r in reads(cut, middle)) > 1
+        return sum(len(r.seen) for r in product_reads(cut, middle)) > 1
     except Undecidable:
         return False
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from superopt.algebra import index
-from superopt.algebra.evaluate import Grid, evaluate
+from superopt.algebra.evaluate import Grid, evaluate_terms
 from superopt.algebra.operators import interpret
 from superopt.algebra.terms import Extent, Term, subterms, variables
 from superopt.errors import Undecidable
-from superopt.partial.field import Array, PrimeFields, TooLarge, drawn
-from superopt.partial.reading import written_out
+from superopt.partial.field import Array, PrimeFields, TooLarge, draw_residues
+from superopt.partial.reading import expand_composites
 from superopt.policy import MUTANT
 
 
@@ -47,11 +47,11 @@ class Points:
             Undecidable: The program is not a polynomial in its variables.
         """
         flat = np.ravel_multi_index(tuple(positions.T), program.sizes) if program.rank else np.zeros(len(positions), np.int64)
-        return self._at(written_out(program), np.asarray(flat))
+        return self._at(expand_composites(program), np.asarray(flat))
 
     def forget(self) -> None:
         """Drop the cached values of all terms that do not belong to the program that was passed to the constructor."""
-        kept = set(subterms(written_out(self.program)))
+        kept = set(subterms(expand_composites(self.program)))
         self._known = {term: known for term, known in self._known.items() if term in kept}
 
     def _at(self, term: Term, flat: Array) -> Array:
@@ -69,7 +69,7 @@ class Points:
         return np.asarray(chosen[places].reshape(*flat.shape, -1))
 
     def _drawn(self, term: Term, flat: Array) -> Array:
-        return drawn(f"{term.name}{term.sizes}", flat, self.seed, self.domain.moduli)
+        return draw_residues(f"{term.name}{term.sizes}", flat, self.seed, self.domain.moduli)
 
     def _computed(self, term: Term, flat: Array) -> Iterator[tuple[Array, Array]]:
         """Yield flat positions with the values there. The positions include all of `flat`."""
@@ -164,7 +164,7 @@ def _distinct(flat: Array, size: int) -> tuple[Array, Array]:
     return wanted, table[flat]
 
 
-def everywhere(programs: tuple[Term, ...], domain: PrimeFields, seed: int) -> tuple[Array, ...]:
+def evaluate_residues(programs: tuple[Term, ...], domain: PrimeFields, seed: int) -> tuple[Array, ...]:
     """Return the residues of the programs at every position, of shape (*sizes, fields), by evaluating whole tensors.
 
     The inputs are those of `Points`.
@@ -173,7 +173,7 @@ def everywhere(programs: tuple[Term, ...], domain: PrimeFields, seed: int) -> tu
         Undecidable: A program is not a polynomial in its variables.
     """
     arrays = {
-        v.name: drawn(f"{v.name}{v.sizes}", np.arange(math.prod(v.sizes)), seed, domain.moduli).reshape(*v.sizes, -1)
+        v.name: draw_residues(f"{v.name}{v.sizes}", np.arange(math.prod(v.sizes)), seed, domain.moduli).reshape(*v.sizes, -1)
         for v in variables(*programs)
     }
-    return evaluate(tuple(map(written_out, programs)), arrays, lambda _: None, domain)
+    return evaluate_terms(tuple(map(expand_composites, programs)), arrays, lambda _: None, domain)

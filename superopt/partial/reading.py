@@ -19,7 +19,7 @@ from superopt.algebra.operators import apply, interpret
 from superopt.algebra.terms import Cond, Extent, Term, subterms
 from superopt.errors import ShapeError, Undecidable
 from superopt.partial.box import Box
-from superopt.partial.indices import ALWAYS, NEVER, Affine, Array, Guard, Vector, starting
+from superopt.partial.indices import ALWAYS, NEVER, Affine, Array, SummationGuard, Vector, output_position
 from superopt.speclib.composite import unfolded
 
 Linear: TypeAlias = "tuple[Vector, ...]"
@@ -28,7 +28,7 @@ Demand: TypeAlias = "dict[Linear, Offsets]"
 
 
 @functools.lru_cache(maxsize=4096)
-def written_out(term: Term) -> Term:
+def expand_composites(term: Term) -> Term:
     """Return the term with composites expanded, so that every operator in it has a definition in index notation.
 
     Raises:
@@ -42,7 +42,7 @@ def written_out(term: Term) -> Term:
             inner = None if each.is_variable else unfolded(rebuilt)
         except ShapeError as error:
             raise Undecidable(f"{each.op} cannot be written out at these sizes: {error}") from error
-        known[each] = rebuilt if inner is None else written_out(inner)
+        known[each] = rebuilt if inner is None else expand_composites(inner)
     return known[term]
 
 
@@ -50,11 +50,11 @@ def written_out(term: Term) -> Term:
 class Item:
     """A number or an operand's element that a value depends on where `guard` holds. For a number, `operand` is None."""
 
-    guard: Guard
+    guard: SummationGuard
     operand: int | None = None
     position: tuple[Any, ...] = ()
 
-    def where(self, guard: Guard) -> Item:
+    def where(self, guard: SummationGuard) -> Item:
         """Return the item restricted to where an additional condition holds."""
         return self if guard is ALWAYS else Item(self.guard & guard, self.operand, self.position)
 
@@ -64,7 +64,7 @@ class Parts:
     """A value: the items that it depends on, and the condition `support`. Where the condition fails, the value is zero."""
 
     items: tuple[Item, ...]
-    support: Guard
+    support: SummationGuard
 
     def __add__(self, other: Parts) -> Parts:
         return Parts(self.items + other.items, self.support | other.support)
@@ -75,7 +75,7 @@ class Parts:
         items = (*(i.where(other.support) for i in self.items), *(i.where(self.support) for i in other.items))
         return Parts(items, self.support & other.support)
 
-    def where(self, guard: Guard) -> Parts:
+    def where(self, guard: SummationGuard) -> Parts:
         """Return the value restricted to where the condition holds. It is zero elsewhere."""
         return Parts(tuple(i.where(guard) for i in self.items), self.support & guard)
 
@@ -111,12 +111,14 @@ class Reading:
         support = value.support
         if max(support.sure.ndim, support.possible.ndim) > outer:
             shape = np.broadcast_shapes(support.sure.shape, support.possible.shape)
-            wide = Guard(np.broadcast_to(support.sure, shape), np.broadcast_to(support.possible, shape), support.causes)
+            wide = SummationGuard(
+                np.broadcast_to(support.sure, shape), np.broadcast_to(support.possible, shape), support.causes
+            )
             support = wide.somewhere()
         return Parts(value.items, support)
 
-    def select(self, condition: Guard | bool, then: Parts, other: Parts) -> Parts:
-        if not isinstance(condition, Guard):
+    def select(self, condition: SummationGuard | bool, then: Parts, other: Parts) -> Parts:
+        if not isinstance(condition, SummationGuard):
             return then if condition else other
         return then.where(condition) + other.where(~condition)
 
@@ -146,19 +148,19 @@ class Reading:
         raise Undecidable("minus infinity is in no field")
 
 
-def demands(root: Term, box: Box) -> Mapping[Term, Demand]:
+def read_demands(root: Term, box: Box) -> Mapping[Term, Demand]:
     """Return, for each term under `root`, the positions at which the term is read to compute the box of the output.
 
-    `root` must be written out (see `written_out`). The reads of a term map each linear part, with one vector per axis of the
-    term, to a sorted array of offsets per axis. At position q of the box, every position read is linear . q + offset, with one
-    of the offsets of each axis.
+    `root` must be written out (see `expand_composites`). The reads of a term map each linear part, with one vector per axis of
+    the term, to a sorted array of offsets per axis. At position q of the box, every position read is linear . q + offset, with
+    one of the offsets of each axis.
 
     Raises:
         Cut: A condition holds at a part of the box only.
         Undecidable: The program is not a polynomial.
     """
     found: dict[Term, Demand] = {term: {} for term in subterms(root)}
-    start = starting(box)
+    start = output_position(box)
     found[root][tuple(i.coefficients for i in start)] = tuple(i.offsets.reshape(1) for i in start)
     for term in reversed(subterms(root)):
         for linear, offsets in found[term].items():

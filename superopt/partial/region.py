@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 from superopt.algebra.terms import Term
 from superopt.errors import Undecidable
-from superopt.partial.box import Box, Run, whole
+from superopt.partial.box import Box, Run, full_box
 from superopt.partial.indices import Cut, hull
-from superopt.partial.reading import Demand, demands, written_out
+from superopt.partial.reading import Demand, expand_composites, read_demands
 from superopt.policy import MUTANT
 
-__all__ = ["Box", "Run", "reads", "regions", "remembered", "split"]
+__all__ = ["Box", "Run", "cached_split", "regions", "split_uniformly", "variable_halos"]
 
 
 def regions(programs: Sequence[Term], *, most: int = MUTANT.max_regions) -> list[Box]:
@@ -24,23 +24,25 @@ def regions(programs: Sequence[Term], *, most: int = MUTANT.max_regions) -> list
     Raises:
         Undecidable: There are more than `most` boxes, or a program is not a polynomial in its variables.
     """
-    boxes = [whole(programs[0].sizes)]
+    boxes = [full_box(programs[0].sizes)]
     for program in programs:
-        boxes = [part for box in boxes for part, _ in split(program, box, most=most)]
+        boxes = [part for box in boxes for part, _ in split_uniformly(program, box, most=most)]
         if len(boxes) > most:
             raise Undecidable(f"more than {most} regions")
     return sorted(boxes)
 
 
-def split(program: Term, box: Box, *, most: int = MUTANT.max_regions) -> tuple[tuple[Box, Mapping[Term, Demand]], ...]:
+def split_uniformly(
+    program: Term, box: Box, *, most: int = MUTANT.max_regions
+) -> tuple[tuple[Box, Mapping[Term, Demand]], ...]:
     """Split the box into parts with uniform outcomes (see `regions`), each with the reads of the written-out program."""
-    root = written_out(program)
+    root = expand_composites(program)
     found: list[tuple[Box, Mapping[Term, Demand]]] = []
     left = [box]
     while left:
         part = left.pop()
         try:
-            found.append((part, demands(root, part)))
+            found.append((part, read_demands(root, part)))
         except Cut as cut:
             left.extend(cut.pieces)
         if len(found) + len(left) > most:
@@ -49,12 +51,12 @@ def split(program: Term, box: Box, *, most: int = MUTANT.max_regions) -> tuple[t
 
 
 @functools.lru_cache(maxsize=128)
-def remembered(program: Term, box: Box) -> tuple[tuple[Box, Mapping[Term, Demand]], ...]:
-    """Return the cached result of `split`."""
-    return split(program, box)
+def cached_split(program: Term, box: Box) -> tuple[tuple[Box, Mapping[Term, Demand]], ...]:
+    """Return the cached result of `split_uniformly`."""
+    return split_uniformly(program, box)
 
 
-def reads(program: Term, box: Box, terms: Collection[Term] | None = None) -> Mapping[Term, Box]:
+def variable_halos(program: Term, box: Box, terms: Collection[Term] | None = None) -> Mapping[Term, Box]:
     """Return the halo of each variable, or of each of `terms`, for a box of the output.
 
     A halo is a box that holds every position that is read. Variables that are not read are left out. Elements that conditions
@@ -64,9 +66,9 @@ def reads(program: Term, box: Box, terms: Collection[Term] | None = None) -> Map
     Raises:
         Undecidable: The program is not a polynomial in its variables, or has too many regions in the box.
     """
-    known = {written_out(term): term for term in terms} if terms is not None else None
+    known = {expand_composites(term): term for term in terms} if terms is not None else None
     halo: dict[Term, Box] = {}
-    for part, demand in remembered(program, box):
+    for part, demand in cached_split(program, box):
         for term, ways in demand.items():
             if not (term.is_variable if known is None else term in known):
                 continue

@@ -15,19 +15,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from superopt.algebra.operators import apply, operator, rebuild
+from superopt.algebra.operators import apply, operator, replace_subterms
 from superopt.algebra.terms import Attribute, Term, variable
 from superopt.errors import ShapeError, Undecidable
-from superopt.partial.box import Box, Run, whole
+from superopt.partial.box import Box, Run, full_box
 from superopt.partial.field import Array, PrimeFields, primes
 from superopt.partial.points import Points
-from superopt.partial.region import reads
+from superopt.partial.region import variable_halos
 from superopt.policy import MUTANT
 
 SEED = 0
 
 
-def cut(term: Term, box: Box) -> Term:
+def slice_box(term: Term, box: Box) -> Term:
     """Return the positions of the box, cut out of the term."""
     for axis, run in zip(range(-term.rank, 0), box.runs, strict=True):
         term = _cut(term, axis, run)
@@ -40,19 +40,19 @@ def _cut(term: Term, axis: int, run: Run) -> Term:
     return apply("stride", term, axis=axis, step=run.step) if run.step > 1 and run.count > 1 else term
 
 
-def restricted(program: Term, box: Box) -> Term:
+def restrict_program(program: Term, box: Box) -> Term:
     """Return a term that equals the program in the box, and that reads only the needed parts of the program's variables.
 
     The term applies the program's own operators to these parts. If no attributes make an operator compute its part of the
     result, the operator computes a larger part, at worst its whole result, which is then cut.
     """
     if program.is_variable:
-        return cut(program, box)
+        return slice_box(program, box)
     left: list[Run] = []
     for axis, run in zip(range(-program.rank, 0), box.runs, strict=True):
         program, run_left = _along(program, axis, run)
         left.append(run_left)
-    return cut(program, Box(tuple(left)))
+    return slice_box(program, Box(tuple(left)))
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -89,21 +89,23 @@ def _part(term: Term, axis: int, run: Run) -> Term | None:
 
     Return None if no attributes that are tried do so.
     """
-    box = whole(term.sizes).along(axis + term.rank, run)
+    box = full_box(term.sizes).along(axis + term.rank, run)
     operands = [variable(f"operand{place}", arg.shape, constant=arg.constant) for place, arg in enumerate(term.args)]
     alone = apply(term.op, *operands, **dict(term.attributes))
     halos = _needed(alone, operands, box)
     if halos is None:
         return None
     parts = {variable(f"part{place}", h.shape): (operands[place], h) for place, h in halos.items()}
-    cuts = {part: cut(operand, halo) for part, (operand, halo) in parts.items()}
+    cuts = {part: slice_box(operand, halo) for part, (operand, halo) in parts.items()}
     positions = positions_of(box)
     points = Points(alone, PrimeFields(primes(1)), SEED)
-    expected = points.values(cut(alone, box), positions)
+    expected = points.values(slice_box(alone, box), positions)
     for candidate in _candidates(term, axis, list(parts), box, halos):
-        if np.array_equal(points.values(rebuild(candidate, cuts), positions), expected):
+        if np.array_equal(points.values(replace_subterms(candidate, cuts), positions), expected):
             args = dict(zip(operands, term.args, strict=True))
-            return rebuild(candidate, {part: restricted(args[operand], h) for part, (operand, h) in parts.items()})
+            return replace_subterms(
+                candidate, {part: restrict_program(args[operand], h) for part, (operand, h) in parts.items()}
+            )
     return None
 
 
@@ -114,7 +116,7 @@ def _needed(alone: Term, operands: Sequence[Term], box: Box) -> dict[int, Box] |
     operator is not a polynomial.
     """
     try:
-        part, most = reads(alone, box), reads(alone, whole(alone.sizes))
+        part, most = variable_halos(alone, box), variable_halos(alone, full_box(alone.sizes))
     except Undecidable:
         return None
     found: dict[int, Box] = {}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from superopt.algebra.extent import parts_of
-from superopt.algebra.operators import apply, requirements
+from superopt.algebra.operators import apply, typing_conditions
 from superopt.algebra.terms import (
     Atom,
     Compare,
@@ -34,7 +34,7 @@ from superopt.algebra.terms import (
     variables,
 )
 from superopt.errors import InstantiationError, ShapeError
-from superopt.notation.parsing import parse_statement, read
+from superopt.notation.parsing import equation_at_ranks, parse_statement
 from superopt.policy import MUTANT
 
 
@@ -47,7 +47,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Family:
+class ProgramFamily:
     """A family of programs.
 
     Attributes:
@@ -79,7 +79,7 @@ class Family:
     def _read(self) -> _Reading:
         where = f" where {self.typical}" if self.typical else ""
         statement = parse_statement(f"{self.name}: {self.text} ~> {self.text} for {self.ranks}{where}")
-        equation = read(statement, next(statement.rank_choices()))
+        equation = equation_at_ranks(statement, next(statement.rank_choices()))
         return _Reading(equation.left, equation.where)
 
     @property
@@ -102,10 +102,10 @@ class _Reading:
 
 
 @dataclass(frozen=True)
-class Draw:
+class FamilyDraw:
     """A family's program at given sizes: one number for each of the family's `atoms`, in the order of `atoms`."""
 
-    family: Family
+    family: ProgramFamily
     numbers: tuple[int, ...]
 
     @property
@@ -149,7 +149,7 @@ class Draw:
         return substitute(extent, values.get)
 
 
-def draws(family: Family, within: Range, rng: np.random.Generator, *, where: Cond = True) -> Iterator[Draw]:
+def draws(family: ProgramFamily, within: Range, rng: np.random.Generator, *, where: Cond = True) -> Iterator[FamilyDraw]:
     """Yield distinct draws at which the conditions hold, without end. Equations are solved for one of their atoms.
 
     Raises:
@@ -165,7 +165,7 @@ def draws(family: Family, within: Range, rng: np.random.Generator, *, where: Con
         values = {a: int(rng.integers(*bounds[a])) for a in family.atoms}
         for left in equal:
             _settle(values, left)
-        draw = Draw(family, tuple(values[a] for a in family.atoms))
+        draw = FamilyDraw(family, tuple(values[a] for a in family.atoms))
         if draw.numbers in known or not draw.holds(needed) or not _typed(draw):
             continue
         known.add(draw.numbers)
@@ -174,7 +174,7 @@ def draws(family: Family, within: Range, rng: np.random.Generator, *, where: Con
     raise InstantiationError(f"{family.name}: no more sizes than {len(known)} were found at which {family.text} is well typed")
 
 
-def neighbours(draw: Draw) -> Iterator[Draw]:
+def neighbours(draw: FamilyDraw) -> Iterator[FamilyDraw]:
     """Yield the draws that differ from `draw` by one in a single number, and in the numbers that equations then determine."""
     needed = conjunction(*_typing(draw.family))
     for atom in draw.family.atoms:
@@ -182,14 +182,14 @@ def neighbours(draw: Draw) -> Iterator[Draw]:
             values = {**draw.values, atom: draw.values[atom] + step}
             for left in _equations(needed):
                 _settle(values, left, kept=atom)
-            near = Draw(draw.family, tuple(values[a] for a in draw.family.atoms))
+            near = FamilyDraw(draw.family, tuple(values[a] for a in draw.family.atoms))
             if near.holds(needed) and _typed(near):
                 yield near
 
 
-def _typing(family: Family) -> Iterator[Cond]:
+def _typing(family: ProgramFamily) -> Iterator[Cond]:
     """Yield the conditions under which the program is well typed, and its output and its variables are not empty."""
-    yield from requirements(family.program)
+    yield from typing_conditions(family.program)
     yield from (size(a) - 1 >= 0 for a in family.atoms if isinstance(a, Dim))
     yield from (n - 1 >= 0 for n in family.program.shape if isinstance(n, Size))
 
@@ -198,14 +198,14 @@ def _equations(condition: Cond) -> Sequence[Size]:
     return [c.left for c in parts_of(condition) if isinstance(c, Compare) and c.relation == "=="]
 
 
-def _typed(draw: Draw) -> bool:
+def _typed(draw: FamilyDraw) -> bool:
     try:
         return min(draw.numbers) >= 0 and draw.program.rank > 0
     except ShapeError:
         return False
 
 
-def _bounds(family: Family, within: Range, needed: Cond) -> dict[Atom, tuple[int, int]]:
+def _bounds(family: ProgramFamily, within: Range, needed: Cond) -> dict[Atom, tuple[int, int]]:
     """Return the half-open range that each atom is drawn from, narrowed by conditions on that atom alone."""
     found = {a: within.extents if isinstance(a, Dim) else within.attributes for a in family.atoms}
     for condition in parts_of(needed):

@@ -18,10 +18,10 @@ import numpy.typing as npt
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term
 from superopt.errors import Undecidable
-from superopt.partial.access import Reads, reads
-from superopt.partial.arrange import NUMBER, joined
+from superopt.partial.access import Reads, product_reads
+from superopt.partial.arrange import NUMBER, concat_parts
 from superopt.partial.forms import Sample
-from superopt.partial.layout import Coordinates, flat, reshaped
+from superopt.partial.layout import Coordinates, flat, reshape_term
 from superopt.policy import MUTANT
 
 Array = npt.NDArray[Any]
@@ -49,7 +49,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Source:
+class StackedSource:
     """Programs, called members, with stacked data and outputs.
 
     Attributes:
@@ -100,7 +100,7 @@ class Source:
         """
         lead = len(y) - member.program.rank
         own = tuple(c - place + start for c, place, start in zip(y, member.place, member.start, strict=True))
-        parts = [self._product(member, r) for r in reads(member.program, own[lead:])]
+        parts = [self._product(member, r) for r in product_reads(member.program, own[lead:])]
         if not parts:
             raise Undecidable("a program that reads nothing")
         return parts[0] if len(parts) == 1 else [np.concatenate(rows) for rows in zip(*parts, strict=True)]
@@ -162,17 +162,17 @@ def _cut(y: Term, start: Sequence[int], extents: Sequence[int], shape: tuple[int
     for axis, (first, n) in enumerate(zip(start, extents, strict=True)):
         if n != y.sizes[axis]:
             y = apply("slice", y, axis=axis - y.rank, start=first, stop=first + n)
-    return reshaped(y, shape)
+    return reshape_term(y, shape)
 
 
-def alone(program: Term, data: Term, weights: tuple[Term, ...]) -> Source:
+def single_source(program: Term, data: Term, weights: tuple[Term, ...]) -> StackedSource:
     """Return a single program as a source."""
     zero = (0,) * program.rank
     member = Member(program, data, zero, program.sizes, zero, (0,) * data.rank)
-    return Source(data, program.sizes, (member,), weights, ((zero, program.sizes, program.sizes),))
+    return StackedSource(data, program.sizes, (member,), weights, ((zero, program.sizes, program.sizes),))
 
 
-def copies(source: Source, times: int, of_x: int, of_y: int) -> Source | None:
+def copies(source: StackedSource, times: int, of_x: int, of_y: int) -> StackedSource | None:
     """Return the source with copies of its data concatenated along an axis. Each copy serves a part of an output axis.
 
     Return None if `times` does not divide the output axis.
@@ -192,28 +192,28 @@ def copies(source: Source, times: int, of_x: int, of_y: int) -> Source | None:
         )
         for k in range(times)
     )
-    x = joined([source.x] * times, of_x - source.x.rank)
-    return Source(x, source.shape, members, source.weights, source.outputs, (f"data {times} times",))
+    x = concat_parts([source.x] * times, of_x - source.x.rank)
+    return StackedSource(x, source.shape, members, source.weights, source.outputs, (f"data {times} times",))
 
 
 def _at(values: tuple[int, ...], axis: int, value: int) -> tuple[int, ...]:
     return (*values[:axis], value, *values[axis + 1 :])
 
 
-def part(source: Source, of_y: int, start: int, stop: int) -> Source:
+def part(source: StackedSource, of_y: int, start: int, stop: int) -> StackedSource:
     """Return the source for output positions from `start` to `stop`, with only the part of the data that these read.
 
     The part of the data is determined from the first, middle and last positions of the part of the output.
 
     Raises:
-        Undecidable: See `Source.sample`, or these positions read nothing.
+        Undecidable: See `StackedSource.sample`, or these positions read nothing.
     """
     (member,) = source.members
     extents = _at(member.extents, of_y, stop - start)
     first = _at(member.start, of_y, start)
     zero = (0,) * len(extents)
     whole = Member(member.program, member.data, first, extents, zero, member.shift)
-    boxed = Source(source.x, extents, (whole,), source.weights, ((zero, extents, extents),))
+    boxed = StackedSource(source.x, extents, (whole,), source.weights, ((zero, extents, extents),))
     corners = np.array(np.meshgrid(*((0, n // 2, n - 1) for n in extents), indexing="ij")).reshape(len(extents), -1)
     sample = boxed.sample(tuple(corners))
     if not sample.seen.any():
@@ -225,10 +225,10 @@ def part(source: Source, of_y: int, start: int, stop: int) -> Source:
             x = apply("slice", x, axis=axis - x.rank, start=low, stop=high)
             shift[axis] = -low
     placed = Member(member.program, member.data, first, extents, zero, tuple(shift))
-    return Source(x, extents, (placed,), source.weights, ((zero, extents, extents),))
+    return StackedSource(x, extents, (placed,), source.weights, ((zero, extents, extents),))
 
 
-def stacked(sources: Sequence[Source], of_x: int, of_y: int, *, shared: bool, level: bool) -> Source:
+def stack_sources(sources: Sequence[StackedSource], of_x: int, of_y: int, *, shared: bool, level: bool) -> StackedSource:
     """Return one source for several sources of one member, with the data and the outputs concatenated along the given axes.
 
     If `shared`, all sources have the same data, which is not repeated. Axes are counted from the end. An axis number one beyond
@@ -248,7 +248,7 @@ def stacked(sources: Sequence[Source], of_x: int, of_y: int, *, shared: bool, le
         start = (*(0,) * (rank_y - len(member.start)), *member.start)
         members.append(Member(member.program, member.data, start, own_y, place, shift))
         cell = cells_x if level else _at(cells_x, of_x % rank_x, own_x[of_x])
-        data.append(_grown(reshaped(source.x, own_x), cell))
+        data.append(_grown(reshape_term(source.x, own_x), cell))
         if not shared:
             shift = _at(shift, of_x % rank_x, shift[of_x] + cell[of_x])
         place = _at(place, of_y % rank_y, place[of_y] + (cells_y if level else own_y)[of_y])
@@ -256,8 +256,8 @@ def stacked(sources: Sequence[Source], of_x: int, of_y: int, *, shared: bool, le
     weights = tuple(dict.fromkeys(w for s in sources for w in s.weights))
     how = "of the same data" if shared else "on stacked data"
     said = f"{len(sources)} operators {how} as one{', each as wide as the widest' if level else ''}"
-    x = data[0] if shared else joined(data, of_x)
-    return Source(x, _at(cells_y, of_y % rank_y, place[of_y]), tuple(members), weights, outputs, (said,))
+    x = data[0] if shared else concat_parts(data, of_x)
+    return StackedSource(x, _at(cells_y, of_y % rank_y, place[of_y]), tuple(members), weights, outputs, (said,))
 
 
 def _grown(x: Term, shape: tuple[int, ...]) -> Term:

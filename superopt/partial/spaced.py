@@ -16,16 +16,16 @@ import numpy as np
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Attribute, Term, subterms, variables
 from superopt.errors import ShapeError
-from superopt.partial.box import Box, Run, whole
+from superopt.partial.box import Box, Run, full_box
 from superopt.partial.field import PrimeFields, primes
 from superopt.partial.judge import Judgement
 from superopt.partial.points import Points
-from superopt.partial.region import reads
-from superopt.partial.restrict import cut, positions_of
+from superopt.partial.region import variable_halos
+from superopt.partial.restrict import positions_of, slice_box
 from superopt.policy import MUTANT
 
 
-def spaced(program: Term, mutant: Term, judgement: Judgement, *, seed: int = 0) -> Iterator[Term]:
+def padded_mutants(program: Term, mutant: Term, judgement: Judgement, *, seed: int = 0) -> Iterator[Term]:
     """Yield versions of the mutant on padded inputs that equal the program at sampled positions.
 
     The versions are cut to the program's shape. For each non-constant input, the axes are those along which the program reads
@@ -33,7 +33,7 @@ def spaced(program: Term, mutant: Term, judgement: Judgement, *, seed: int = 0) 
     first that fits, with few zeros tried before many.
     """
     points = Points(program, PrimeFields(primes(1)), seed)
-    rounds = [np.array([box.first], dtype=np.int64) for box in judgement.unequal] + [positions_of(whole(program.sizes))]
+    rounds = [np.array([box.first], dtype=np.int64) for box in judgement.unequal] + [positions_of(full_box(program.sizes))]
 
     def right(term: Term) -> bool:
         return all(np.array_equal(points.values(term, at), points.values(program, at)) for at in rounds)
@@ -57,7 +57,7 @@ def _clipped(program: Term, x: Term, judgement: Judgement) -> list[int]:
 
 def _read(program: Term, x: Term, position: Sequence[int]) -> tuple[int, ...]:
     """Return, for each axis of x, the number of positions that the halo of one output position spans."""
-    halo = reads(program, Box(tuple(Run(p, 1) for p in position))).get(x)
+    halo = variable_halos(program, Box(tuple(Run(p, 1) for p in position))).get(x)
     return tuple(run.last - run.start + 1 for run in halo.runs) if halo else (0,) * x.rank
 
 
@@ -82,7 +82,7 @@ def _cuts(term: Term, sizes: Sequence[int]) -> Iterator[Term]:
     elif term.rank == len(sizes) and len(differs) == 1 and term.sizes[differs[0]] > sizes[differs[0]]:
         (axis,) = differs
         for start in range(term.sizes[axis] - sizes[axis] + 1):
-            yield cut(term, Box(tuple(Run(start if a == axis else 0, n) for a, n in enumerate(sizes))))
+            yield slice_box(term, Box(tuple(Run(start if a == axis else 0, n) for a, n in enumerate(sizes))))
 
 
 def _on(mutant: Term, x: Term, padded: Term) -> Iterator[Term]:

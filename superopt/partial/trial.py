@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from superopt.algebra.terms import Term, subterms
 from superopt.errors import ShapeError, Undecidable
-from superopt.partial.closed import settled
+from superopt.partial.closed import fold_reciprocals
 from superopt.partial.judge import Judgement, judge
-from superopt.partial.sizes import Draw, Family
+from superopt.partial.sizes import FamilyDraw, ProgramFamily
 from superopt.rules.match import Pattern
 
 
@@ -16,7 +16,7 @@ from superopt.rules.match import Pattern
 class Trial:
     """The outcome of a rule at a draw: the judgement of the rule's instance, or None if the rule has no instance there."""
 
-    draw: Draw
+    draw: FamilyDraw
     judgement: Judgement | None
 
     @property
@@ -36,10 +36,10 @@ def instance(pattern: Pattern, program: Term) -> Term | None:
     found = next(pattern.matches(program, lambda _: ()), None)
     if found is None or any(n == 0 for t in subterms(*found.replacements) for n in t.shape):
         return None
-    return settled(found.replacements[0])
+    return fold_reciprocals(found.replacements[0])
 
 
-def tried(family: Family, term: Term, draw: Draw) -> Trial:
+def judge_draw(family: ProgramFamily, term: Term, draw: FamilyDraw) -> Trial:
     """Judge the rule that replaces the family's program by the term, at the draw."""
     try:
         found = instance(Pattern((family.program,), (term,), where=True), draw.program)

@@ -18,10 +18,10 @@ from superopt.algebra.terms import Term, at_least, size, subterms
 from superopt.proof.axioms.closure import Closure, Given
 from superopt.proof.axioms.ground import Ground
 from superopt.proof.definitions.assumptions import Assumptions
-from superopt.proof.definitions.normal import Normal, Value, flattened, partial
+from superopt.proof.definitions.normal import Normal, TreeValue, flatten_tree, has_partial_function
 from superopt.proof.definitions.sums import Call, Guard, Largest, Power, Read, Sum
 from superopt.proof.denominators import denominators, is_nonzero, nonzero
-from superopt.proof.domains import undefined
+from superopt.proof.domains import is_undefined
 from superopt.rules.rule import axioms
 
 STRICT = frozenset(
@@ -48,12 +48,14 @@ def undefined_somewhere(assumptions: Assumptions) -> bool:
             facts: Guard = given
             for i, extent in zip(at, left.shape, strict=True):
                 facts += tuple(c for c in (at_least(i, 0), at_least(extent - 1, i)) if c is not True)
-            if undefined(facts, flattened(tensors[left][at].tree), flattened(tensors[right][at].tree), notation, open_):
+            if is_undefined(
+                facts, flatten_tree(tensors[left][at].tree), flatten_tree(tensors[right][at].tree), notation, open_
+            ):
                 return True
     return False
 
 
-def founded(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
+def defined_instances(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
     """Return the instances whose terms are defined wherever both sides of the rule are."""
     goals = (*assumptions.left, *assumptions.right)
     sides = [side for g in grounds for side in (g.left, g.right)]
@@ -127,7 +129,7 @@ def _facts_of(term: Term) -> tuple[bool, bool]:
     known = _known.get(identity)
     if known is None:
         value, at = _value(term)
-        known = _known[identity] = partial(value), _reads_only(value, at)
+        known = _known[identity] = has_partial_function(value), _reads_only(value, at)
     return known
 
 
@@ -137,8 +139,8 @@ def _value(term: Term) -> tuple[Sum, tuple[object, ...]]:
     with index.interpreted(notation):
         operands = [notation.read(f"e{place}", a.shape) for place, a in enumerate(term.args)]
         at = tuple(size(notation.fresh("i")) for _ in term.shape)
-        value: Value = interpret(term, operands)[at]
-        return flattened(value.tree), at
+        value: TreeValue = interpret(term, operands)[at]
+        return flatten_tree(value.tree), at
 
 
 def _reads_only(value: Sum, at: tuple[object, ...]) -> bool:

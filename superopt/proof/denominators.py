@@ -23,7 +23,7 @@ from superopt.algebra.terms import (
     same,
     size,
 )
-from superopt.proof.definitions.arithmetic import valid
+from superopt.proof.definitions.arithmetic import is_valid
 from superopt.proof.definitions.sums import Guard
 
 
@@ -57,4 +57,4 @@ def nonzero(extents: Iterable[Extent]) -> Guard:
 def is_nonzero(facts: Iterable[Cond], extent: Extent) -> bool:
     """Return whether the extent is shown to differ from zero under the facts."""
     known = tuple(facts)
-    return valid(known, at_least(extent, 1)) or valid(known, negation(same(extent, 0)))
+    return is_valid(known, at_least(extent, 1)) or is_valid(known, negation(same(extent, 0)))

@@ -13,13 +13,13 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from superopt.algebra.terms import Extent, Inverse, Size, Sym, at_least, atoms
-from superopt.proof.definitions.alpha import collected, factor_key, ordered, shape, sum_key
-from superopt.proof.definitions.arithmetic import SolverEffort, valid
+from superopt.proof.definitions.alpha import collect_summands, factor_key, shape, sort_summands, sum_key
+from superopt.proof.definitions.arithmetic import SolverEffort, is_valid
 from superopt.proof.definitions.cancel import Cancellation
-from superopt.proof.definitions.functions import EXPONENTS, raised
-from superopt.proof.definitions.normal import PARTIAL, Normal, partial
+from superopt.proof.definitions.functions import EXPONENTS, raise_to_power
+from superopt.proof.definitions.normal import PARTIAL, Normal, has_partial_function
 from superopt.proof.definitions.signs import Sign, Signs
-from superopt.proof.definitions.simplify import simplified_sum
+from superopt.proof.definitions.simplify import simplify_sum
 from superopt.proof.definitions.sums import Call, Factor, Guard, GuardedValue, Largest, Power, Sum, Summand, constant_of, times
 from superopt.proof.denominators import factors, is_nonzero
 
@@ -51,31 +51,33 @@ class DomainDemand:
         return self.candidate.value
 
 
-def told(facts: Guard, value: Sum, notation: Normal) -> tuple[tuple[Sum, Sign], ...]:
+def implied_signs(facts: Guard, value: Sum, notation: Normal) -> tuple[tuple[Sum, Sign], ...]:
     """Return the signs of values that hold wherever the given value is defined."""
-    if not partial(value):
+    if not has_partial_function(value):
         return ()
-    plain = (d for d in demands(facts, value, notation) if not d.chosen and not d.candidate.bound and not d.candidate.guard)
+    plain = (
+        d for d in domain_demands(facts, value, notation) if not d.chosen and not d.candidate.bound and not d.candidate.guard
+    )
     signs = {POSITIVE: Sign.POSITIVE, NOT_NEGATIVE: Sign.NOT_NEGATIVE}
     return tuple((d.value, signs[d.kind]) for d in plain if d.kind in signs)
 
 
-def undefined(facts: Guard, left: Sum, right: Sum, notation: Normal, divisors: Iterable[Extent] = ()) -> bool:
+def is_undefined(facts: Guard, left: Sum, right: Sum, notation: Normal, divisors: Iterable[Extent] = ()) -> bool:
     """Return True unless the right value is shown to be defined wherever the left value is.
 
     `divisors` has the extents that attributes of the right side divide by. `facts` must include that the divisors of the left
     side are not zero.
     """
     open_ = [_divisor(d) for d in divisors if not is_nonzero(facts, d)]
-    if not partial(right) and not open_:
+    if not has_partial_function(right) and not open_:
         return False
-    given = demands(facts, left, notation)
+    given = domain_demands(facts, left, notation)
     given += [_divisor(d, g) for g in given if g.kind in (NOT_ZERO, POSITIVE) for d in _common_factors(g.value)]
     keys = {d.key for d in given}
-    wanted = [d for d in (*demands(facts, right, notation), *open_) if d.key not in keys]
+    wanted = [d for d in (*domain_demands(facts, right, notation), *open_) if d.key not in keys]
     if not wanted:
         return False
-    known = notation.telling(notation.signs.telling(told(facts, left, notation)))
+    known = notation.telling(notation.signs.telling(implied_signs(facts, left, notation)))
     return not all(_met(facts, d, known.signs) or _demanded(facts, d, given, known) for d in wanted)
 
 
@@ -93,7 +95,7 @@ def _common_factors(value: Sum) -> Iterator[Extent]:
     yield from sorted(set.intersection(*shared), key=str) if shared else ()
 
 
-def demands(facts: Guard, value: Sum, notation: Normal) -> list[DomainDemand]:
+def domain_demands(facts: Guard, value: Sum, notation: Normal) -> list[DomainDemand]:
     """Return the demands of a value, except demands that the structure of the value implies.
 
     A demand on a product or power is split into demands on the factors or the base.
@@ -101,11 +103,11 @@ def demands(facts: Guard, value: Sum, notation: Normal) -> list[DomainDemand]:
     found: dict[object, DomainDemand] = {}
     for function, arguments, bound, guard, chosen in _partial_calls(value, (), (), ()):
         inside = (*facts, *guard)
-        base = simplified_sum(inside, arguments[0], notation)
+        base = simplify_sum(inside, arguments[0], notation)
         exponent = constant_of(arguments[1]) if function == "power" else EXPONENTS.get(function, Fraction(-1, 2))
         if exponent is None or (isinstance(exponent, int) and exponent >= 0):
             continue
-        power = raised(inside, base, exponent, notation)
+        power = raise_to_power(inside, base, exponent, notation)
         for divisor in dict.fromkeys(
             d for s in power for a in atoms(s.coefficient) if isinstance(a, Inverse) for d in factors(a.of)
         ):
@@ -129,7 +131,7 @@ def _strict(demand: DomainDemand, others: Mapping[object, DomainDemand]) -> Doma
     A value that is neither negative nor zero is positive. For a value that is not zero, the power to a exists where the power
     to -a exists, so both demands become one.
     """
-    inside = replace(demand.candidate, value=_turned(ordered(demand.value)))
+    inside = replace(demand.candidate, value=_turned(sort_summands(demand.value)))
     if replace(demand, kind=NOT_ZERO, candidate=inside, exponent=0).key not in others:
         return demand
     if demand.kind == EXISTS:
@@ -143,8 +145,8 @@ def _of_magnitude(demand: DomainDemand) -> DomainDemand:
         case (Summand(1, (), (), (Largest((GuardedValue((), (), a), GuardedValue((), (), b))),)),) if (
             demand.kind != NOT_NEGATIVE
         ):
-            if not collected(a + b) and demand.kind != EXISTS:
-                return DomainDemand(NOT_ZERO, demand.chosen, replace(demand.candidate, value=_turned(ordered(a))))
+            if not collect_summands(a + b) and demand.kind != EXISTS:
+                return DomainDemand(NOT_ZERO, demand.chosen, replace(demand.candidate, value=_turned(sort_summands(a))))
             return demand
         case _:
             return demand
@@ -206,7 +208,7 @@ def _met(facts: Guard, demand: DomainDemand, signs: Signs) -> bool:
                 return True
             number = constant_of(demand.value)
             return isinstance(number, Size) and is_nonzero(inside, number)
-        case "exists" if sign and valid(inside, at_least(demand.exponent, 0), SolverEffort.LINEAR):
+        case "exists" if sign and is_valid(inside, at_least(demand.exponent, 0), SolverEffort.LINEAR):
             return True
         case _:
             return sign is Sign.POSITIVE

@@ -14,13 +14,13 @@ from superopt.errors import UnprovedError
 from superopt.policy import PROOF
 from superopt.proof.definitions.arithmetic import version
 from superopt.proof.definitions.index import prove_axiom
-from superopt.proof.recheck import are_converse, established, rechecked, rechecked_together, recorded
+from superopt.proof.recheck import are_converse, prove_and_record, recheck_converses, recheck_proof, record_proof
 from superopt.proof.sample import instantiations, mismatch_at
-from superopt.proof.verify import prove
+from superopt.proof.verify import prove_rule
 from superopt.rules.rule import Rule, digest, laws
-from superopt.rules.store import LedgerEntry, entry_of, families, objection, read_family, spec_digests, write_ledger
+from superopt.rules.store import LedgerEntry, entry_of, families, ledger_objection, read_family, spec_digests, write_ledger
 from superopt.rules.verdict import Counterexample, Proved, Refuted, Unknown, Verdict
-from superopt.worker_pool import in_order
+from superopt.worker_pool import map_in_order
 
 Stored: TypeAlias = "tuple[Rule, LedgerEntry | None]"
 Checked: TypeAlias = "tuple[Verdict, tuple[str, ...]]"
@@ -74,7 +74,7 @@ def prove_axioms(*, operators: Collection[str] = (), seed: int = 0, workers: int
     With `operators`, only the axioms in the files of these operators are proved.
     """
     known = sorted((name, law) for name, law in laws().items() if not operators or name.partition(".")[0] in operators)
-    verdicts = in_order(_axiom, [(name, seed) for name, _ in known], workers=workers)
+    verdicts = map_in_order(_axiom, [(name, seed) for name, _ in known], workers=workers)
     for (name, law), (verdict, choices) in zip(known, verdicts, strict=True):
         yield LedgerRow(name, name.partition(".")[0], law, verdict, "definitions", choices)
 
@@ -115,11 +115,11 @@ def prove_store(
                 yield rule, entry
 
     if fresh:
-        checked = in_order(
+        checked = map_in_order(
             _proved, ((rule, record, seed) for rule, _ in stored()), workers=workers, chunk=PROOF.replayed_rule_count
         )
     else:
-        groups = in_order(
+        groups = map_in_order(
             _replayed, ((group, record) for group in _together(stored())), workers=workers, chunk=PROOF.replayed_rule_count
         )
         checked = itertools.chain.from_iterable(groups)
@@ -130,7 +130,7 @@ def prove_store(
 
 
 def _proved(rule: Rule, record: bool, seed: int) -> Checked:
-    return established(rule, seed=seed) if record else prove(rule, seed=seed), rule.choices
+    return prove_and_record(rule, seed=seed) if record else prove_rule(rule, seed=seed), rule.choices
 
 
 def _together(stored: Iterable[Stored]) -> Iterator[tuple[Stored, ...]]:
@@ -150,13 +150,13 @@ def _together(stored: Iterable[Stored]) -> Iterator[tuple[Stored, ...]]:
 
 def _replayed(stored: Sequence[Stored], record: bool) -> list[Checked]:
     """Check the stored proofs of one rule, or of two converse rules, without a search."""
-    known = [(rule, entry.proof) for rule, entry in stored if entry is not None and objection(rule, entry) is None]
+    known = [(rule, entry.proof) for rule, entry in stored if entry is not None and ledger_objection(rule, entry) is None]
     if record:
-        verdicts = [recorded(rule, proof) for rule, proof in known]
+        verdicts = [record_proof(rule, proof) for rule, proof in known]
     else:
-        verdicts = rechecked_together(*known) if len(known) == 2 else [rechecked(rule, proof) for rule, proof in known]
+        verdicts = recheck_converses(*known) if len(known) == 2 else [recheck_proof(rule, proof) for rule, proof in known]
     found = dict(zip([rule.name for rule, _ in known], verdicts, strict=True))
-    return [(found.get(rule.name) or Unknown(objection(rule, entry) or ""), rule.choices) for rule, entry in stored]
+    return [(found.get(rule.name) or Unknown(ledger_objection(rule, entry) or ""), rule.choices) for rule, entry in stored]
 
 
 def write_proofs(rows: Sequence[LedgerRow], folder: Path | None = None) -> None:
@@ -199,7 +199,7 @@ def sample_store(*, instances: int, seed: int = 0, workers: int = 1, folder: Pat
     """
     known = [(family, rule) for family in families(folder) for rule, _ in read_family(family, folder)]
     arguments = [(family, rule, -(-instances // len(rule.equations)), seed) for family, rule in known]
-    yield from in_order(_sampled, arguments, workers=workers)
+    yield from map_in_order(_sampled, arguments, workers=workers)
 
 
 def _sampled(family: str, rule: Rule, each: int, seed: int) -> Sampled:

@@ -8,17 +8,17 @@ from dataclasses import replace
 
 from superopt.algebra.terms import Compare, Cond, at_least, same, subterms
 from superopt.errors import NotationError, ShapeError
-from superopt.notation.parsing import show_condition
+from superopt.notation.parsing import render_condition
 from superopt.notation.rank_instances import equations
 from superopt.policy import PROOF
-from superopt.proof.definitions.arithmetic import afresh
+from superopt.proof.definitions.arithmetic import isolated_solver
 from superopt.proof.definitions.assumptions import Assumptions
 from superopt.rules.rule import Rule
 
 
 @functools.lru_cache(maxsize=PROOF.completion_cache_count)
-@afresh()
-def completed(rule: Rule) -> Rule | None:
+@isolated_solver()
+def add_preconditions(rule: Rule) -> Rule | None:
     """Add conditions until, wherever the rule applies, the right side is well typed and has the left side's shape.
 
     Return the rule itself if no condition is missing. Return None if the conditions contradict each other, or exclude one of
@@ -29,7 +29,7 @@ def completed(rule: Rule) -> Rule | None:
             missing = next((c for e in rule.equations for c in _missing(Assumptions(e))), None)
             if missing is None:
                 return rule
-            statement = replace(rule.statement, where=(*rule.statement.where, show_condition(missing)))
+            statement = replace(rule.statement, where=(*rule.statement.where, render_condition(missing)))
             read = equations(statement)
         except (ShapeError, NotationError):
             return None

@@ -15,30 +15,30 @@ from dataclasses import replace
 
 from superopt.algebra.terms import at_least, subterms
 from superopt.notation.parsing import Equation
-from superopt.proof.axioms.replay import replay, shortened
+from superopt.proof.axioms.replay import replay_proof, shorten_proof
 from superopt.proof.axioms.standing import resting_on_axioms
 from superopt.proof.definedness import undefined_somewhere
-from superopt.proof.definitions.arithmetic import passing_over
+from superopt.proof.definitions.arithmetic import skip_questions
 from superopt.proof.definitions.assumptions import Assumptions
 from superopt.proof.definitions.batching import representatives
-from superopt.proof.definitions.index import prove_again
-from superopt.proof.verify import objection_to, prove
+from superopt.proof.definitions.index import reprove_equations
+from superopt.proof.verify import objection_to, prove_rule
 from superopt.rules.rule import Rule
 from superopt.rules.verdict import Proved, Unknown, Verdict
 
 
-def established(rule: Rule, *, seed: int = 0) -> Verdict:
+def prove_and_record(rule: Rule, *, seed: int = 0) -> Verdict:
     """Return the verdict on a rule without a known proof.
 
     A proof for all sizes is checked and recorded. A proof for some sizes only gives the verdict `Unknown`.
     """
-    verdict = prove(rule, seed=seed)
+    verdict = prove_rule(rule, seed=seed)
     if isinstance(verdict, Proved) and verdict.bounded:
         return Unknown(f"it is proved only for {'; '.join(verdict.bounded)}", verdict.milliseconds)
-    return recorded(rule, verdict) if isinstance(verdict, Proved) else verdict
+    return record_proof(rule, verdict) if isinstance(verdict, Proved) else verdict
 
 
-def rechecked(rule: Rule, proof: Proved) -> Verdict:
+def recheck_proof(rule: Rule, proof: Proved) -> Verdict:
     """Check that the proof is valid: the instances hold, and prove the rule at all choices of its ranks."""
     return _rechecked(rule, proof, both_ways=False)
 
@@ -50,15 +50,18 @@ def are_converse(rule: Rule, other: Rule) -> bool:
     return turned_round and one.where == two.where
 
 
-def rechecked_together(known: tuple[Rule, Proved], converse: tuple[Rule, Proved]) -> list[Verdict]:
-    """Check two converse rules as `rechecked` does. A proof that both share at the same ranks is checked once if possible."""
+def recheck_converses(known: tuple[Rule, Proved], converse: tuple[Rule, Proved]) -> list[Verdict]:
+    """Check two converse rules as `recheck_proof` does.
+
+    A proof that both share at the same ranks is checked once if possible.
+    """
     (rule, proof), (other, its_proof) = known, converse
     if rule.choices == other.choices and _are_alike(proof, its_proof):
         verdict = _rechecked(rule, proof, both_ways=True)
         turned = _turned(other, its_proof) if isinstance(verdict, Proved) else verdict
         if isinstance(turned, Proved):
             return [verdict, turned]
-    return [rechecked(rule, proof), rechecked(other, its_proof)]
+    return [recheck_proof(rule, proof), recheck_proof(other, its_proof)]
 
 
 def _are_alike(proof: Proved, other: Proved) -> bool:
@@ -68,15 +71,19 @@ def _are_alike(proof: Proved, other: Proved) -> bool:
 
 def _rechecked(rule: Rule, proof: Proved, *, both_ways: bool) -> Verdict:
     started = time.perf_counter()
-    with passing_over(frozenset(proof.unasked)):
-        found = _from_definitions(rule, proof, both_ways=both_ways) if proof.kind == "index" else replay(rule, proof.instances)
+    with skip_questions(frozenset(proof.unasked)):
+        found = (
+            _from_definitions(rule, proof, both_ways=both_ways)
+            if proof.kind == "index"
+            else replay_proof(rule, proof.instances)
+        )
     return _resting(found, started)
 
 
 def _turned(rule: Rule, proof: Proved) -> Verdict:
     """Return `Proved` if the rule follows from its converse, which is proved. Otherwise return `Unknown`."""
     started = time.perf_counter()
-    with passing_over(frozenset(proof.unasked)):
+    with skip_questions(frozenset(proof.unasked)):
         turned = all(_gives_its_converse(equation, from_axioms=proof.kind != "index") for equation in rule.equations)
     return _resting(replace(proof, unasked=()) if turned else Unknown("it does not follow from its converse"), started)
 
@@ -91,11 +98,13 @@ def _gives_its_converse(equation: Equation, *, from_axioms: bool) -> bool:
     return positive and not (from_axioms and undefined_somewhere(assumptions))
 
 
-def recorded(rule: Rule, proof: Proved) -> Verdict:
+def record_proof(rule: Rule, proof: Proved) -> Verdict:
     """Check the proof. Return `Proved` with the needed instances only, and with the questions that later checks can skip."""
     started = time.perf_counter()
-    with passing_over() as unsettled:
-        verdict = _from_definitions(rule, proof, both_ways=False) if proof.kind == "index" else shortened(rule, proof.instances)
+    with skip_questions() as unsettled:
+        verdict = (
+            _from_definitions(rule, proof, both_ways=False) if proof.kind == "index" else shorten_proof(rule, proof.instances)
+        )
     return _resting(replace(verdict, unasked=tuple(unsettled)) if isinstance(verdict, Proved) else verdict, started)
 
 
@@ -103,7 +112,7 @@ def _from_definitions(rule: Rule, proof: Proved, *, both_ways: bool) -> Verdict:
     equations = representatives(rule.equations)
     why = next((why for equation in equations if (why := objection_to(equation)) is not None), None)
     both_ways = both_ways or rule.statement.arrow == "=="
-    return prove_again(equations, proof.bounded, both_ways=both_ways) if why is None else Unknown(why)
+    return reprove_equations(equations, proof.bounded, both_ways=both_ways) if why is None else Unknown(why)
 
 
 def _resting(verdict: Verdict, started: float) -> Verdict:

@@ -15,9 +15,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from superopt.algebra.evaluate import Array, evaluate
+from superopt.algebra.evaluate import Array, evaluate_terms
 from superopt.algebra.exact import CHAIN, Fields, drawn, fields_for, means
-from superopt.algebra.operators import POSITIVE, operator, requirements
+from superopt.algebra.operators import POSITIVE, operator, typing_conditions
 from superopt.algebra.terms import Extent, Sym, Term, atoms, substitute_cond, subterms
 from superopt.notation.parsing import Equation
 from superopt.policy import PROOF
@@ -25,10 +25,10 @@ from superopt.proof.denominators import denominators
 from superopt.rules.instances import Instance, instantiations
 from superopt.rules.verdict import Counterexample
 
-__all__ = ["Instance", "inputs", "instantiations", "mismatch", "mismatch_at", "replay"]
+__all__ = ["Instance", "inputs", "instantiations", "mismatch", "mismatch_at", "replay_counterexample"]
 
 
-def domain_of(*roots: Term) -> Fields:
+def sampling_domain(*roots: Term) -> Fields:
     """Return the arithmetic in which these terms are compared."""
     names = {t.op for t in subterms(*roots) if not t.is_variable}
     return fields_for(frozenset().union(*map(means, sorted(names))), strict=True)
@@ -43,7 +43,7 @@ def inputs(equation: Equation, instance: Instance, seed: int) -> dict[str, Array
     rng = np.random.default_rng(seed)
     positive = any(not t.is_variable and operator(t.op).domain == POSITIVE for t in subterms(*roots)) and seed % 2 == 0
     recurring = 0.75 if seed % 2 else 0.25
-    domain = domain_of(*roots)
+    domain = sampling_domain(*roots)
     return {
         name: drawn(domain, shape, rng, recurring=recurring, positive=positive)[..., None]
         for name, shape in sorted(instance.shapes.items())
@@ -71,7 +71,7 @@ def _with_zeros(equation: Equation, instance: Instance) -> Iterator[Instance]:
     for name in dict.fromkeys(a.name for d in divided for a in atoms(d) if isinstance(a, Sym)):
         zeroed = replace(instance, attributes={**instance.attributes, name: 0})
         try:
-            if all(substitute_cond(c, zeroed.value()) is True for c in (equation.where, *requirements(*equation.left))):
+            if all(substitute_cond(c, zeroed.value()) is True for c in (equation.where, *typing_conditions(*equation.left))):
                 yield zeroed
         except ZeroDivisionError:
             continue
@@ -80,7 +80,7 @@ def _with_zeros(equation: Equation, instance: Instance) -> Iterator[Instance]:
 def mismatch_at(equation: Equation, instance: Instance, seed: int) -> Counterexample | None:
     """Return a counterexample at this instance, on inputs drawn from `seed`, or None if the sides agree."""
     arrays: Mapping[str, Array] = inputs(equation, instance, seed)
-    domain = domain_of(*equation.left, *equation.right)
+    domain = sampling_domain(*equation.left, *equation.right)
     ours, theirs = (_values(side, arrays, instance, domain) for side in (equation.left, equation.right))
     if ours is None:
         return None
@@ -100,7 +100,7 @@ def _values(roots: tuple[Term, ...], arrays: Mapping[str, Array], instance: Inst
     """Return the values of the terms, or None if an attribute divides by zero."""
     with np.errstate(all="ignore"):
         try:
-            return [v[..., 0] for v in evaluate(roots, arrays, instance.value(), domain)]
+            return [v[..., 0] for v in evaluate_terms(roots, arrays, instance.value(), domain)]
         except ZeroDivisionError:
             return None
 
@@ -118,7 +118,7 @@ def _undefined(values: Sequence[Array], instance: Instance, seed: int) -> Counte
     return None
 
 
-def replay(equation: Equation, counterexample: Counterexample) -> Counterexample | None:
+def replay_counterexample(equation: Equation, counterexample: Counterexample) -> Counterexample | None:
     """Return the counterexample reproduced at its sizes, attributes and seed, or None if the sides agree there."""
     numbers = {name: Fraction(text.replace(" ", "")) for name, text in counterexample.attributes}
     attributes: dict[str, Extent] = {name: int(n) if n.denominator == 1 else n for name, n in numbers.items()}

@@ -8,10 +8,10 @@ from dataclasses import replace
 from superopt.errors import InstantiationError, ShapeError
 from superopt.notation.parsing import Equation
 from superopt.policy import PROOF
-from superopt.proof.axioms.axiomatic import prove_rule
-from superopt.proof.axioms.replay import well_typed
+from superopt.proof.axioms.axiomatic import prove_from_axioms
+from superopt.proof.axioms.replay import type_objection
 from superopt.proof.axioms.standing import resting_on_axioms
-from superopt.proof.definitions.arithmetic import afresh
+from superopt.proof.definitions.arithmetic import isolated_solver
 from superopt.proof.definitions.assumptions import Assumptions
 from superopt.proof.definitions.index import prove_axiom
 from superopt.proof.sample import mismatch
@@ -19,8 +19,8 @@ from superopt.rules.rule import Rule
 from superopt.rules.verdict import Proved, Refuted, Unknown, Verdict
 
 
-@afresh()
-def prove(rule: Rule, *, seed: int = 0) -> Verdict:
+@isolated_solver()
+def prove_rule(rule: Rule, *, seed: int = 0) -> Verdict:
     """Return the verdict on a rule.
 
     The claim is that the right side is well typed and equal to the left side, wherever the left side is well typed and `where`
@@ -33,7 +33,7 @@ def prove(rule: Rule, *, seed: int = 0) -> Verdict:
 
 
 def _prove(rule: Rule, seed: int) -> Verdict:
-    from_axioms = prove_rule(rule)
+    from_axioms = prove_from_axioms(rule)
     if isinstance(from_axioms, Proved):
         from_axioms = resting_on_axioms(from_axioms)
         if isinstance(from_axioms, Proved):
@@ -51,7 +51,7 @@ def _prove(rule: Rule, seed: int) -> Verdict:
 def objection_to(equation: Equation) -> str | None:
     """Return why the right side is not shown to be well typed wherever the left side is, or None if it is shown."""
     try:
-        return well_typed(Assumptions(equation))
+        return type_objection(Assumptions(equation))
     except ShapeError as error:
         return str(error)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from onnx import GraphProto, ModelProto, NodeProto
 
 
-def graphs(model: ModelProto) -> Iterator[GraphProto]:
+def all_graphs(model: ModelProto) -> Iterator[GraphProto]:
     """Yield the model's graph and the graphs that are attributes of nodes, also in functions, at any depth."""
     waiting = [model.graph, *(body for function in model.functions for body in _bodies(function.node))]
     while waiting:

@@ -13,7 +13,7 @@ from itertools import chain
 import onnx_ir as ir
 from onnx import ModelProto, TypeProto, ValueInfoProto
 
-from superopt.protobuf.graphs import graphs
+from superopt.protobuf.graphs import all_graphs
 
 KEY = "superopt.type"
 """The metadata key of a value's type."""
@@ -62,7 +62,7 @@ def make_untyped(model: ir.Model) -> None:
 
 def _values(model: ModelProto) -> Iterator[ValueInfoProto]:
     """Yield the model's value infos, including those of bodies and functions."""
-    for graph in graphs(model):
+    for graph in all_graphs(model):
         yield from chain(graph.input, graph.output, graph.value_info)
     for function in model.functions:
         yield from function.value_info

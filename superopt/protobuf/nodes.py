@@ -90,12 +90,12 @@ class Lowered:
     shapes: Mapping[str, Shape] = field(default_factory=dict)
 
 
-def renamed(node: NodeText, titles: Mapping[str, str]) -> NodeText:
+def rename_values(node: NodeText, titles: Mapping[str, str]) -> NodeText:
     inputs, outputs = (tuple(titles.get(name, name) for name in names) for names in (node.inputs, node.outputs))
     return replace(node, inputs=inputs, outputs=outputs)
 
 
-def direct(nodes: Iterable[NodeText]) -> list[NodeText]:
+def bypass_reshapes(nodes: Iterable[NodeText]) -> list[NodeText]:
     """Shorten chains of Reshape nodes: each Reshape reads the input of the chain's first Reshape.
 
     The nodes between have no effect, because the last Reshape alone determines the shape.
@@ -112,7 +112,7 @@ def direct(nodes: Iterable[NodeText]) -> list[NodeText]:
     return found
 
 
-def needed(nodes: Sequence[NodeText], outputs: Iterable[str]) -> list[NodeText]:
+def needed_nodes(nodes: Sequence[NodeText], outputs: Iterable[str]) -> list[NodeText]:
     """Return the nodes that the outputs depend on."""
     wanted = set(outputs)
     kept: list[NodeText] = []
@@ -150,10 +150,10 @@ def domains(lowered: Lowered) -> list[str]:
 def _tensor(array: Array | Deferred, name: str) -> TensorProto:
     if isinstance(array, Hollow):
         return hollow_tensor(array, name)
-    return onnx.numpy_helper.from_array(np.asarray(now(array), order="C"), name)
+    return onnx.numpy_helper.from_array(np.asarray(materialize(array), order="C"), name)
 
 
-def now(array: Array | Deferred) -> Array:
+def materialize(array: Array | Deferred) -> Array:
     """Return the array itself, or the computed array if it is deferred."""
     return array.computed() if isinstance(array, Deferred) else array
 

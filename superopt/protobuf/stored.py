@@ -15,7 +15,7 @@ from onnx import ModelProto
 from onnx.external_data_helper import load_external_data_for_model
 
 from superopt.errors import InvalidModelError, ModelNotFoundError, SuperoptError, first_line
-from superopt.protobuf.graphs import graphs
+from superopt.protobuf.graphs import all_graphs
 
 INLINE_LIMIT = 2**31 - 2**26
 """The most bytes of tensors of a model in one protobuf message, which is limited to 2 GiB."""
@@ -43,7 +43,7 @@ def stored_bytes(model: Loadable) -> int:
     if isinstance(model, bytes):
         return len(model)
     if isinstance(model, StoredModel):
-        return len(model.content) + _mapped(parsed(model, external=False), model.folder)
+        return len(model.content) + _mapped(parse_model(model, external=False), model.folder)
     return sum(file.stat().st_size for file in _files(model))
 
 
@@ -55,20 +55,20 @@ def _mapped(model: ModelProto, folder: Path) -> int:
 
 def _entries(model: ModelProto) -> Iterator[dict[str, str]]:
     """Yield the external data entries of each tensor with external data, including tensors in control flow bodies."""
-    for tensor in stored_apart(model):
+    for tensor in external_initializers(model):
         yield {entry.key: entry.value for entry in tensor.external_data}
 
 
-def stored_apart(model: ModelProto) -> Iterator[onnx.TensorProto]:
+def external_initializers(model: ModelProto) -> Iterator[onnx.TensorProto]:
     """Yield the initializers with external data."""
-    for graph in graphs(model):
+    for graph in all_graphs(model):
         yield from (tensor for tensor in graph.initializer if tensor.external_data)
 
 
 def _files(model: str | os.PathLike[str] | StoredModel) -> list[Path]:
     """Return the files of the model: the model file, and the files of its external data."""
     if isinstance(model, StoredModel):
-        return _external(parsed(model, external=False), model.folder)
+        return _external(parse_model(model, external=False), model.folder)
     path = Path(model)
     return [path, *_beside(path, *_stamp(path))]
 
@@ -76,7 +76,7 @@ def _files(model: str | os.PathLike[str] | StoredModel) -> list[Path]:
 @functools.lru_cache(maxsize=64)
 def _beside(path: Path, *_stamped: int) -> list[Path]:
     """Return the files of a stored model's external data. A model file too large for a protobuf message has no such files."""
-    return [] if path.stat().st_size >= INLINE_LIMIT else _external(parsed(path, external=False), path.parent)
+    return [] if path.stat().st_size >= INLINE_LIMIT else _external(parse_model(path, external=False), path.parent)
 
 
 def _external(model: ModelProto, folder: Path) -> list[Path]:
@@ -90,7 +90,7 @@ def _stamp(file: Path) -> tuple[int, int]:
     return stored.st_size, stored.st_mtime_ns
 
 
-def parsed(model: Loadable, *, external: bool = True) -> ModelProto:
+def parse_model(model: Loadable, *, external: bool = True) -> ModelProto:
     """Return the model as a ModelProto. With `external`, external data of model files is loaded into the ModelProto.
 
     Raises:
@@ -121,7 +121,7 @@ def folder_of(model: Loadable) -> Path:
     return model.folder if isinstance(model, StoredModel) else Path(model).parent
 
 
-def identity(model: Loadable) -> str:
+def model_digest(model: Loadable) -> str:
     """Return a digest of the whole model, including its external data."""
     digest = hashlib.blake2b(digest_size=16)
     if isinstance(model, ModelProto):
@@ -145,6 +145,6 @@ def _digest(file: Path, *_stamped: int) -> bytes:
 def data_files(path: Path) -> list[Path]:
     """Return the files of external data of the model at `path`, or an empty list if there is no readable model."""
     try:
-        return _external(parsed(path, external=False), path.parent) if path.is_file() else []
+        return _external(parse_model(path, external=False), path.parent) if path.is_file() else []
     except (SuperoptError, OSError, ValueError):
         return []

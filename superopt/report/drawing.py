@@ -59,7 +59,7 @@ class Side:
 
 def drawing(left: Sequence[Term], right: Sequence[Term]) -> str:
     """Return an SVG document of both sides with an arrow between them. Outputs have a thick border."""
-    sides = [laid_out(tuple(left)), laid_out(tuple(right))]
+    sides = [layout_side(tuple(left)), layout_side(tuple(right))]
     height = max(side.height for side in sides)
     width = sides[0].width + ARROW + sides[1].width + 2 * MARGIN
     start = MARGIN + sides[0].width
@@ -76,7 +76,7 @@ def drawing(left: Sequence[Term], right: Sequence[Term]) -> str:
     )
 
 
-def laid_out(roots: tuple[Term, ...]) -> Side:
+def layout_side(roots: tuple[Term, ...]) -> Side:
     """Lay out the graph in rows, each term below all of its operands and near their middle."""
     graph: nx.DiGraph[Term] = nx.DiGraph()
     for term in subterms(*roots):

@@ -108,8 +108,10 @@ def _rates(found: Profiling) -> Table:
     for heading, side in (("rate of", "left"), ("highest", "right"), ("half of it from", "right")):
         table.add_column(heading, justify="right" if side == "right" else "left")
     for rate in found.rates:
-        table.add_row(rate.name, f"{scaled(rate.highest)}{rate.unit}/s", f"{scaled(rate.half_from)}{rate.unit} at once")
-    table.add_row("bytes from memory", f"{scaled(found.memory)}B/s", "")
+        table.add_row(
+            rate.name, f"{format_metric(rate.highest)}{rate.unit}/s", f"{format_metric(rate.half_from)}{rate.unit} at once"
+        )
+    table.add_row("bytes from memory", f"{format_metric(found.memory)}B/s", "")
     return table
 
 
@@ -155,7 +157,7 @@ def _known(found: Profiling) -> Table:
     return table
 
 
-def scaled(number: float) -> str:
+def format_metric(number: float) -> str:
     """Format the number with a metric prefix, preceded by a space."""
     power = min(max(int(math.log10(number)) // 3, 0), 4) if number > 0 else 0
     return f"{number / 1000**power:.3g} {('', 'k', 'M', 'G', 'T')[power]}"

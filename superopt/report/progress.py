@@ -24,5 +24,5 @@ class Progress:
 Listener: TypeAlias = Callable[[Progress], None]
 
 
-def silent(progress: Progress) -> None:
+def ignore_progress(progress: Progress) -> None:
     """Ignore the progress."""

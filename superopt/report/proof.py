@@ -52,7 +52,7 @@ def verdicts(title: str, rows: Iterable[VerdictRow], *, each: bool) -> Renderabl
     rows = list(rows)
     chosen = [row for row in rows if each or row.word != "proved" or row.bounded]
     tables = [_families(title, rows), *([_one_by_one(chosen)] if chosen else [])]
-    return Group(*tables, Text(counted(rows)))
+    return Group(*tables, Text(verdict_summary(rows)))
 
 
 def _families(title: str, rows: Sequence[VerdictRow]) -> Table:
@@ -83,7 +83,7 @@ def _one_by_one(rows: Iterable[VerdictRow]) -> Table:
     return table
 
 
-def counted(rows: Sequence[VerdictRow]) -> str:
+def verdict_summary(rows: Sequence[VerdictRow]) -> str:
     """Return a line with the number of rows for each verdict, the number of bounded proofs, and their total seconds."""
     words = Counter(row.word for row in rows)
     bounded = sum(bool(row.bounded) for row in rows)

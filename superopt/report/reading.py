@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from superopt.rules.store import Stored
+from superopt.rules.store import StoredRule
 
 
 class AxiomUse(Protocol):
@@ -52,7 +52,7 @@ class RuleExplanation(Protocol):
     """A rule with its typing, conditions, proof and example."""
 
     @property
-    def stored(self) -> Stored: ...
+    def stored(self) -> StoredRule: ...
 
     @property
     def typing(self) -> Sequence[str]: ...
@@ -67,13 +67,13 @@ class RuleExplanation(Protocol):
     def example(self) -> RuleExample | None: ...
 
 
-def listed(rules: Sequence[Stored]) -> Iterable[Text]:
+def rule_listing(rules: Sequence[StoredRule]) -> Iterable[Text]:
     """Yield one line per rule, in the notation of the rule files."""
     for stored in rules:
         yield Text.assemble((f"{stored.rule.name}: ", "bold"), str(stored.rule.statement))
 
 
-def counted(rules: Sequence[Stored]) -> str:
+def rule_counts(rules: Sequence[StoredRule]) -> str:
     """Return a line with the number of rules by family and part."""
     families = Counter(stored.family for stored in rules)
     core = sum(stored.core for stored in rules)
@@ -81,7 +81,7 @@ def counted(rules: Sequence[Stored]) -> str:
     return f"{len(rules)} rules ({by_family}): {core} core, {len(rules) - core} for the search"
 
 
-def shown(explanation: RuleExplanation) -> RenderableType:
+def render_rule(explanation: RuleExplanation) -> RenderableType:
     """Return the rule's statement, its conditions and its origin."""
     stored = explanation.stored
     rule, entry = stored.rule, stored.entry
@@ -115,9 +115,9 @@ def _grounds(kind: str, axioms: Sequence[str]) -> str:
     return f"{len(axioms)} axiom{'s' * (len(axioms) != 1)}"
 
 
-def told(explanation: RuleExplanation) -> RenderableType:
-    """Return the text of `shown`, with the proof step by step and a numerical example."""
-    parts: list[RenderableType] = [shown(explanation)]
+def render_explanation(explanation: RuleExplanation) -> RenderableType:
+    """Return the text of `render_rule`, with the proof step by step and a numerical example."""
+    parts: list[RenderableType] = [render_rule(explanation)]
     if explanation.steps:
         parts.append(Text(f"proof: {len(explanation.steps)} instances of axioms", style="bold"))
         parts += [_step(number, step) for number, step in enumerate(explanation.steps, 1)]

@@ -46,7 +46,7 @@ class Verification:
     run: tuple[int, int, int] = (0, 0, 0)
 
 
-def verified(found: Verification) -> list[str]:
+def verification_lines(found: Verification) -> list[str]:
     """Return one line for each kind of step, for the weights, the segments and the runs, and the verdict."""
     lines = [_kind(kind) for kind in found.kinds]
     if found.segments:

@@ -22,7 +22,7 @@ def growth(rule: Rule) -> float:
     return max(1.0, _rounding(first.right) / _rounding(first.left))
 
 
-def admitted(rules: Iterable[Rule], tolerance: float) -> list[Rule]:
+def admit_by_growth(rules: Iterable[Rule], tolerance: float) -> list[Rule]:
     """Return the rules whose rounding error typically grows by at most the factor `tolerance`, or does not grow."""
     return [rule for rule in rules if growth(rule) <= max(1.0, tolerance)]
 

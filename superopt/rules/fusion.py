@@ -30,6 +30,6 @@ def fusions() -> Mapping[str, Rule]:
     }
 
 
-def written_as(fusion: Rule) -> tuple[str, ...]:
+def fused_node_types(fusion: Rule) -> tuple[str, ...]:
     """Return the names of the ONNX operators for the fused operator. A non-standard name has its domain in front."""
     return operator(fusion.name.partition(".")[0]).onnx

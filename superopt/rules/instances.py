@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from superopt.algebra.extent import parts_of
-from superopt.algebra.operators import requirements
-from superopt.algebra.substitution import atoms_of
+from superopt.algebra.operators import typing_conditions
+from superopt.algebra.substitution import condition_atoms
 from superopt.algebra.terms import (
     AllOf,
     AnyOf,
@@ -78,7 +78,7 @@ class Instance:
         return tuple((name, show_extent(value)) for name, value in sorted(self.attributes.items()))
 
 
-def at(root: Term, instance: Instance, cache: dict[Term, Term] | None = None) -> Term:
+def term_at(root: Term, instance: Instance, cache: dict[Term, Term] | None = None) -> Term:
     """Return the term at the instance's sizes and attributes."""
     tensors = {name: variable(name, shape) for name, shape in instance.shapes.items()}
     return instantiate(root, Binding(tensors, instance.attributes), cache)
@@ -88,7 +88,7 @@ def conditions(equation: Equation) -> tuple[Cond, ...]:
     """Return all conditions of the equation: both sides are well typed, `where` holds, and no result is empty."""
     roots = equation.left + equation.right
     extents = dict.fromkeys(e for term in subterms(*roots) for e in term.shape if isinstance(e, Size))
-    return parts_of(conjunction(*requirements(*roots), equation.where, *(at_least(e, 1) for e in extents)))
+    return parts_of(conjunction(*typing_conditions(*roots), equation.where, *(at_least(e, 1) for e in extents)))
 
 
 def instantiations(equation: Equation, rng: np.random.Generator, *, stubborn: bool = False) -> Iterator[Instance]:
@@ -113,18 +113,18 @@ class _Draw:
     def __init__(self, equation: Equation) -> None:
         roots = equation.left + equation.right
         known = conditions(equation)
-        named = {*attribute_atoms(*roots), *(a for c in known for a in atoms_of(c))}
+        named = {*attribute_atoms(*roots), *(a for c in known for a in condition_atoms(c))}
         ranks = dict(equation.ranks) | {v.name: v.rank for v in variables(*roots)}
         tensors = {v.name for v in variables(*roots)} | {a.tensor for a in named if isinstance(a, Dim)}
         self.variables = [(name, rank) for name, rank in ranks.items() if name in tensors]
         self.symbols = sorted(a for a in named if isinstance(a, Sym))
         dims = [Dim(name, axis) for name, rank in self.variables for axis in range(-rank, 0)]
         self.solved, remaining = solved_conditions([*known, *(at_least(size(d), 1) for d in dims)])
-        everything: list[Atom] = [*dims, *self.symbols, *(a for c in remaining for a in atoms_of(c))]
+        everything: list[Atom] = [*dims, *self.symbols, *(a for c in remaining for a in condition_atoms(c))]
         everything += [a for value in self.solved.values() for a in atoms(value)]
         self.free = [a for a in dict.fromkeys(everything) if a not in self.solved and isinstance(a, Dim | Sym)]
         slots: dict[Atom, int] = {atom: position for position, atom in enumerate(self.free)}
-        self.tests = [(frozenset(slots[a] for a in atoms_of(c) if a in slots), _test(c, slots)) for c in remaining]
+        self.tests = [(frozenset(slots[a] for a in condition_atoms(c) if a in slots), _test(c, slots)) for c in remaining]
         self.impossible = any(c is False for c in remaining)
         self.derive = [(atom, _number(value, slots)) for atom, value in self.solved.items()]
         self.extents = [
@@ -223,7 +223,7 @@ def solved_conditions(known: Sequence[Cond]) -> tuple[dict[Atom, Extent], list[C
             return extent if a == atom else None
 
         solved = {a: substitute(e, value) for a, e in solved.items()} | {atom: extent}
-        replaced = conjunction(*(substitute_cond(c, value) if atom in set(atoms_of(c)) else c for c in remaining))
+        replaced = conjunction(*(substitute_cond(c, value) if atom in set(condition_atoms(c)) else c for c in remaining))
         remaining = list(parts_of(replaced))
 
 

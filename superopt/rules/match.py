@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from superopt.algebra.operators import apply, operator
-from superopt.algebra.tautology import certain
+from superopt.algebra.tautology import is_tautology
 from superopt.algebra.terms import (
     Atom,
     Attribute,
@@ -204,7 +204,7 @@ def _match_root(pattern: Term, term: Term, binding: Binding) -> Iterator[tuple[B
             yield bound, ()
 
 
-def solve(binding: Binding) -> Binding | None:
+def solve_pending(binding: Binding) -> Binding | None:
     """Return the binding with every pending attribute equation solved, or None if an equation is false or cannot be solved.
 
     An equation is solved for an attribute variable that is its only unknown, occurs linearly and has an exact solution.
@@ -325,8 +325,8 @@ class Pattern:
     def _accepted(self, binding: Binding, roots: tuple[Term, ...], rests: tuple[tuple[Term, ...], ...]) -> Match | None:
         cache: dict[Term, Term] = {}
         try:
-            solved = solve(binding)
-            if solved is None or not certain(substitute_cond(self.where, solved.value)):
+            solved = solve_pending(binding)
+            if solved is None or not is_tautology(substitute_cond(self.where, solved.value)):
                 return None
             left, right = ([_built(parts, solved, cache) for parts in side] for side in self._sides)
             instances, results = (tuple(map(_with_rest, self.roots, side, rests)) for side in (left, right))
@@ -352,7 +352,7 @@ def _sound(results: Sequence[Term], roots: Sequence[Term], binding: Binding) -> 
     old = set(subterms(*roots))
     given = {c for t in old for c in t.requires}
     new = [t for t in subterms(*results) if t not in old]
-    return all(c in given or certain(c) for t in new for c in (*t.requires, *(at_least(n, 1) for n in t.shape)))
+    return all(c in given or is_tautology(c) for t in new for c in (*t.requires, *(at_least(n, 1) for n in t.shape)))
 
 
 def _with_rest(op: str, term: Term, rest: tuple[Term, ...]) -> Term:

@@ -15,7 +15,7 @@ from superopt.errors import NotationError
 from superopt.notation.parsing import Equation, Statement, parse_statement
 from superopt.notation.rank_instances import equations
 from superopt.rules.fp_flags import ALL_FLAGS, FpFlag
-from superopt.rules.signature import operators_of
+from superopt.rules.signature import statement_operators
 
 REGROUP = "regroup"
 RANKS = (1, 2, 3, 4)
@@ -67,7 +67,7 @@ class Rule:
             NotationError: The rule cannot be read.
         """
         if self.given is None:
-            return operators_of(self.statement)
+            return statement_operators(self.statement)
         return tuple(sorted({t.op for t in subterms(*self.terms) if not t.is_variable}))
 
     def __str__(self) -> str:

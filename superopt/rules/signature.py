@@ -46,7 +46,7 @@ def outlines(text: str) -> tuple[Outline, ...]:
     return tuple(_outline(node, named) for node in nodes)
 
 
-def operators_of(statement: Statement) -> tuple[str, ...]:
+def statement_operators(statement: Statement) -> tuple[str, ...]:
     """Return the names of the operators in the statement's terms, sorted.
 
     Raises:

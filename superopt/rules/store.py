@@ -84,7 +84,7 @@ class LedgerEntry:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredRule:
     """A rule of the store with its ledger line."""
 
     rule: Rule
@@ -140,7 +140,7 @@ def spec_digests(rule: Rule, used: Iterable[str]) -> dict[str, str]:
     return {name: registry()[name].digest for name in sorted(names)}
 
 
-def objection(rule: Rule, entry: LedgerEntry | None) -> str | None:
+def ledger_objection(rule: Rule, entry: LedgerEntry | None) -> str | None:
     """Return why the entry is not a proof of the rule in its present form, or None if it is one."""
     if entry is None or entry.key != digest(rule):
         return "the ledger has no proof of the rule as it is written, with its operators as they are defined"
@@ -224,13 +224,13 @@ def read_ledger(family: str, folder: Path | None = None) -> list[LedgerEntry]:
     return [_entry(row) for row in sealed_lines(where / f"{family}.proofs.jsonl")]
 
 
-def load(folder: Path | None = None) -> list[Stored]:
+def load(folder: Path | None = None) -> list[StoredRule]:
     """Return every rule of the store. Each has a proof that is valid for the rule's present form.
 
     Raises:
         StoreError: A file cannot be read, or rules have no valid proof. The message names these rules.
     """
-    found: list[Stored] = []
+    found: list[StoredRule] = []
     refused: list[str] = []
     for family in families(folder):
         rules, ledger = _with_ledger(family, folder)
@@ -240,18 +240,18 @@ def load(folder: Path | None = None) -> list[Stored]:
             f"{family}.rules: {name}: the ledger has a proof of this rule, but the file does not have the rule" for name in gone
         ]
         for rule, entry in rules:
-            why = objection(rule, entry)
+            why = ledger_objection(rule, entry)
             if why is not None:
                 refused.append(f"{family}.rules: {rule.name}: {why}")
             elif entry is not None:
-                found.append(Stored(replace(rule, flags=entry.fp_flags), family, entry))
+                found.append(StoredRule(replace(rule, flags=entry.fp_flags), family, entry))
     if refused:
         more = f"; and {len(refused) - REPORT.max_refused_rules} more" if len(refused) > REPORT.max_refused_rules else ""
         raise StoreError(f"{'; '.join(refused[: REPORT.max_refused_rules])}{more} (superopt generate writes them anew)")
     return found
 
 
-def named(rules: Sequence[Stored], name: str) -> Stored:
+def rule_named(rules: Sequence[StoredRule], name: str) -> StoredRule:
     """Return the rule of this name.
 
     Raises:
@@ -264,9 +264,9 @@ def named(rules: Sequence[Stored], name: str) -> Stored:
     return found
 
 
-def selected(
-    rules: Sequence[Stored], *, family: str | None = None, part: str | None = None, operators: Sequence[str] = ()
-) -> list[Stored]:
+def select_rules(
+    rules: Sequence[StoredRule], *, family: str | None = None, part: str | None = None, operators: Sequence[str] = ()
+) -> list[StoredRule]:
     """Return the rules of the family and of the part that contain all of these operators."""
     return [
         stored
@@ -325,18 +325,18 @@ def sealed_lines(path: Path) -> list[dict[str, Any]]:
             raise StoreError(f"{path.name}, line {number}: {error}") from None
         if not isinstance(row, dict):
             raise StoreError(f"{path.name}, line {number}: not an entry")
-        if row.pop("seal", None) != seal(row):
+        if row.pop("seal", None) != content_seal(row):
             raise StoreError(f"{path.name}, line {number}: the entry of {row.get('name', row.get('rule'))} was edited")
         rows.append(row)
     return rows
 
 
-def sealed(row: Mapping[str, Any]) -> str:
+def sealed_line(row: Mapping[str, Any]) -> str:
     """Return the object as a line of JSON that ends with the object's seal."""
-    return json.dumps({**row, "seal": seal(row)}, ensure_ascii=False) + "\n"
+    return json.dumps({**row, "seal": content_seal(row)}, ensure_ascii=False) + "\n"
 
 
-def seal(row: Mapping[str, Any]) -> str:
+def content_seal(row: Mapping[str, Any]) -> str:
     """Return the hash of an object's content."""
     return hashlib.sha256(json.dumps(row, ensure_ascii=False, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -416,7 +416,7 @@ def write_family(family: str, about: str, rules: Sequence[tuple[Rule, LedgerEntr
     """
     where = substitutions_folder() if folder is None else folder
     for rule, entry in rules:
-        why = objection(rule, entry)
+        why = ledger_objection(rule, entry)
         if why is not None:
             raise StoreError(f"{rule.name} is not stored: {why}")
     ordered = sorted(rules, key=lambda item: item[1].part != CORE)
@@ -493,7 +493,7 @@ def write_refuted(rejected: Iterable[Rejected], folder: Path | None = None) -> N
 def _line(line: LedgerEntry | Rejected) -> str:
     optional = {"unasked": (), "flags": None, "flags_basis": ""}
     kept = {name: value for name, value in asdict(line).items() if name not in optional or value != optional[name]}
-    return sealed(kept)
+    return sealed_line(kept)
 
 
 def replace_file(path: Path, text: str) -> None:

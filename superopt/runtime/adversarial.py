@@ -12,7 +12,7 @@ import numpy as np
 from onnx import ModelProto
 
 from superopt.policy import CHECK
-from superopt.protobuf.graphs import graphs
+from superopt.protobuf.graphs import all_graphs
 from superopt.runtime.rounding import largest_of
 from superopt.runtime.session import Array, Port, is_floating, random_inputs
 
@@ -81,7 +81,7 @@ def images(model: ModelProto) -> frozenset[str]:
     the same magnitude.
     """
     found: set[str] = set()
-    for graph in graphs(model):
+    for graph in all_graphs(model):
         reached: set[str] = set()
         for node in reversed(graph.node):
             if node.op_type in _WINDOWED:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from superopt.budget import stopping
+from superopt.budget import is_stop_requested
 from superopt.files import cache_folder
 from superopt.policy import PROCESS
 
@@ -49,7 +49,7 @@ class Cache:
 
     def get(self, key: Sequence[Json]) -> Json | None:
         """Return the value stored for the key, or None."""
-        digest = digest_of(key)
+        digest = json_digest(key)
         if digest not in self._known and self._file is not None:
             with contextlib.suppress(sqlite3.Error, ValueError, TypeError):
                 row = self._file.execute("SELECT value FROM measured WHERE key = ?", (digest,)).fetchone()
@@ -62,9 +62,9 @@ class Cache:
 
         When this method returns, the value is on disk, or in memory only if the file cannot be written.
         """
-        digest = digest_of(key)
+        digest = json_digest(key)
         self._known[digest] = value
-        if self._file is None or stopping():
+        if self._file is None or is_stop_requested():
             self._unsaved.setdefault(text_of(key), value)
             return
         try:
@@ -124,7 +124,7 @@ def text_of(value: Json) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def digest_of(key: Json) -> str:
+def json_digest(key: Json) -> str:
     """Return a digest of a JSON value."""
     return hashlib.blake2b(text_of(key).encode(), digest_size=16).hexdigest()
 

@@ -17,15 +17,15 @@ from onnx import ModelProto, helper
 from superopt.budget import active_time
 from superopt.errors import CheckFailedError, InvalidModelError
 from superopt.policy import CHECK
-from superopt.protobuf.stored import Loadable, StoredModel, folder_of, parsed
+from superopt.protobuf.stored import Loadable, StoredModel, folder_of, parse_model
 from superopt.runtime.adversarial import adversarial_values, images
 from superopt.runtime.bounds import index_bounds
-from superopt.runtime.device import begins_with
+from superopt.runtime.device import first_provider
 from superopt.runtime.feasible import feasible_bounds
 from superopt.runtime.reference import NoReferenceError, Reference
 from superopt.runtime.rounding import OutputErrors, OutputPair, largest_of, ulp_of
 from superopt.runtime.session import Array, Device, Port, Session, is_floating, random_inputs
-from superopt.runtime.sizes import dynamic_dimensions, sizes_to_check
+from superopt.runtime.sizes import dynamic_dimension_keys, sizes_to_check
 
 FACTOR = CHECK.max_error_factor
 
@@ -116,7 +116,7 @@ def check_all(
 
     A trial runs no further input once its time is over, or once inputs and outputs take 256 MiB. But two ordinary and two
     adversarial inputs are always run. The original is unloaded before the candidate is loaded. If another provider computes the
-    exact values (see `begins_with`), both models also run on the device's own provider at the sizes of the first trial.
+    exact values (see `first_provider`), both models also run on the device's own provider at the sizes of the first trial.
 
     Raises:
         CheckFailedError: the interfaces differ, an error is too large, the candidate has NaN or infinity where the original has
@@ -124,7 +124,7 @@ def check_all(
         InvalidModelError: ONNX Runtime cannot load the original, or cannot run it on random inputs.
     """
     found = _checked(original, candidate, device, trials, factor, seed, adversarial=adversarial)
-    if begins_with(device, exact=True) != device.provider:
+    if first_provider(device, exact=True) != device.provider:
         _checked(original, candidate, device, trials[:1], factor, seed, exact=False, adversarial=False)
     return found
 
@@ -233,7 +233,7 @@ class _Bench:
     """
 
     def __init__(self, original: Loadable, device: Device, seed: int, *, exact: bool) -> None:
-        self._hollow, self._folder = parsed(original, external=False), folder_of(original)
+        self._hollow, self._folder = parse_model(original, external=False), folder_of(original)
         self.reference, self.why = _reference(self._hollow, self._folder)
         self.high: Mapping[str, int] = index_bounds(self._hollow)
         self.windowed = images(self._hollow)
@@ -253,7 +253,7 @@ class _Bench:
         Two ordinary inputs come first, then the adversarial inputs, then the other ordinary inputs.
         """
         self.high = feasible_bounds(self.session, trial.sizes, self.high)
-        ordinary = cases(self.session.inputs, self.seed, trial.sizes, self.high)
+        ordinary = ordinary_inputs(self.session.inputs, self.seed, trial.sizes, self.high)
         hard = adversarial_values(self.session.inputs, self.seed, trial.sizes, self.high, self.windowed) if adversarial else []
         inputs = [(name, make, True) for name, make in ordinary]
         inputs[CHECK.min_inputs : CHECK.min_inputs] = [(values.name, values.make, False) for values in hard]
@@ -277,7 +277,7 @@ class _Bench:
         Dimensions without a given size keep the smallest sizes at which the original has run so far. Sizes at which a run may
         take long are delayed until runs at smaller sizes show how long such a run takes.
         """
-        names = dynamic_dimensions(self._hollow)
+        names = dynamic_dimension_keys(self._hollow)
         start = {name: _known(start, name) for name in names}
         anchor, past, failed = dict(start), list[tuple[float, float]](), 0
         own, passed = self._now() + CHECK.sizing_seconds, active_time() + 4 * CHECK.sizing_seconds
@@ -657,7 +657,7 @@ def _listed(ports: Sequence[Port]) -> str:
     return ", ".join(f"{p.name} {p.dtype}{list(p.shape)}" for p in ports)
 
 
-def cases(
+def ordinary_inputs(
     ports: Sequence[Port], seed: int, sizes: Mapping[str, int] | None, high: Mapping[str, int]
 ) -> list[tuple[str, Callable[[], dict[str, Array]]]]:
     """Return the ordinary inputs to run, the most significant first, each with a name and a function that makes its values.

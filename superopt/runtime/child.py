@@ -123,11 +123,11 @@ class ChildSession:
 
 
 _kept: list[Child] = []
-"""The child process that `keeping_child` keeps, if any."""
+"""The child process that `reuse_child` keeps, if any."""
 
 
 @contextlib.contextmanager
-def keeping_child(program: Path = PROGRAM) -> Iterator[None]:
+def reuse_child(program: Path = PROGRAM) -> Iterator[None]:
     """Use one child process, with this program, for all models that are loaded in the context.
 
     A new process replaces the child process only if the child process has died.

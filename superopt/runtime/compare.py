@@ -12,12 +12,12 @@ from typing import TypeAlias, TypedDict, Unpack
 
 from onnx import ModelProto
 
-from superopt.budget import active_time, stopping
+from superopt.budget import active_time, is_stop_requested
 from superopt.policy import COMPARISON
 from superopt.protobuf.stored import Loadable, stored_bytes
 from superopt.runtime.feasible import feasible_bounds
 from superopt.runtime.session import Device, Session, random_inputs
-from superopt.runtime.timed import Cold, Timed
+from superopt.runtime.timed import ColdTimedModel, Timed
 
 RESIDENT = COMPARISON.max_resident_bytes
 MARGIN = COMPARISON.min_gain_margin_share
@@ -66,7 +66,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Until:
+class StoppingRule:
     """The conditions under which a comparison needs no further rounds.
 
     Attributes:
@@ -104,9 +104,9 @@ def _is_obvious(found: Comparison) -> bool:
     return found.low > 1 + found.noise + COMPARISON.obvious_margin_share or found.high < 1 - COMPARISON.obvious_margin_share
 
 
-TOLD = Until(COMPARISON.min_report_rounds, _is_told, loads=COMPARISON.max_report_loads)
+TOLD = StoppingRule(COMPARISON.min_report_rounds, _is_told, loads=COMPARISON.max_report_loads)
 """Stop when the ratio is known well enough to be reported."""
-DECIDED = Until(COMPARISON.min_verdict_rounds, _is_decided, _is_obvious)
+DECIDED = StoppingRule(COMPARISON.min_verdict_rounds, _is_decided, _is_obvious)
 """Stop when it is practically decided whether the candidate is faster."""
 
 
@@ -124,7 +124,7 @@ Times: TypeAlias = tuple[float, ...]
 """The seconds of one run of each model in one round, in the order of the models."""
 
 
-class How(TypedDict, total=False):
+class ComparisonOptions(TypedDict, total=False):
     """The optional arguments of a comparison; see `compare_settings`."""
 
     seconds: float
@@ -135,7 +135,9 @@ class How(TypedDict, total=False):
     progress: Callable[[float], None] | None
 
 
-def compare(original: Loadable, candidate: Loadable, device: Device, *, sizes: Sizes = None, **how: Unpack[How]) -> Comparison:
+def compare(
+    original: Loadable, candidate: Loadable, device: Device, *, sizes: Sizes = None, **how: Unpack[ComparisonOptions]
+) -> Comparison:
     """Compare two models on one device and at one choice of sizes, until it is decided whether the candidate is faster.
 
     Raises:
@@ -146,7 +148,7 @@ def compare(original: Loadable, candidate: Loadable, device: Device, *, sizes: S
 
 
 def compare_all(
-    original: Loadable, candidates: Sequence[Loadable], device: Device, *, sizes: Sizes = None, **how: Unpack[How]
+    original: Loadable, candidates: Sequence[Loadable], device: Device, *, sizes: Sizes = None, **how: Unpack[ComparisonOptions]
 ) -> list[Comparison]:
     """Compare candidates with the original on one device, at one choice of sizes; see `compare_settings`.
 
@@ -167,13 +169,13 @@ def compare_settings(
     high: Mapping[str, int] | None = None,
     cold: bool = False,
     loads: int = COMPARISON.max_loads,
-    until: Until = TOLD,
+    until: StoppingRule = TOLD,
     progress: Callable[[float], None] | None = None,
 ) -> list[list[Comparison]]:
     """Time all models on the same random inputs, each in a session on its device.
 
-    The models are timed in turns; see `in_turns`. Models that do not fit into memory together are loaded one at a time; see
-    `in_blocks`. If the models have different numbers of threads, wall-clock time is measured for all of them.
+    The models are timed in turns; see `compare_in_turns`. Models that do not fit into memory together are loaded one at a time;
+    see `compare_in_blocks`. If the models have different numbers of threads, wall-clock time is measured for all of them.
 
     Args:
         original: the original and its device.
@@ -183,8 +185,8 @@ def compare_settings(
         seed: the seed of the inputs.
         high: the bounds of integer inputs, as in `random_inputs`.
         cold: whether the processor's caches contain nothing of a model when a measured run starts.
-        loads: how often models are loaded, as in `in_turns`.
-        until: the condition under which rounds end, as in `in_turns`.
+        loads: how often models are loaded, as in `compare_in_turns`.
+        until: the condition under which rounds end, as in `compare_in_turns`.
         progress: a function that is called with the share of the time that has passed.
 
     Returns:
@@ -210,7 +212,7 @@ def compare_settings(
 
         each = seconds / len(at)
         loaded = [[functools.partial(ready, setting, sizes) for setting in settings[:-1]] for sizes in at]
-        return [in_blocks(m, seconds=each, progress=functools.partial(told, place)) for place, m in enumerate(loaded)]
+        return [compare_in_blocks(m, seconds=each, progress=functools.partial(told, place)) for place, m in enumerate(loaded)]
 
     @contextmanager
     def opened(load: int) -> Iterator[list[list[Timed]]]:
@@ -219,9 +221,9 @@ def compare_settings(
         given = zip(at, bounds, strict=True)
         feeds = [random_inputs(sessions[0].inputs, seed, sizes=sizes, high=ends) for sizes, ends in given]
         ready: list[list[Timed]] = [[sessions[which].ready(fed, wall=wall) for which in range(len(settings))] for fed in feeds]
-        yield [[*map(Cold, models)] for models in ready] if cold else ready
+        yield [[*map(ColdTimedModel, models)] for models in ready] if cold else ready
 
-    return in_turns(opened, seconds=seconds, loads=loads, until=until, progress=progress)
+    return compare_in_turns(opened, seconds=seconds, loads=loads, until=until, progress=progress)
 
 
 def _message(model: Loadable) -> Loadable:
@@ -238,12 +240,12 @@ def loading(count: int, load: int) -> list[int]:
     return order[::-1] if load // count % 2 else order
 
 
-def in_turns(
+def compare_in_turns(
     opened: Opened,
     *,
     seconds: float = COMPARISON.comparison_seconds,
     loads: int = COMPARISON.max_loads,
-    until: Until = TOLD,
+    until: StoppingRule = TOLD,
     progress: Callable[[float], None] | None = None,
 ) -> list[list[Comparison]]:
     """Compare each candidate with the original at each choice of sizes, by visiting all models in turns.
@@ -271,7 +273,7 @@ def in_turns(
         together = load > least and all(map(until.reached, rounds))
         passed = spent if load < COMPARISON.min_loads else active_time() - began
         if (
-            passed > (min(seconds, COMPARISON.hurried_loading_seconds) if stopping() else seconds)
+            passed > (min(seconds, COMPARISON.hurried_loading_seconds) if is_stop_requested() else seconds)
             or together
             or clear >= COMPARISON.min_loads
         ):
@@ -297,7 +299,7 @@ def in_turns(
     return [_summaries(made) for made in rounds]
 
 
-def in_blocks(
+def compare_in_blocks(
     loaded: Sequence[Callable[[], Timed]],
     *,
     seconds: float = COMPARISON.comparison_seconds,
@@ -358,7 +360,7 @@ def _report(progress: Callable[[float], None] | None, start: float, seconds: flo
         progress(min(1.0, (active_time() - start) / seconds))
 
 
-def _rounds(timed: Sequence[Timed], deadline: float, until: Until, report: Callable[[], None]) -> list[Times]:
+def _rounds(timed: Sequence[Timed], deadline: float, until: StoppingRule, report: Callable[[], None]) -> list[Times]:
     """Time rounds until `until` is reached or the deadline has passed. A least number of rounds is timed in any case."""
     with timed[0].alone():
         runs = [_runs_for_visit(t) for t in timed]

@@ -91,7 +91,7 @@ class Device:
         return "|".join((self.name, self.provider, graph, str(self.threads), runtime().__version__, *settings))
 
 
-def begins_with(device: Device, *, exact: bool = False, shown: bool = False) -> str:
+def first_provider(device: Device, *, exact: bool = False, shown: bool = False) -> str:
     """Return the first provider in the provider list of a session on the device. Later providers take the remaining nodes.
 
     TensorRT has no option that turns TF32 off for one session. If values must be `exact`, CUDA's own kernels replace TensorRT,
@@ -106,7 +106,7 @@ def begins_with(device: Device, *, exact: bool = False, shown: bool = False) -> 
 
 
 def providers(device: Device, *, exact: bool = False, shown: bool = False) -> list[Any]:
-    """Return the providers of a session on the device, as `onnxruntime.InferenceSession` takes them (see `begins_with`).
+    """Return the providers of a session on the device, as `onnxruntime.InferenceSession` takes them (see `first_provider`).
 
     Runs are replayed as a CUDA graph only if values need not be `exact`, because values that are compared are not bound to a
     fixed place in memory.
@@ -115,7 +115,7 @@ def providers(device: Device, *, exact: bool = False, shown: bool = False) -> li
     if device.nhwc:
         cuda["prefer_nhwc"] = "1"
     order = ("tensorrt", "cuda", "cpu")
-    first = order.index(begins_with(device, exact=exact, shown=shown))
+    first = order.index(first_provider(device, exact=exact, shown=shown))
     return [(PROVIDERS[name], cuda) if name == "cuda" else PROVIDERS[name] for name in order[first:]]
 
 
@@ -125,7 +125,7 @@ def _is_without_tf32() -> bool:
 
 
 @contextlib.contextmanager
-def taken_from_the_program() -> Iterator[None]:
+def ignore_model_options() -> Iterator[None]:
     """Make sessions use the options that the program gives.
 
     If the environment variable `LOAD_CONFIG` is set, ONNX Runtime uses only the options in the model. So the variable is
@@ -140,7 +140,7 @@ def taken_from_the_program() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def silenced(device: Device) -> Iterator[None]:
+def silence_gpu_libraries(device: Device) -> Iterator[None]:
     """Suppress the output that loading a GPU's libraries causes. Callers check afterwards whether the libraries were loaded."""
     if device.provider == "cpu":
         yield

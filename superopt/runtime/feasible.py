@@ -14,7 +14,7 @@ from superopt.runtime.bounds import IndexRange
 from superopt.runtime.session import Array, Port, is_floating, random_inputs
 
 
-class Runs(Protocol):
+class RunnableModel(Protocol):
     """A loaded model."""
 
     inputs: tuple[Port, ...]
@@ -36,7 +36,9 @@ class Feasible:
     error: str = ""
 
 
-def feasible(session: Runs, sizes: Sequence[Mapping[str, int]], high: Mapping[str, int], *, chosen: bool = True) -> Feasible:
+def find_feasible(
+    session: RunnableModel, sizes: Sequence[Mapping[str, int]], high: Mapping[str, int], *, chosen: bool = True
+) -> Feasible:
     """Find inputs on which the model runs at all of the `sizes`.
 
     If this fails and the user did not choose the sizes, other sizes are tried.
@@ -67,15 +69,17 @@ def feasible(session: Runs, sizes: Sequence[Mapping[str, int]], high: Mapping[st
     return Feasible(sizes, high, error)
 
 
-def feasible_bounds(session: Runs, sizes: Mapping[str, int] | None, high: Mapping[str, int] | None) -> Mapping[str, int]:
-    """Return the first bounds of integer inputs with which the model runs at these sizes; see `feasible`.
+def feasible_bounds(
+    session: RunnableModel, sizes: Mapping[str, int] | None, high: Mapping[str, int] | None
+) -> Mapping[str, int]:
+    """Return the first bounds of integer inputs with which the model runs at these sizes; see `find_feasible`.
 
     If the model has no integer inputs, or if all attempts fail, the given bounds are returned.
     """
     given = high or {}
     if not any(port.dtype.kind in "iu" for port in session.inputs):
         return given
-    return feasible(session, [sizes or {}], given).high
+    return find_feasible(session, [sizes or {}], given).high
 
 
 def _attempts(

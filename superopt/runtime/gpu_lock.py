@@ -17,7 +17,7 @@ from superopt.runtime.cache import default_path
 from superopt.runtime.device import Device
 
 
-class Turn:
+class GpuLock:
     """A reentrant lock on a GPU. At any time, at most one thread of one process on this machine holds the lock.
 
     The file at `path` is locked. If the file cannot be written, or if the operating system has no file locks, other processes
@@ -54,7 +54,7 @@ class Turn:
 
 
 @contextlib.contextmanager
-def alone(device: Device) -> Iterator[None]:
+def hold_gpu(device: Device) -> Iterator[None]:
     """Hold the lock of the device's GPU, so that no other run of superopt uses it. On a CPU, this does nothing."""
     if device.provider == "cpu":
         yield
@@ -64,7 +64,7 @@ def alone(device: Device) -> Iterator[None]:
 
 
 @functools.cache
-def _turn(visible: str) -> Turn:
+def _turn(visible: str) -> GpuLock:
     """Return the lock of the first visible GPU."""
     first = re.sub(r"[^A-Za-z0-9-]", "", visible.partition(",")[0]) or "0"
-    return Turn(default_path().with_name(f"gpu-{first}.lock"))
+    return GpuLock(default_path().with_name(f"gpu-{first}.lock"))

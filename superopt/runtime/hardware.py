@@ -20,11 +20,11 @@ def cpu_name() -> str:
     these processors.
     """
     with contextlib.suppress(OSError):
-        return described(Path("/proc/cpuinfo").read_text(encoding="utf-8")) or _otherwise()
+        return parse_cpuinfo(Path("/proc/cpuinfo").read_text(encoding="utf-8")) or _otherwise()
     return _otherwise()
 
 
-def described(cpuinfo: str) -> str:
+def parse_cpuinfo(cpuinfo: str) -> str:
     """Return the name of the first processor in the text of a `/proc/cpuinfo` file, or an empty text if there is none."""
     first, _, _ = cpuinfo.partition("\n\n")
     facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}

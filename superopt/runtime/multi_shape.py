@@ -7,14 +7,14 @@ from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
 from superopt.algebra.dim_binding import DimBinding
-from superopt.budget import stopping
+from superopt.budget import is_stop_requested
 from superopt.errors import CheckFailedError
 from superopt.policy import CHECK, COMPARISON
 from superopt.protobuf.stored import Loadable
 from superopt.runtime.cache import Json
 from superopt.runtime.check import Check, CheckSizes, check_all
 from superopt.runtime.compare import DECIDED, Comparison, compare_settings
-from superopt.runtime.result_cache import once
+from superopt.runtime.result_cache import cached_result
 from superopt.runtime.session import Device
 
 
@@ -75,7 +75,7 @@ class SizeComparisons:
         return any(c.high >= 1 + COMPARISON.min_gain_margin_share for _, c in self.at)
 
 
-def check_everywhere(
+def check_all_sizes(
     original: Loadable, candidate: Loadable, device: Device, sizings: Sequence[DimBinding], settings: CheckSettings
 ) -> Check:
     """Check the candidate against the original at every sizing.
@@ -83,16 +83,16 @@ def check_everywhere(
     Raises:
         CheckFailedError, InvalidModelError: as `check`.
     """
-    seconds = (CHECK.hurried_check_seconds if stopping() else CHECK.check_seconds) / len(sizings)
+    seconds = (CHECK.hurried_check_seconds if is_stop_requested() else CHECK.check_seconds) / len(sizings)
     trials = [CheckSizes(str(sizing) if sizing.numbers else "", sizing.numbers, seconds) for sizing in sizings]
     factor, seed, adversarial = settings.tolerance, settings.seed, settings.adversarial
     return check_all(original, candidate, device, trials, factor=factor, seed=seed, adversarial=adversarial)
 
 
-def check_once(
+def cached_check(
     original: Loadable, candidate: Loadable, device: Device, sizings: Sequence[DimBinding], settings: CheckSettings, cache: Path
 ) -> tuple[Check | CheckFailedError, float]:
-    """Return the result of `check_everywhere` and the seconds that it took, from the cache if possible; see `once`.
+    """Return the result of `check_all_sizes` and the seconds that it took, from the cache if possible; see `cached_result`.
 
     A failed check is returned, not raised.
 
@@ -102,19 +102,19 @@ def check_once(
 
     def find() -> Json:
         try:
-            return asdict(check_everywhere(original, candidate, device, sizings, settings))
+            return asdict(check_all_sizes(original, candidate, device, sizings, settings))
         except CheckFailedError as error:
             return str(error)
 
     about = ["checked everywhere", device.identity, *astuple(settings), [str(sizing) for sizing in sizings]]
-    record, seconds = once(cache, about, [original, candidate], find)
+    record, seconds = cached_result(cache, about, [original, candidate], find)
     if isinstance(record, str):
         return CheckFailedError(record), seconds
     names = {key: tuple(record[key]) for key in ("inputs", "left_out")}
     return Check(**{**record, **names}), seconds
 
 
-def compare_once(
+def cached_comparison(
     original: Loadable,
     candidate: Loadable,
     device: Device,
@@ -125,7 +125,7 @@ def compare_once(
 ) -> tuple[SizeComparisons, float]:
     """Compare the models at every sizing until every sizing has a verdict, and return the seconds that this took.
 
-    Both come from the cache if possible; see `once`.
+    Both come from the cache if possible; see `cached_result`.
 
     Raises:
         InvalidModelError, ProviderError: as `compare_settings`.
@@ -146,5 +146,5 @@ def compare_once(
         return [asdict(comparison) for (comparison,) in compared]
 
     about = ["compared everywhere", device.identity, *astuple(settings), sizes]
-    record, taken = once(cache, about, [original, candidate], find)
+    record, taken = cached_result(cache, about, [original, candidate], find)
     return SizeComparisons(tuple((sizing, Comparison(**row)) for sizing, row in zip(sizings, record, strict=True))), taken

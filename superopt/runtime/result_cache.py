@@ -10,14 +10,16 @@ from pathlib import Path
 
 from superopt import policy
 from superopt.budget import active_time
-from superopt.protobuf.stored import Loadable, identity
+from superopt.protobuf.stored import Loadable, model_digest
 from superopt.runtime.cache import Cache, Json
 
 RUNNING = ("model", "protobuf", "runtime")
 """The packages on whose code cached results depend."""
 
 
-def once(cache: Path, about: Sequence[Json], models: Sequence[Loadable], find: Callable[[], Json]) -> tuple[Json, float]:
+def cached_result(
+    cache: Path, about: Sequence[Json], models: Sequence[Loadable], find: Callable[[], Json]
+) -> tuple[Json, float]:
     """Return the result of `find` for the models, and the seconds of `active_time` that it took, from the cache if possible.
 
     Cached results are valid for the same code and the same models. `about` identifies the result, and lists everything except
@@ -29,12 +31,12 @@ def once(cache: Path, about: Sequence[Json], models: Sequence[Loadable], find: C
         return [find(), active_time() - start]
 
     with closing(Cache(cache)) as known:
-        record, seconds = known.kept([*about, code_version(), *map(identity, models)], found)
+        record, seconds = known.kept([*about, runtime_code_version(), *map(model_digest, models)], found)
         return record, seconds
 
 
 @functools.cache
-def code_version() -> str:
+def runtime_code_version() -> str:
     """Return a digest of the code that loads, runs, checks and compares models, and of the policy."""
     package = Path(__file__).resolve().parents[1]
     return digest_of_files(path for part in RUNNING for path in package.glob(f"{part}/*.py"))

@@ -26,13 +26,13 @@ from superopt.runtime.device import (
     QUIET,
     WITHOUT,
     Device,
-    begins_with,
+    first_provider,
+    ignore_model_options,
     providers,
     runtime,
-    silenced,
-    taken_from_the_program,
+    silence_gpu_libraries,
 )
-from superopt.runtime.gpu_lock import alone
+from superopt.runtime.gpu_lock import hold_gpu
 from superopt.runtime.ort_values import BFLOAT16, array_of, value_of
 
 __all__ = [
@@ -94,7 +94,7 @@ class Session:
         model: the model.
         device: the device.
         optimize: whether all graph optimizations run, or none.
-        exact: whether TF32 is off, for comparing values (see `begins_with`).
+        exact: whether TF32 is off, for comparing values (see `first_provider`).
         anywhere: whether the session is accepted if the provider runs none of the nodes.
         portable: whether the graph is optimized without the layouts that are specific to this machine's processor.
         saved: the path to which ONNX Runtime's optimized graph is written. Initializers stay in the model's files or are stored
@@ -134,7 +134,7 @@ class Session:
             options.enable_profiling, options.profile_file_prefix = True, str(traced)
         source, shown = _source(model, options), saved is not None or traced is not None
         try:
-            with silenced(device), taken_from_the_program(), alone(device):
+            with silence_gpu_libraries(device), ignore_model_options(), hold_gpu(device):
                 offered = providers(device, exact=exact, shown=shown)
                 self._session = ort.InferenceSession(
                     source if isinstance(source, bytes) else os.fspath(source), options, providers=offered
@@ -142,7 +142,7 @@ class Session:
         except Exception as error:
             raise InvalidModelError(f"ONNX Runtime cannot load the model: {first_line(error)}") from error
         self._session.disable_fallback()
-        self._require(begins_with(device, exact=exact, shown=shown), anywhere=anywhere)
+        self._require(first_provider(device, exact=exact, shown=shown), anywhere=anywhere)
         self.inputs = tuple(_port(p) for p in self._session.get_inputs())
         self.outputs = tuple(p.name for p in self._session.get_outputs())
         kinds = {_dtype(port.type) for port in (*self._session.get_inputs(), *self._session.get_outputs())}
@@ -180,7 +180,7 @@ class Session:
         Raises:
             InvalidModelError: ONNX Runtime fails while it runs the model.
         """
-        with _failing(), alone(self.device):
+        with _failing(), hold_gpu(self.device):
             if self._plain or not self._narrow:
                 values: list[Array] = self._session.run(None, dict(feeds))
                 return values
@@ -228,7 +228,7 @@ class Unbound:
 
     def alone(self) -> AbstractContextManager[None]:
         """See `turns.alone`."""
-        return alone(self._session.device)
+        return hold_gpu(self._session.device)
 
     def run(self) -> None:
         """Run the model once."""
@@ -274,10 +274,10 @@ class Bound:
 
     def alone(self) -> AbstractContextManager[None]:
         """See `turns.alone`."""
-        return alone(self._device)
+        return hold_gpu(self._device)
 
     def _placed(self, array: Array) -> Any:
-        with _failing(), alone(self._device):
+        with _failing(), hold_gpu(self._device):
             return value_of(array, self._device.memory, runtime())
 
     def _shapes(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
@@ -287,13 +287,13 @@ class Bound:
         """
         options = runtime().RunOptions()
         options.add_run_config_entry("gpu_graph_id", "-1")
-        with _failing(), alone(self._device):
+        with _failing(), hold_gpu(self._device):
             values: list[Array] = self._session.run(list(outputs), dict(feeds), options)
         return values
 
     def run(self) -> None:
         """Run the model once, and wait until the device has finished."""
-        with _failing(), alone(self._device):
+        with _failing(), hold_gpu(self._device):
             self._run_once()
 
     def _run_once(self) -> None:
@@ -320,7 +320,7 @@ class Bound:
         the time counts as one nanosecond.
         """
         run, binding, now = self._session.run_with_iobinding, self._binding, self._now
-        with _failing(), alone(self._device):
+        with _failing(), hold_gpu(self._device):
             start = now()
             if self._free:
                 for _ in range(runs):

@@ -51,7 +51,7 @@ def settings(choices: Sequence[str]) -> Settings:
     )
 
 
-def chosen(device: Device, choices: Sequence[str]) -> Device:
+def with_choices(device: Device, choices: Sequence[str]) -> Device:
     """Return the device with these choices for its sessions. Only the optimizers among the choices are switched off.
 
     Raises:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from superopt.policy import CHECK
-from superopt.protobuf.graphs import graphs
+from superopt.protobuf.graphs import all_graphs
 from superopt.protobuf.names import is_unnamed
 
 _DECIDES = frozenset(
@@ -30,7 +30,7 @@ def dimension_key(port: str, axis: int, name: str) -> str:
     return f"{port}[{axis}]" if is_unnamed(name) else name
 
 
-def dynamic_dimensions(model: ModelProto) -> list[str]:
+def dynamic_dimension_keys(model: ModelProto) -> list[str]:
     """Return the keys of the dynamic dimensions of a model's inputs, without repetitions."""
     weights = {tensor.name for tensor in model.graph.initializer}
     found: dict[str, None] = {}
@@ -51,7 +51,7 @@ def sizes_to_check(model: ModelProto, start: Mapping[str, int]) -> Iterator[dict
         model: the model. Weights may be in other files.
         start: sizes of all dynamic dimensions at which the model runs.
     """
-    names = dynamic_dimensions(model)
+    names = dynamic_dimension_keys(model)
     if not names:
         return
     constants = telling_constants(model)
@@ -121,7 +121,7 @@ def telling_constants(model: ModelProto) -> list[int]:
     """
     ranks: dict[int, int] = {}
     factors: dict[int, None] = {}
-    found_in = list(graphs(model))
+    found_in = list(all_graphs(model))
     values = dict(itertools.chain.from_iterable(map(_integers, found_in)))
     for graph in found_in:
         for node in graph.node:

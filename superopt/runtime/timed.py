@@ -24,7 +24,7 @@ class Timed(Protocol):
     def seconds(self, runs: int) -> float: ...
 
 
-class Cold:
+class ColdTimedModel:
     """A timed model. Before each timed run, the processor's caches are filled with other data."""
 
     def __init__(self, timed: Timed) -> None:

@@ -18,10 +18,10 @@ import onnx
 from superopt.errors import InvalidModelError, ProviderError
 from superopt.files import scratch_folder
 from superopt.policy import COMPARISON
-from superopt.protobuf.stored import Loadable, parsed
+from superopt.protobuf.stored import Loadable, parse_model
 from superopt.runtime.compare import Comparison, compare_settings
 from superopt.runtime.session import Bound, Device, Session, random_inputs
-from superopt.runtime.settings import EXTENDED, GRAPH, LEVEL, NHWC, THREADS, Settings, chosen, settings
+from superopt.runtime.settings import EXTENDED, GRAPH, LEVEL, NHWC, THREADS, Settings, settings, with_choices
 
 LEAVES: Mapping[str, tuple[str, ...]] = {
     "Attention": ("AttentionFusion",),
@@ -89,11 +89,11 @@ def tune(
         return [choices for choices in several if _is_possible(model, device, choices, **inputs)]
 
     def compared(several: Sequence[tuple[str, ...]], share: float) -> list[Comparison]:
-        others = [(model, chosen(device, choices)) for choices in several]
+        others = [(model, with_choices(device, choices)) for choices in several]
         (found,) = compare_settings((model, device), others, at=[sizes], seconds=seconds * share, seed=seed, high=high)
         return found
 
-    names = possible([(name,) for name in candidates(acting(model, device), device)])
+    names = possible([(name,) for name in tuning_choices(acting_optimizers(model, device), device)])
     if not names:
         return Tuning({})
     tried = {name: found for (name,), found in zip(names, compared(names, 0.6), strict=True)}
@@ -106,7 +106,7 @@ def tune(
     return Tuning(tried, best, comparison)
 
 
-def candidates(optimizers: Sequence[str], device: Device) -> list[str]:
+def tuning_choices(optimizers: Sequence[str], device: Device) -> list[str]:
     """Return the choices that are worth trying on the device for a model that these optimizers affect."""
     names = [*optimizers]
     if device.provider == "cpu":
@@ -137,7 +137,7 @@ def _is_possible(model: Loadable, device: Device, choices: Sequence[str], **inpu
     if not wanted:
         return True
     try:
-        session = Session(model, chosen(device, choices))
+        session = Session(model, with_choices(device, choices))
         if GRAPH in wanted and any(isinstance(extent, str) for port in session.inputs for extent in port.shape):
             return False
         return isinstance(session.ready(random_inputs(session.inputs, **inputs)), Bound)
@@ -145,7 +145,7 @@ def _is_possible(model: Loadable, device: Device, choices: Sequence[str], **inpu
         return False
 
 
-def acting(model: Loadable, device: Device) -> list[str]:
+def acting_optimizers(model: Loadable, device: Device) -> list[str]:
     """Return the optimizers that affect the model: the optimized graph has more of their operators than the model.
 
     Raises:
@@ -155,7 +155,7 @@ def acting(model: Loadable, device: Device) -> list[str]:
         saved = folder / "optimized.onnx"
         Session(model, device, saved=saved)
         after = _operators(onnx.load(saved, load_external_data=False))
-    more = after - _operators(parsed(model, external=False))
+    more = after - _operators(parse_model(model, external=False))
     return [name for operator, names in LEAVES.items() if more[operator] for name in names]
 
 

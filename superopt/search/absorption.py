@@ -15,7 +15,7 @@ import zlib
 
 import numpy as np
 
-from superopt.algebra.evaluate import Array, Floats, evaluate
+from superopt.algebra.evaluate import Array, Floats, evaluate_terms
 from superopt.errors import InstantiationError, ShapeError
 from superopt.notation.parsing import Equation
 from superopt.policy import SEARCH
@@ -68,7 +68,7 @@ def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Abs
     arrays = {name: _drawn(name, instance.shapes[name], cases, rng) for name in names}
     roots = equation.left + equation.right
     with np.errstate(all="ignore"):
-        values = evaluate(roots, arrays, instance.value(), Floats(tail=1))
+        values = evaluate_terms(roots, arrays, instance.value(), Floats(tail=1))
     half = len(equation.left)
     worse, differs = np.zeros(len(cases), bool), np.zeros(len(cases), bool)
     for left, right in zip(values[:half], values[half:], strict=True):

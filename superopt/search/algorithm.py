@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from superopt.algebra.operators import rebuild
+from superopt.algebra.operators import replace_subterms
 from superopt.algebra.terms import Term, subterms, variable
 from superopt.budget import expired
 from superopt.policy import SEARCH
-from superopt.search.apply import State, Step, computed, rebuilt
+from superopt.search.apply import State, Step, replaced_terms, run_time_terms
 from superopt.search.backtracking import OUT_OF_TIME, Cost, SearchLimits, SearchResult
 from superopt.search.ruleset import RuleSet
 from superopt.search.schedule import weight_elements
@@ -63,7 +63,7 @@ def with_algorithms(
     growth of the weights.
     """
     alike: dict[Hashable, list[AlgorithmSite]] = {}
-    for place in places(found.outputs, rules, estimate):
+    for place in algorithm_sites(found.outputs, rules, estimate):
         alike.setdefault(place.kind, []).append(place)
     kinds, paying = sorted(alike.values(), key=lambda kind: -sum(place.gain for place in kind)), list[list[AlgorithmSite]]()
     for kind in kinds:
@@ -119,7 +119,7 @@ class _Taking:
             self.start = replace(self.start, stopped=OUT_OF_TIME)
 
     def _take(self, places: Sequence[AlgorithmSite]) -> bool:
-        done = rebuilt(self.start.outputs, {**self.wanted, **{place.term: place.other for place in places}})
+        done = replaced_terms(self.start.outputs, {**self.wanted, **{place.term: place.other for place in places}})
         trial = None if done is None else tuple(done[root] for root in self.start.outputs)
         if not places or trial is None or weight_elements(trial) > self.most:
             return False
@@ -127,10 +127,10 @@ class _Taking:
         after = self.measure(trial)
         if after >= self.cost:
             return False
-        before = rebuilt(self.start.outputs, self.wanted) or {}
+        before = replaced_terms(self.start.outputs, self.wanted) or {}
         for place in places:
             self.wanted[place.term] = place.other
-            then = rebuilt(self.start.outputs, self.wanted) or {}
+            then = replaced_terms(self.start.outputs, self.wanted) or {}
             self.steps.append(Step(place.rule, (before.get(place.term, place.term),), (then[place.term],)))
             before = then
         self.state, self.cost = trial, after
@@ -145,9 +145,9 @@ class _Taking:
         return replace(self.start, outputs=self.state, steps=steps, after=self.cost, expanded=expanded)
 
 
-def places(state: State, rules: RuleSet, estimate: Cost) -> Iterator[AlgorithmSite]:
+def algorithm_sites(state: State, rules: RuleSet, estimate: Cost) -> Iterator[AlgorithmSite]:
     """Yield each term that another algorithm computes faster by estimate, with the algorithm of the lowest estimate."""
-    for term in computed(state):
+    for term in run_time_terms(state):
         ways = [_place(term, name, match.replacements[0], estimate) for name, match in rules.algorithms.matches(term)]
         best = max(ways, key=lambda place: place.gain, default=None)
         if best is not None and best.gain > 0:
@@ -159,7 +159,7 @@ def _place(term: Term, rule: str, other: Term, estimate: Cost) -> AlgorithmSite:
     both = dict.fromkeys(_outermost(term.args, frozenset(subterms(other))))
     names = ((taken, f"{'w' if taken.constant else 'x'}{i}") for i, taken in enumerate(both))
     operands = {taken: variable(name, taken.shape, constant=taken.constant) for taken, name in names}
-    own, way = (rebuild(term, operands),), (rebuild(other, operands),)
+    own, way = (replace_subterms(term, operands),), (replace_subterms(other, operands),)
     return AlgorithmSite(term, rule, other, (own, way), estimate(own) - estimate(way))
 
 

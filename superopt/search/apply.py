@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from superopt.algebra.operators import apply, rebuild
+from superopt.algebra.operators import apply, replace_subterms
 from superopt.algebra.terms import Extent, Term, subterms, variable
 from superopt.errors import ShapeError
-from superopt.notation.printing import show
+from superopt.notation.printing import render_terms
 from superopt.rules.match import Match
 from superopt.search.ruleset import RuleSet
 
@@ -36,22 +36,22 @@ class Step:
             for n, arg in enumerate(root.args)
         }
         program = apply(root.op, *(names[arg] for arg in root.args), **dict(root.attributes))
-        return program, rebuild(replacement, names)
+        return program, replace_subterms(replacement, names)
 
     @property
     def text(self) -> str:
         """The first root and its replacement as text, over variables in place of the root's operands."""
         program, replacement = self.programs
-        return f"{show(program)}  {PARTLY}  {show(replacement)}"
+        return f"{render_terms(program)}  {PARTLY}  {render_terms(replacement)}"
 
 
-def parted(weight: Term, axis: int, first: Extent) -> Term:
+def split_weight(weight: Term, axis: int, first: Extent) -> Term:
     """Split the weight along the axis after its `first` positions, and return the concatenation of the two parts."""
     bounds = (0, first), (first, weight.shape[axis])
     return apply("concat", *(apply("slice", weight, axis=axis, start=start, stop=stop) for start, stop in bounds), axis=axis)
 
 
-def computed(state: State) -> list[Term]:
+def run_time_terms(state: State) -> list[Term]:
     """Return the terms that are computed at run time, arguments before users.
 
     Variables and weight-only terms are left out.
@@ -59,10 +59,10 @@ def computed(state: State) -> list[Term]:
     return [t for t in subterms(*state, constants=False) if not t.is_variable]
 
 
-def foremost(state: State, rules: RuleSet) -> tuple[str, dict[Term, Term]] | None:
+def first_rewrite(state: State, rules: RuleSet) -> tuple[str, dict[Term, Term]] | None:
     """Return the first rule with one output that matches, with its replacement for each term that it matches."""
     found: dict[str, dict[Term, Term]] = {}
-    for term in computed(state):
+    for term in run_time_terms(state):
         for name, match in rules.matches(term):
             found.setdefault(name, {}).setdefault(term, match.replacements[0])
     return next(iter(found.items()), None)
@@ -88,18 +88,18 @@ def successors(state: State, rules: RuleSet, focus: frozenset[Term] | None = Non
     With `focus`, only matches whose first root is in `focus` are applied. Rules with several outputs are applied to siblings:
     terms at the same distance from the inputs. Weight-only terms are not rewritten: they cost nothing.
     """
-    live = computed(state)
+    live = run_time_terms(state)
     beside = {term: same for same in siblings(live) for term in same}
     for term in live:
         if focus is not None and term not in focus:
             continue
         for name, match in rules.matches(term, lambda op, same=beside[term]: [t for t in same if t.op == op]):  # type: ignore[misc]
-            after = rewritten(state, match, live)
+            after = replace_match(state, match, live)
             if after is not None and after != state:
                 yield after, Step(name, match.roots, match.replacements)
 
 
-def rewritten(state: State, match: Match, live: Sequence[Term]) -> State | None:
+def replace_match(state: State, match: Match, live: Sequence[Term]) -> State | None:
     """Return the state with the match's roots replaced, or None if one root feeds another (a cycle) or shapes do not fit.
 
     `live` lists the state's terms that are not weight-only, arguments before users.
@@ -125,7 +125,7 @@ def neighbourhood(state: State, before: State) -> frozenset[Term]:
 
     """
     old = set(subterms(*before))
-    live = computed(state)
+    live = run_time_terms(state)
     new = {t for t in live if t not in old}
     near = {t for t in new if not any(a in new for a in t.args)}
     for _ in range(2):
@@ -133,7 +133,7 @@ def neighbourhood(state: State, before: State) -> frozenset[Term]:
     return frozenset(near)
 
 
-def rebuilt(state: State, wanted: Mapping[Term, Term]) -> Mapping[Term, Term] | None:
+def replaced_terms(state: State, wanted: Mapping[Term, Term]) -> Mapping[Term, Term] | None:
     """Map each term of the state to its form after the replacements `wanted`.
 
     A replacement may contain other terms that are replaced. They are replaced there too.

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from superopt.algebra.operators import operator, rebuild
+from superopt.algebra.operators import operator, replace_subterms
 from superopt.algebra.terms import Term, subterms, variable
 from superopt.policy import SEARCH
 
@@ -60,7 +60,7 @@ def canonical(outputs: State) -> Canonical:
 
 def _renamed(outputs: Sequence[Term], replacement: Mapping[Term, Term]) -> State:
     cache: dict[Term, Term] = {}
-    return tuple(rebuild(root, replacement, cache) for root in outputs)
+    return tuple(replace_subterms(root, replacement, cache) for root in outputs)
 
 
 def _commutes(term: Term) -> bool:

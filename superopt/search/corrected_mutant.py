@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from superopt.algebra.linearity import degrees
-from superopt.algebra.operators import apply, operator, rebuild
+from superopt.algebra.operators import apply, operator, replace_subterms
 from superopt.algebra.terms import Term, subterms, variable
 from superopt.rules.work import work
 from superopt.search.apply import State, Step
 from superopt.search.gate import Gate
-from superopt.search.record import nodes_of, steps_recorded, steps_restored, terms_of
+from superopt.search.record import steps_recorded, steps_restored, terms_from_nodes, terms_to_nodes
 
 Json: TypeAlias = "Any"
 
@@ -40,18 +40,18 @@ class CorrectedMutant:
     steps: tuple[Step, ...] = ()
 
 
-def recorded(repairs: Sequence[CorrectedMutant]) -> Json:
-    """Return the corrected mutants as JSON, which `restored` reads."""
-    nodes, place = nodes_of([term for r in repairs for term in (r.term, r.mutant)])
+def mutants_to_json(repairs: Sequence[CorrectedMutant]) -> Json:
+    """Return the corrected mutants as JSON, which `mutants_from_json` reads."""
+    nodes, place = terms_to_nodes([term for r in repairs for term in (r.term, r.mutant)])
     return {
         "nodes": nodes,
         "repairs": [[place(r.term), r.name, r.seconds, place(r.mutant), steps_recorded(r.steps)] for r in repairs],
     }
 
 
-def restored(record: Json) -> list[CorrectedMutant]:
-    """Return the corrected mutants from JSON that `recorded` wrote."""
-    terms = terms_of(record["nodes"])
+def mutants_from_json(record: Json) -> list[CorrectedMutant]:
+    """Return the corrected mutants from JSON that `mutants_to_json` wrote."""
+    terms = terms_from_nodes(record["nodes"])
     return [
         CorrectedMutant(terms[term], name, seconds, terms[mutant], steps_restored(steps))
         for term, name, seconds, mutant, steps in record["repairs"]
@@ -74,7 +74,9 @@ def program_of(term: Term) -> Term | None:
     return program if all(math.isfinite(d) for monomial in degrees(program) for d in monomial) else None
 
 
-def exchanged(state: State, program: Term, repair: CorrectedMutant, gate: Gate | None = None) -> tuple[State, list[Step]]:
+def exchange_program(
+    state: State, program: Term, repair: CorrectedMutant, gate: Gate | None = None
+) -> tuple[State, list[Step]]:
     """Replace the program by the corrected mutant wherever the gate permits it, and return the state and the steps.
 
     The steps of each place are consecutive.
@@ -88,7 +90,7 @@ def exchanged(state: State, program: Term, repair: CorrectedMutant, gate: Gate |
             operands = dict(zip(program.args, args, strict=True))
 
             def placed(terms: Sequence[Term], operands: dict[Term, Term] = operands) -> State:
-                return tuple(rebuild(term, operands) for term in terms)
+                return tuple(replace_subterms(term, operands) for term in terms)
 
             steps.append(Step(repair.name, (done[one],), placed([repair.mutant])))
             steps += [Step(step.rule, placed(step.roots), placed(step.replacements)) for step in repair.steps]

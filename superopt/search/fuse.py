@@ -14,10 +14,10 @@ import numpy as np
 
 from superopt.algebra.terms import Size, Term, substitute
 from superopt.policy import SEARCH
-from superopt.search.apply import State, Step, computed, foremost, rebuilt
+from superopt.search.apply import State, Step, first_rewrite, replaced_terms, run_time_terms
 from superopt.search.backtracking import SearchResult
 from superopt.search.ruleset import RuleSet
-from superopt.search.sequence import shaped
+from superopt.search.sequence import reshape_to
 
 ORDERS = frozenset({"reshape", "transpose"})
 """Operators that can be undone and whose result has the operand's elements, in the same or another order."""
@@ -35,7 +35,7 @@ def with_fusions(found: SearchResult, fusions: RuleSet, *, faster: Callable[[Sta
             timed, because the sum of the times of single kernels is unreliable if many kernels become one.
     """
     best, most = found, 1 + SEARCH.min_gain_share
-    for state, steps in fused(found.outputs, fusions):
+    for state, steps in fusion_states(found.outputs, fusions):
         best, times = replace(best, expanded=best.expanded + 1), faster(found.outputs, state)
         if times > most:
             most = times
@@ -43,12 +43,12 @@ def with_fusions(found: SearchResult, fusions: RuleSet, *, faster: Callable[[Sta
     return best
 
 
-def fused(start: State, fusions: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:
+def fusion_states(start: State, fusions: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:
     """Yield the state after one fusion at all of its matches, then after a second fusion, and so on, with the steps."""
     state, steps = start, list[Step]()
-    while found := foremost(state, fusions):
+    while found := first_rewrite(state, fusions):
         (name, wanted), done = found, None
-        while wanted and (done := rebuilt(state, wanted)) is not None:
+        while wanted and (done := replaced_terms(state, wanted)) is not None:
             roots = tuple(root for root in wanted if root in done)
             steps.append(Step(name, roots, tuple(done[root] for root in roots)))
             state = tuple(done[root] for root in state)
@@ -61,10 +61,10 @@ def fused(start: State, fusions: RuleSet) -> Iterator[tuple[State, tuple[Step, .
 def _undone(state: State) -> dict[Term, Term]:
     """Map each term that only rearranges the shape of a deeper term to that deeper term, reshaped to the first term's shape."""
     found: dict[Term, Term] = {}
-    for term in computed(state):
+    for term in run_time_terms(state):
         source = _in_order(term) if term.op in ORDERS else None
-        if source is not None and shaped(source, term.shape) is not term:
-            found[term] = shaped(source, term.shape)
+        if source is not None and reshape_to(source, term.shape) is not term:
+            found[term] = reshape_to(source, term.shape)
     return found
 
 

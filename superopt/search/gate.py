@@ -112,7 +112,7 @@ class Gate:
         This concerns sums of three or more terms such as `(x + c) - c` with a large constant, or `((s + y) - s) - y`.
         """
         return self.mode is not FpMode.FAST and any(
-            loses_rounding(term, tuple(map(self.facts, term.args))) for term in subterms(*state, constants=False)
+            has_cancellation(term, tuple(map(self.facts, term.args))) for term in subterms(*state, constants=False)
         )
 
     def _admits(self, rule: Rule, match: Match) -> bool:
@@ -173,7 +173,7 @@ class Gate:
         return found
 
 
-def loses_rounding(term: Term, operands: Sequence[Facts]) -> bool:
+def has_cancellation(term: Term, operands: Sequence[Facts]) -> bool:
     """Return whether the term is a sum of three or more terms, two of which cancel.
 
     Large constants of opposite signs cancel, and so do a term and its negative.

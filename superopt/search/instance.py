@@ -2,29 +2,29 @@
 
 The check does not trust how the search found the step. The check matches the rules at the roots again and compares the rules'
 replacements with the step's replacements. A sweep replaces many roots at once, and one replacement may contain other roots. So
-the check also combines the rules' replacements again. For this, the check uses `rebuilt`, which refuses replacements that
-contain each other in a cycle.
+the check also combines the rules' replacements again. For this, the check uses `replaced_terms`, which refuses replacements
+that contain each other in a cycle.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from superopt.algebra.operators import rebuild
+from superopt.algebra.operators import replace_subterms
 from superopt.algebra.terms import Term
 from superopt.errors import ShapeError
-from superopt.search.apply import State, Step, computed, rebuilt
+from superopt.search.apply import State, Step, replaced_terms, run_time_terms
 from superopt.search.ruleset import RuleSet
 
 
-def is_instance(step: Step, state: State, rules: RuleSet) -> bool:
+def is_justified_step(step: Step, state: State, rules: RuleSet) -> bool:
     """Return whether, for every root of the step, one of the rules proves the root equal to its replacement.
 
     If a rule has several outputs, the other outputs may be any terms of the state.
     """
     wanted = dict(zip(step.roots, step.replacements, strict=True))
     said: dict[Term, Term] = {}
-    for among in (step.roots, computed(state)):
+    for among in (step.roots, run_time_terms(state)):
         for root, new in _equal(among, rules):
             if root in wanted and root not in said and (new is wanted[root] or _nested(new, wanted) is wanted[root]):
                 said[root] = new
@@ -33,12 +33,12 @@ def is_instance(step: Step, state: State, rules: RuleSet) -> bool:
     return False
 
 
-def after(state: State, step: Step) -> State | None:
+def apply_step(state: State, step: Step) -> State | None:
     """Return the state with the step's roots replaced, or None if the result is not well typed."""
     wanted = dict(zip(step.roots, step.replacements, strict=True))
     cache: dict[Term, Term] = {}
     try:
-        return tuple(rebuild(root, wanted, cache) for root in state)
+        return tuple(replace_subterms(root, wanted, cache) for root in state)
     except ShapeError:
         return None
 
@@ -57,12 +57,12 @@ def _equal(among: Sequence[Term], rules: RuleSet) -> Iterator[tuple[Term, Term]]
 def _nested(new: Term, wanted: Mapping[Term, Term]) -> Term | None:
     """Return the rule's replacement with the step's other replacements made inside it, or None if it is not well typed."""
     try:
-        return rebuild(new, wanted)
+        return replace_subterms(new, wanted)
     except ShapeError:
         return None
 
 
 def _together(roots: State, said: Mapping[Term, Term]) -> State | None:
     """Make all given replacements in the roots and inside each other, and return the new roots, or None if impossible."""
-    done = rebuilt(roots, said)
+    done = replaced_terms(roots, said)
     return None if done is None else tuple(done[root] for root in roots)

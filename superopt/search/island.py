@@ -13,7 +13,7 @@ from superopt.policy import SEARCH
 from superopt.search.algorithm import with_algorithms
 from superopt.search.apply import State
 from superopt.search.backtracking import Cost, SearchLimits, SearchResult
-from superopt.search.reroll import rerolled
+from superopt.search.reroll import reroll_recurrences
 from superopt.search.ruleset import RuleSet
 from superopt.search.sweep import SWEPT, sweep
 
@@ -42,7 +42,7 @@ def _swept(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limit
 
     Unrolled recurrences are first replaced by operators, because little is then left to sweep.
     """
-    state, steps = rerolled(start, rules)
+    state, steps = reroll_recurrences(start, rules)
     if not steps:
         return sweep(start, rules, estimate=estimate, measure=measure, limits=limits)
     short = sweep(state, rules, estimate=estimate, measure=measure, limits=limits)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from superopt.algebra.dim_binding import DimBinding
-from superopt.budget import stopping
+from superopt.budget import is_stop_requested
 from superopt.cost.forecast import ForecastClock, Forecasts, forecast_everywhere
 from superopt.cost.measure import Clock
 from superopt.errors import CheckFailedError, InvalidModelError, ProviderError, failure
@@ -16,8 +16,8 @@ from superopt.model.load import Model
 from superopt.protobuf.stored import Loadable
 from superopt.runtime.check import Check
 from superopt.runtime.compare import LOADS, LONG, MARGIN
-from superopt.runtime.multi_shape import CheckSettings, ComparisonSettings, SizeComparisons, check_once, compare_once
-from superopt.runtime.result_cache import once
+from superopt.runtime.multi_shape import CheckSettings, ComparisonSettings, SizeComparisons, cached_check, cached_comparison
+from superopt.runtime.result_cache import cached_result
 from superopt.runtime.session import Device
 from superopt.search.passes import SearchedModel
 from superopt.search.segment_search import SHORTEST
@@ -136,7 +136,7 @@ class CandidateJudge:
             InvalidModelError: See `check`.
         """
         with self.phase("check"):
-            checked, seconds = check_once(self.original, rewritten, self.device, self.sizings, self.settings, self.cache)
+            checked, seconds = cached_check(self.original, rewritten, self.device, self.sizings, self.settings, self.cache)
         return checked, replace(spent, checking=spent.checking + seconds)
 
     def _compare(
@@ -152,7 +152,7 @@ class CandidateJudge:
                 return forecast_everywhere(self.forecaster, self.original, rewritten, self.sizings), spent
             compared, own = self._compared(rewritten, seconds)
             spent = replace(spent, comparing=spent.comparing + own)
-            if compared.promising and spent.comparing <= PATIENCE and not stopping():
+            if compared.promising and spent.comparing <= PATIENCE and not is_stop_requested():
                 compared, own = self._compared(rewritten, seconds, again=True)
                 spent = replace(spent, comparing=spent.comparing + own)
             return compared, spent
@@ -194,7 +194,7 @@ class CandidateJudge:
 
         if any(sizing.numbers for sizing in self.sizings):
             return 0, 0.0, 0.0
-        record, _ = once(self.cache, ["by nodes", *clock.settings], [self.original, candidate], measure)
+        record, _ = cached_result(self.cache, ["by nodes", *clock.settings], [self.original, candidate], measure)
         (before, own), (after, other) = record
         return after - before, own / max(other, SHORTEST), own
 
@@ -202,4 +202,4 @@ class CandidateJudge:
         self, candidate: Loadable, seconds: float, *, loads: int = LOADS, again: bool = False, at: Sequence[DimBinding] = ()
     ) -> tuple[SizeComparisons, float]:
         settings = ComparisonSettings(seconds, self.settings.seed, loads, again)
-        return compare_once(self.original, candidate, self.device, at or self.sizings, settings, self.cache, self.progress)
+        return cached_comparison(self.original, candidate, self.device, at or self.sizings, settings, self.cache, self.progress)

@@ -17,21 +17,21 @@ from typing import TypeAlias
 from superopt.algebra.terms import Shape, Term
 from superopt.budget import expired
 from superopt.policy import SEARCH
-from superopt.search.apply import MOVES, State, computed, siblings
-from superopt.search.meeting import beneath
+from superopt.search.apply import MOVES, State, run_time_terms, siblings
+from superopt.search.meeting import below_reshapes
 from superopt.search.sweeper import Sweeper, Swept
 
 Place: TypeAlias = "tuple[int, str, tuple[float, ...]]"
 """A place in a term: the negative number of parts of that term, the key of the term, and the position in the term."""
 
 
-def layered(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
+def join_layers(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
     """Yield the state after each layer is joined, starting at the inputs, and the last state when time runs out.
 
     A layer is left as it is if no rule joins the layer, or if the estimate before cancellation exceeds the sweeper's ceiling.
     """
     here, told, level = start, start, 0
-    while not expired(sweeper.deadline) and (layers := siblings(computed(here.state)))[level:]:
+    while not expired(sweeper.deadline) and (layers := siblings(run_time_terms(here.state)))[level:]:
         joined = _joined(here, sweeper, level, layers[level])
         if joined is None:
             level += 1
@@ -43,9 +43,9 @@ def layered(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
         yield here
 
 
-def wide(state: State) -> bool:
+def has_wide_layer(state: State) -> bool:
     """Return whether enough terms at one distance from the inputs have the same operator and shape to be a layer."""
-    return any(_alike(layer) for layer in siblings(computed(state)))
+    return any(_alike(layer) for layer in siblings(run_time_terms(state)))
 
 
 def _alike(layer: Sequence[Term]) -> list[list[Term]]:
@@ -77,7 +77,7 @@ def _joined(here: Swept, sweeper: Sweeper, level: int, layer: Sequence[Term]) ->
 
 def _ends(here: Swept, sweeper: Sweeper, layer: Sequence[Term]) -> dict[str, Swept]:
     """Yield, for each rule that joins two terms of the layer, the state after the rule is applied."""
-    live = computed(here.state)
+    live = run_time_terms(here.state)
     joined = sweeper.joins([sorted(layer, key=_order(live))], live)
     ends = {rule: sweeper.swept(here, rule, matches) for rule, matches in joined.items()}
     return {rule: sweeper.tidied(end) for rule, end in ends.items() if end is not None}
@@ -89,7 +89,7 @@ def _repeated(here: Swept, rule: str, sweeper: Sweeper, level: int, same: Sequen
     `rule` is used as long as `rule` matches. After that, the rule that gives the cheapest state is used.
     """
     while not expired(sweeper.deadline):
-        layers = siblings(computed(here.state))[level : level + 1]
+        layers = siblings(run_time_terms(here.state))[level : level + 1]
         ends = _ends(here, sweeper, [term for layer in layers for term in layer if _is_made_of(term, same)])
         after = ends[rule] if rule in ends else min(ends.values(), key=_cost, default=here)
         if _cost(after)[0] >= _cost(here)[0]:
@@ -146,7 +146,7 @@ def _part(term: Term, pieces: Mapping[Term, int]) -> Place | None:
     None if the operator is applied to no part, or to several parts of one term.
     """
     found: list[Place] = []
-    for part in map(beneath, term.args):
+    for part in map(below_reshapes, term.args):
         if part.op == "slice" and not part.constant:
             start = part["start"]
             found.append((-pieces[part.args[0]], part.args[0].key, (start if isinstance(start, int) else math.inf,)))
@@ -155,4 +155,4 @@ def _part(term: Term, pieces: Mapping[Term, int]) -> Place | None:
 
 def _cost(swept: Swept) -> tuple[int, float]:
     """Return the number of operators that do arithmetic, and the estimated time of all operators."""
-    return sum(term.op not in MOVES for term in computed(swept.state)), swept.estimate
+    return sum(term.op not in MOVES for term in run_time_terms(swept.state)), swept.estimate

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term
-from superopt.search.apply import MOVES, parted
+from superopt.search.apply import MOVES, split_weight
 from superopt.search.ruleset import RuleSet
 
 LINEAR = MOVES | {"add", "matmul", "scale"}
@@ -100,7 +100,7 @@ def _parted(term: Term) -> Term:
     x, weight = term.args
     if x.op != "concat" or x.integer("axis") != -1:
         return term
-    return apply("matmul", x, parted(weight, -2, x.args[0].shape[-1]))
+    return apply("matmul", x, split_weight(weight, -2, x.args[0].shape[-1]))
 
 
 def _none(_: str) -> Sequence[Term]:

@@ -14,7 +14,7 @@ from superopt.policy import SEARCH
 from superopt.rules.match import Match
 
 
-def in_order(term: Term) -> tuple[str, str, float, tuple[str, ...]]:
+def term_sort_key(term: Term) -> tuple[str, str, float, tuple[str, ...]]:
     """Return a sort key: the term's operator, the part that the term is made from, and the term's weights.
 
     This key sorts terms that are made from parts of one term in the order of the parts. The weights of equal layers are then
@@ -28,12 +28,12 @@ def covered_first(match: Match) -> tuple[list[tuple[str, float]], int, int]:
 
     Returns:
         The places of the parts that the match covers, the number of new concatenations that reverse the order of parts, and the
-        number of mixed concatenations (see `mixed`).
+        number of mixed concatenations (see `mixed_concat_count`).
     """
     if not match.rests[0]:
-        return [], 0, mixed(match)
-    turned = sum(term.op == "concat" and _part(term.args[0]) > _part(term.args[1]) for term in made(match))
-    return sorted(_part(term) for term in match.covered.elements()), turned, mixed(match)
+        return [], 0, mixed_concat_count(match)
+    turned = sum(term.op == "concat" and _part(term.args[0]) > _part(term.args[1]) for term in new_terms(match))
+    return sorted(_part(term) for term in match.covered.elements()), turned, mixed_concat_count(match)
 
 
 def _part(term: Term) -> tuple[str, float]:
@@ -42,14 +42,14 @@ def _part(term: Term) -> tuple[str, float]:
     The part is given by the key of the term that contains the part, and by the start of the part. If the operator is applied to
     several parts, the first part is returned.
     """
-    for part in map(beneath, (term, *term.args)):
+    for part in map(below_reshapes, (term, *term.args)):
         if part.op == "slice":
             start = part["start"]
             return part.args[0].key, start if isinstance(start, int) else math.inf
     return "", 0
 
 
-def beneath(term: Term) -> Term:
+def below_reshapes(term: Term) -> Term:
     """Return the term below reshapes and expands."""
     while term.op in ("reshape", "expand"):
         term = term.args[0]
@@ -63,7 +63,7 @@ def _source(term: Term) -> Term:
     return term
 
 
-def added(match: Match, live: Container[Term]) -> int:
+def added_term_count(match: Match, live: Container[Term]) -> int:
     """Return how many new terms the match adds to the live terms.
 
     Only terms that are computed at run time are counted.
@@ -84,11 +84,11 @@ def change(match: Match, live: Container[Term]) -> tuple[int, int]:
     operators are subtracted for each such concatenation. The number of mixed concatenations is 0 if the number of operators
     does not fall.
     """
-    more = added(match, live) - _matched(match) - 2 * sum(map(meeting, made(match)))
-    return more, mixed(match) if more < 0 else 0
+    more = added_term_count(match, live) - _matched(match) - 2 * sum(map(rejoins_slices, new_terms(match)))
+    return more, mixed_concat_count(match) if more < 0 else 0
 
 
-def meeting(term: Term) -> bool:
+def rejoins_slices(term: Term) -> bool:
     """Return whether the term concatenates neighbouring parts of one term.
 
     The concatenation must be along the axis along which the term was sliced, or a part must be reshaped in between.
@@ -102,7 +102,7 @@ def meeting(term: Term) -> bool:
     return first["stop"] == last["start"] and (reshaped or first["axis"] == term["axis"])
 
 
-def made(match: Match) -> Iterator[Term]:
+def new_terms(match: Match) -> Iterator[Term]:
     """Yield the terms of the replacements that stand for operators of the rule's right side.
 
     Terms that the pattern's variables stand for, operands that the match leaves alone, and the terms below both are left out.
@@ -116,19 +116,19 @@ def made(match: Match) -> Iterator[Term]:
             yield term
 
 
-def mixed(match: Match) -> int:
+def mixed_concat_count(match: Match) -> int:
     """Return how many concatenations in the replacements are mixed, so that they do not cancel with slices.
 
     A mixed concatenation joins results of different operators, or joins parts of a term along another axis than that of the
     slices.
     """
-    joined = [t for t in made(match) if t.op == "concat" and not t.constant]
+    joined = [t for t in new_terms(match) if t.op == "concat" and not t.constant]
     return sum(len({_origin(a) for a in t.args}) > 1 or _origin(t.args[0])[2] not in (0, t["axis"]) for t in joined)
 
 
 def mixture(matches: Sequence[Match]) -> tuple[float, int]:
     """Return the mean number of mixed concatenations per match, and the negative number of matches."""
-    return sum(map(mixed, matches)) / len(matches), -len(matches)
+    return sum(map(mixed_concat_count, matches)) / len(matches), -len(matches)
 
 
 def _origin(term: Term) -> tuple[str, str, Attribute]:

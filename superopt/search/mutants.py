@@ -31,14 +31,22 @@ from superopt.budget import active_time, expired
 from superopt.errors import Undecidable
 from superopt.partial.correct import corrections
 from superopt.partial.judge import Judgement, judge
-from superopt.partial.library import Partial, Recalled, recalled
+from superopt.partial.library import PartialRule, Recalled, recall_mutants
 from superopt.partial.mutate import Mutant, Program, Sketch, sketches
 from superopt.policy import MUTANT, SEARCH
-from superopt.search.algorithm import places, with_algorithms
-from superopt.search.apply import PARTLY, State, Step, computed
+from superopt.search.algorithm import algorithm_sites, with_algorithms
+from superopt.search.apply import PARTLY, State, Step, run_time_terms
 from superopt.search.backtracking import OUT_OF_TIME, Cost, SearchLimits, SearchResult
-from superopt.search.corrected_mutant import CorrectedMutant, Json, Memory, exchanged, program_of, recorded, restored
-from superopt.search.record import nodes_of
+from superopt.search.corrected_mutant import (
+    CorrectedMutant,
+    Json,
+    Memory,
+    exchange_program,
+    mutants_from_json,
+    mutants_to_json,
+    program_of,
+)
+from superopt.search.record import terms_to_nodes
 from superopt.search.ruleset import RuleSet
 from superopt.search.schedule import weight_elements
 
@@ -101,7 +109,7 @@ def search_mutants(
     faster: Faster | None = None,
     memory: Memory | None = None,
     tally: MutantTally | None = None,
-    partial: Sequence[Partial] = (),
+    partial: Sequence[PartialRule] = (),
 ) -> SearchResult:
     """Return the state with each program replaced by its cheapest corrected mutant, if that is cheaper.
 
@@ -152,7 +160,7 @@ def search_mutants(
             program = asked.pop(0)
             looked.add(program)
             repairs = repairs_of(program, now + share * (deadline - now))
-            ways = {r: exchanged(state, program, r, rules.gate) for r in repairs[: MUTANT.max_substituted_mutants]}
+            ways = {r: exchange_program(state, program, r, rules.gate) for r in repairs[: MUTANT.max_substituted_mutants]}
             placed = {r: measure(after) for r, (after, _) in ways.items() if weight_elements(after) <= most}
             best = min(placed, key=placed.__getitem__, default=None)
             if (
@@ -179,7 +187,7 @@ def _is_believed(program: Term, repair: CorrectedMutant, measure: Cost, faster: 
 
 def _programs(state: State, estimate: Cost, measure: Cost) -> dict[Term, float]:
     """Return the distinct programs that take a relevant share of the state's time, each with its ratio of time to estimate."""
-    places = Counter(program for term in computed(state) if (program := program_of(term)) is not None)
+    places = Counter(program for term in run_time_terms(state) if (program := program_of(term)) is not None)
     least = MUTANT.min_program_time_share * estimate(state)
     ratios = {p: measure((p,)) / estimate((p,)) for p, count in places.items() if estimate((p,)) * count >= least}
     return {p: ratio for p, ratio in ratios.items() if ratio < math.inf}
@@ -194,7 +202,7 @@ class _Bench:
     def __init__(
         self,
         rules: RuleSet,
-        partial: Sequence[Partial],
+        partial: Sequence[PartialRule],
         estimate: Cost,
         measure: Cost,
         glance: Cost,
@@ -211,7 +219,7 @@ class _Bench:
         key = self._key(program)
         record = self.memory.get(key) if self.memory is not None and key is not None else None
         self.tally.remembered += record is not None
-        return None if record is None else restored(record)
+        return None if record is None else mutants_from_json(record)
 
     def recalled(self, program: Term, deadline: float) -> dict[Recalled, float]:
         """Return the drafts that the partial rules make of the program, with their estimates, lowest estimates first.
@@ -219,8 +227,8 @@ class _Bench:
         Drafts that are too expensive or contain the program are left out. The result is empty if the deadline is reached.
         """
         with self.tally.stage("recall"), suppress(_OutOfTimeError):
-            made = recalled(program, self.partial)
-            found = [one for one in made if program not in map(program_of, computed(_state(one.term)))]
+            made = recall_mutants(program, self.partial)
+            found = [one for one in made if program not in map(program_of, run_time_terms(_state(one.term)))]
             self.tally.recalled += len(found)
             priced = {one: self._price(one.term, deadline) for one in found}
             most = MUTANT.max_mutant_cost_factor * self._price(program, deadline) if found else 0.0
@@ -277,13 +285,13 @@ class _Bench:
     def _keep(self, program: Term, found: Sequence[CorrectedMutant]) -> None:
         key = self._key(program)
         if self.memory is not None and key is not None:
-            self.memory.put(key, recorded(found))
+            self.memory.put(key, mutants_to_json(found))
 
     def _key(self, program: Term) -> list[Json] | None:
         """Return the memory key of a program and the available rules, or None if an extent is dynamic."""
         try:
             rules = [[*self.rules.algorithms.names], [p.certificate.key for p in self.partial]]
-            return ["mutants", nodes_of((program,))[0], *rules]
+            return ["mutants", terms_to_nodes((program,))[0], *rules]
         except ValueError:
             return None
 
@@ -319,7 +327,7 @@ class _Bench:
         if expired(deadline):
             raise _OutOfTimeError
         state = _state(term)
-        return self.estimate(state) - sum(place.gain for place in places(state, self.rules, self.estimate))
+        return self.estimate(state) - sum(place.gain for place in algorithm_sites(state, self.rules, self.estimate))
 
     def _sketches(self, program: Term, deadline: float) -> list[Sketch]:
         """Return the distinct sketches (mutants without values of weights) with the lowest estimates.
@@ -355,7 +363,7 @@ class _Bench:
         with self.tally.stage("glance"):
             whole = glanced((program,))
             left = whole * (1 + MUTANT.quick_timing_error)
-            for cut in filter(None, map(program_of, computed(_state(sketch)))):
+            for cut in filter(None, map(program_of, run_time_terms(_state(sketch)))):
                 left -= glanced((cut,))
                 if left <= 0:
                     return False

@@ -20,9 +20,9 @@ from superopt.search.backtracking import OUT_OF_TIME
 from superopt.search.backtracking import search as windowed
 from superopt.search.island import search_island
 from superopt.search.mutants import search_mutants
-from superopt.search.segment_search import Search
-from superopt.search.segments import Gain, Passes, Runs, Segment, segments, whole
-from superopt.search.selection import affordable, fitting
+from superopt.search.segment_search import SegmentSearch
+from superopt.search.segments import Gain, Passes, Runs, Segment, segments, whole_islands
+from superopt.search.selection import affordable_gains, splice_fitting
 
 MUTANTS = "mutants"
 RULES = {"sweeps": 0.6, "windows": 0.25, "windows between": 0.15}
@@ -56,7 +56,7 @@ def budget_of(nodes: int, seconds: float, sizes: int, weights: int, pace: float 
 
 
 @dataclass(frozen=True)
-class Improved:
+class ImprovedModel:
     """A model with the gains that each pass took, and all gains that were found.
 
     `too_large` counts the gains left out because the weights would grow too much. `cut_short` says whether a deadline ended any
@@ -88,7 +88,7 @@ class SearchedModel:
         failed: The error that ended the search, or an empty text.
     """
 
-    best: Improved
+    best: ImprovedModel
     others: Sequence[Passes] = ()
     stopped: str = ""
     relowered: tuple[Gain, ...] | None = None
@@ -101,13 +101,13 @@ class SearchedModel:
         return self.best.passes, *self.others
 
 
-def improvements(model: Model, passes: PassRunner, moves: Sequence[str], budget: float) -> list[Improved]:
+def improvements(model: Model, passes: PassRunner, moves: Sequence[str], budget: float) -> list[ImprovedModel]:
     """Return what passes make of the model within the budget, in seconds, sorted by the time saved, most first.
 
     `moves` are "rules", "mutants", or both. With both, one result has mutants last; another has mutants first if they save more
     than `LITTLE`.
     """
-    start, end = Improved(model), active_time() + budget
+    start, end = ImprovedModel(model), active_time() + budget
     if MUTANTS not in moves:
         return [passes.run(RULES if moves else {}, start, end)]
     if "rules" not in moves:
@@ -130,14 +130,14 @@ class PassRunner:
     The weights grow by no more than `weight_budget`, in bytes.
     """
 
-    search: Search
+    search: SegmentSearch
     charts: Charts
     weight_budget: float
     runs: Runs
     listener: Listener
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def run(self, kinds: Mapping[str, float], start: Improved, end: float) -> Improved:
+    def run(self, kinds: Mapping[str, float], start: ImprovedModel, end: float) -> ImprovedModel:
         """Return the result of passes of these kinds, each within its share of the time left until `end`."""
         improved = start
         for place, kind in enumerate(kinds):
@@ -146,20 +146,20 @@ class PassRunner:
             improved = self._run_pass(kind, improved, now + share * (end - now))
         return improved
 
-    def _run_pass(self, kind: str, start: Improved, deadline: float) -> Improved:
+    def _run_pass(self, kind: str, start: ImprovedModel, deadline: float) -> ImprovedModel:
         chart = self.charts.of(start.model)
         find = {"sweeps": search_island, MUTANTS: search_mutants}.get(kind, windowed)
         between = kind == "windows between"
-        parts = segments(chart, self.runs, between=between) if find is windowed else whole(chart, self.runs)
+        parts = segments(chart, self.runs, between=between) if find is windowed else whole_islands(chart, self.runs)
         left = self.weight_budget - sum(gain.bytes for taken in start.passes for gain in taken)
         found = list(self._reported(self.search.gains(parts, deadline, find=find, weight_budget=left), parts))
-        chosen = affordable(found, left)
-        model, taken, dropped = fitting(start.model, chosen) if chosen else (start.model, [], [])
-        return Improved(
+        chosen = affordable_gains(found, left)
+        model, taken, dropped = splice_fitting(start.model, chosen) if chosen else (start.model, [], [])
+        return ImprovedModel(
             model,
             (*start.passes, tuple(taken)),
             (*start.searched, *found, *dropped),
-            max(start.too_large, len(affordable(found, math.inf)) - len(chosen)),
+            max(start.too_large, len(affordable_gains(found, math.inf)) - len(chosen)),
             start.cut_short or any(gain.found.stopped == OUT_OF_TIME for gain in found),
         )
 

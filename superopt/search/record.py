@@ -22,7 +22,7 @@ ATOMS: dict[str, Callable[..., Atom]] = {"Dim": Dim, "Sym": Sym, "Entry": Entry,
 """The constructors of symbolic atoms of extents, by the name of the kind."""
 
 
-def nodes_of(terms: Sequence[Term]) -> tuple[list[Json], Callable[[Term], int]]:
+def terms_to_nodes(terms: Sequence[Term]) -> tuple[list[Json], Callable[[Term], int]]:
     """Return the nodes of all terms, operands before users, and a function that returns the position of a term.
 
     A node is an operator, the positions of its operands and its attributes.
@@ -32,16 +32,16 @@ def nodes_of(terms: Sequence[Term]) -> tuple[list[Json], Callable[[Term], int]]:
     return [_node(term, place.__getitem__) for term in order], place.__getitem__
 
 
-def recorded(found: SearchResult) -> Json:
+def result_to_json(found: SearchResult) -> Json:
     """Return the search result as JSON values."""
     nodes, place, steps = _steps(found.steps, found.outputs)
     numbers = [found.before, found.after, found.expanded, found.stopped]
     return {"nodes": nodes, "outputs": [*map(place, found.outputs)], "steps": steps, "numbers": numbers}
 
 
-def restored(record: Json) -> SearchResult:
+def result_from_json(record: Json) -> SearchResult:
     """Return the search result from its JSON values."""
-    terms = terms_of(record["nodes"])
+    terms = terms_from_nodes(record["nodes"])
     steps = _restored(record["steps"], terms)
     before, after, expanded, stopped = record["numbers"]
     return SearchResult(tuple(terms[n] for n in record["outputs"]), steps, before, after, expanded, stopped)
@@ -55,17 +55,17 @@ def steps_recorded(steps: Sequence[Step]) -> Json:
 
 def steps_restored(record: Json) -> tuple[Step, ...]:
     """Return the steps from their JSON values."""
-    return _restored(record["steps"], terms_of(record["nodes"]))
+    return _restored(record["steps"], terms_from_nodes(record["nodes"]))
 
 
 def _steps(steps: Sequence[Step], outputs: State) -> tuple[list[Json], Callable[[Term], int], list[Json]]:
     """Return the nodes of the steps and outputs, a function that returns a term's position, and the steps by positions."""
-    nodes, place = nodes_of([*outputs, *(term for step in steps for term in (*step.roots, *step.replacements))])
+    nodes, place = terms_to_nodes([*outputs, *(term for step in steps for term in (*step.roots, *step.replacements))])
     return nodes, place, [[step.rule, [*map(place, step.roots)], [*map(place, step.replacements)]] for step in steps]
 
 
-def terms_of(nodes: Sequence[Json]) -> list[Term]:
-    """Return the terms from nodes that `nodes_of` returned, in the same order."""
+def terms_from_nodes(nodes: Sequence[Json]) -> list[Term]:
+    """Return the terms from nodes that `terms_to_nodes` returned, in the same order."""
     terms: list[Term] = []
     for op, operands, attributes in nodes:
         values = {name: _value(value) for name, value in attributes.items()}

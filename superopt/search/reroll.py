@@ -16,16 +16,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from superopt.algebra.operators import apply, rebuild
+from superopt.algebra.operators import apply, replace_subterms
 from superopt.algebra.terms import Term, subterms, variable
 from superopt.errors import ShapeError
 from superopt.policy import SEARCH
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.match import EMPTY, Binding, instantiate, match_term
-from superopt.search.apply import State, Step, computed, rebuilt
+from superopt.search.apply import State, Step, replaced_terms, run_time_terms
 from superopt.search.linear import LinearForms
 from superopt.search.ruleset import RuleSet
-from superopt.search.sequence import Sequences, shaped
+from superopt.search.sequence import Sequences, reshape_to
 from superopt.speclib.recurrence import Recurrence, recurrences
 
 FIXED = frozenset({"mul", "sigmoid", "tanh"})
@@ -54,7 +54,7 @@ class Stage:
     weights: tuple[Term | None, ...]
 
 
-def rerolled(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
+def reroll_recurrences(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
     """Replace the runs of every recurrence in the state by operators, and return the new state and the steps.
 
     Runs are replaced one after the other, so stacked layers are replaced too: the operator of the first layer makes the
@@ -64,7 +64,7 @@ def rerolled(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
     forms, sequences = LinearForms(rules), Sequences(rules)
     state, steps = start, list[Step]()
     exact = rules.gate is not None and rules.gate.mode is FpMode.PRECISE
-    found = not exact and all(isinstance(n, int) for term in computed(start) for n in term.shape)
+    found = not exact and all(isinstance(n, int) for term in run_time_terms(start) for n in term.shape)
     while found:
         found = False
         for recurrence in filter(_occurs_in(state), recurrences()):
@@ -86,7 +86,7 @@ def _taken(state: State, name: str, wanted: Mapping[Term, Term]) -> tuple[State,
 
     Returns None if `wanted` is empty or if replacements contain each other in a cycle.
     """
-    done = rebuilt(state, wanted) if wanted else None
+    done = replaced_terms(state, wanted) if wanted else None
     if done is None:
         return None
     roots = tuple(root for root in wanted if root in done)
@@ -95,7 +95,7 @@ def _taken(state: State, name: str, wanted: Mapping[Term, Term]) -> tuple[State,
 
 def _occurs_in(state: State) -> Callable[[Recurrence], bool]:
     """Return a function that tells whether the state has enough nonlinear operators for two steps of a recurrence."""
-    there = Counter(term.op for term in computed(state))
+    there = Counter(term.op for term in run_time_terms(state))
 
     def occurs(recurrence: Recurrence) -> bool:
         return any(
@@ -115,7 +115,7 @@ class _Roller:
 
     def __init__(self, recurrence: Recurrence, state: State, forms: LinearForms, sequences: Sequences) -> None:
         self.recurrence, self.state, self.sequences = recurrence, state, sequences
-        self.live = computed(state)
+        self.live = run_time_terms(state)
         self.origin: dict[Term, Term] = {}
         self.twins: dict[Term, list[Term]] = {}
         for term in self.live:
@@ -187,12 +187,12 @@ class _Roller:
         parts = dict(zip(recurrence.names, first.weights, strict=True))
         matrices = [_beside([w for name in names if (w := parts[name])]) for names in recurrence.weights.values()]
         rows_of = [_beside([_row(parts[name], width) for name in names]) for names in recurrence.biases.values()]
-        operands = [x, *matrices, *rows_of, *(shaped(self.origin.get(s, s), (rows, width)) for s in first.before)]
+        operands = [x, *matrices, *rows_of, *(reshape_to(self.origin.get(s, s), (rows, width)) for s in first.before)]
         every = apply(recurrence.every, *operands)
         cut = [apply("slice", every, axis=0, start=n, stop=n + 1) for n in range(len(run))]
         whole = [apply(name, *operands) for name in recurrence.last]
         wanted = [*zip((stage.after[0] for stage in run), cut, strict=True), *zip(run[-1].after[1:], whole, strict=True)]
-        return {twin: shaped(term, twin.sizes) for state, term in wanted for twin in self.twins.get(state, ())}
+        return {twin: reshape_to(term, twin.sizes) for state, term in wanted for twin in self.twins.get(state, ())}
 
 
 def _between(stage: Stage) -> list[Term]:
@@ -238,7 +238,7 @@ def _outline(pattern: Term) -> tuple[tuple[str, Term], ...]:
     names = {t: variable(f"#{n}", t.rank) for n, t in enumerate(shared)}
 
     def written(root: Term) -> Term:
-        return rebuild(root, {t: name for t, name in names.items() if t is not root})
+        return replace_subterms(root, {t: name for t, name in names.items() if t is not root})
 
     return (("", written(pattern)), *((names[t].name, written(t)) for t in shared))
 
@@ -287,7 +287,7 @@ def _patterns(recurrence: Recurrence) -> tuple[tuple[Term, ...], ...]:
         states = recurrence.after(operands, text)
         found.append(states)
         bare = {term: _without(term, {operands[name] for name in vectors}) for term in subterms(*states) if term.op == "add"}
-        found.append(tuple(rebuild(state, {t: b for t, b in bare.items() if t is not b}) for state in states))
+        found.append(tuple(replace_subterms(state, {t: b for t, b in bare.items() if t is not b}) for state in states))
     return tuple(found)
 
 
@@ -320,7 +320,7 @@ def _row(bias: Term | None, width: int) -> Term:
         return bias.args[0]
     for axis in range(-bias.rank, -1):
         bias = apply("slice", bias, axis=axis, start=0, stop=1) if bias.sizes[axis] > 1 else bias
-    return shaped(bias, (width,))
+    return reshape_to(bias, (width,))
 
 
 def _beside(parts: Sequence[Term]) -> Term:
@@ -330,7 +330,7 @@ def _beside(parts: Sequence[Term]) -> Term:
 
 def _restacked(state: State, sequences: Sequences) -> Iterator[tuple[str, dict[Term, Term]]]:
     """Yield replacements of concatenations that join consecutive parts of one term, each with the name of the last rule."""
-    live = computed(state)
+    live = run_time_terms(state)
     inner = {a for t in live if t.op == "concat" for a in t.args if a.op == "concat" and a["axis"] == t["axis"]}
     for term in live:
         if term.op == "concat" and term not in inner:

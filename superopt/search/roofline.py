@@ -16,7 +16,7 @@ from superopt.algebra.operators import operator
 from superopt.algebra.terms import Term
 from superopt.policy import COST
 from superopt.rules.work import work
-from superopt.search.apply import computed
+from superopt.search.apply import run_time_terms
 from superopt.speclib.gather_nd import unflattened
 
 
@@ -48,14 +48,14 @@ CUDA = Machine(COST.gpu_operations_per_second, COST.gpu_bytes_per_second, COST.g
 """A GPU at batch 1, which is far from its peak."""
 
 
-def seconds(state: tuple[Term, ...], machine: Machine) -> float:
+def estimate_seconds(state: tuple[Term, ...], machine: Machine) -> float:
     """Return the estimated seconds of one run of the state.
 
     Weight-only terms cost nothing. Operands that ONNX broadcasts cost nothing either, unless they are reshaped. Some terms are
     computed by one kernel and count as one launch: a product with its bias and activation, all parts of one operand, a
     concatenation of concatenations, a lookup with the reshape of its positions, and the constants of one sum or product.
     """
-    live = computed(state)
+    live = run_time_terms(state)
     free = _taken_in(live, state)
     return sum(_term(t, machine) for t in live if t not in free) - _together(live, state) * machine.launch
 

@@ -50,7 +50,7 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class Undoing:
+class PaddingUndo:
     """A rule by which slicing undoes padding at the end of one axis, at one rank."""
 
     rule: str
@@ -67,7 +67,7 @@ class Undoing:
         return apply("slice", wide, axis=self.axis, start=0, stop=term.shape[self.axis])
 
 
-def renames(rule: Rule) -> bool:
+def only_reshapes(rule: Rule) -> bool:
     """Return whether the rule only replaces reshapes of a variable by the same number of reshapes or more.
 
     The same nodes compute both sides, so such a rule makes no progress.
@@ -85,7 +85,7 @@ def _changes(outline: Outline) -> int:
     return 0 if outline.op else count
 
 
-def nowhere(_: str) -> tuple[Term, ...]:
+def no_terms(_: str) -> tuple[Term, ...]:
     """Return no terms, for the other outputs of a rule with several outputs."""
     return ()
 
@@ -159,7 +159,7 @@ class RuleSet:
         """The names of the set's rules."""
         return tuple(rule.name for rule in self._rules)
 
-    def matches(self, term: Term, candidates: Callable[[str], Sequence[Term]] = nowhere) -> Iterator[tuple[str, Match]]:
+    def matches(self, term: Term, candidates: Callable[[str], Sequence[Term]] = no_terms) -> Iterator[tuple[str, Match]]:
         """Yield every match whose first root is `term`, with the rule's name; see `Pattern.matches`.
 
         Without `candidates`, only rules with one output are matched. Their matches depend on the term alone and are cached.
@@ -190,7 +190,7 @@ class RuleSet:
         for prepared in self._of_view(self._view(term))[0]:
             if prepared.rule.name == rule:
                 for pattern in prepared.patterns(term.rank):
-                    yield from (match for match in pattern.matches(term, nowhere) if self._permits(prepared.rule, match))
+                    yield from (match for match in pattern.matches(term, no_terms) if self._permits(prepared.rule, match))
 
     def _distinct(self, known: Iterable[tuple[Rule, Match]]) -> Iterator[tuple[str, Match]]:
         """Yield the permitted matches with their rules' names, without matches that repeat a replacement."""
@@ -224,7 +224,7 @@ class RuleSet:
             )
         return known
 
-    def undoing(self) -> Iterator[Undoing]:
+    def undoing(self) -> Iterator[PaddingUndo]:
         """Yield the rules by which slicing undoes any amount of padding at the end of an axis."""
         for prepared in self._by_operator.get("slice", ()):
             for equation in prepared.rule.equations if prepared.left == (_SLICE_OF_PAD,) else ():
@@ -234,7 +234,7 @@ class RuleSet:
                     assert isinstance(axis, int)
                     assert isinstance(after, tuple)
                     if [amount != 0 for amount in after] == [a == axis for a in range(-rank, 0)]:
-                        yield Undoing(prepared.rule.name, rank, axis)
+                        yield PaddingUndo(prepared.rule.name, rank, axis)
 
     def _of_view(self, view: View) -> tuple[tuple[Prepared, ...], tuple[Prepared, ...]]:
         """Return the rules whose first left side fits the view: those with one output, and those with several.
@@ -243,7 +243,7 @@ class RuleSet:
         """
         known = self._candidates.get(view)
         if known is None:
-            fitting = [p for p in self._by_operator.get(view[0], ()) if fits(p.left[0], view)]
+            fitting = [p for p in self._by_operator.get(view[0], ()) if outline_may_match(p.left[0], view)]
             known = tuple(p for p in fitting if len(p.left) == 1), tuple(p for p in fitting if len(p.left) > 1)
             self._candidates[view] = known
         return known
@@ -263,7 +263,7 @@ def view(term: Term, depth: int = SEARCH.max_outline_depth) -> View:
     return term.op, tuple(sorted(seen, key=repr) if operator(term.op).commutative else seen)
 
 
-def fits(outline: Outline, seen: View) -> bool:
+def outline_may_match(outline: Outline, seen: View) -> bool:
     """Return whether a term with this view may match the outline.
 
     A sum or product may also match if only some of its operands do.
@@ -277,5 +277,5 @@ def fits(outline: Outline, seen: View) -> bool:
         return True
     if operator(op).commutative:
         wanted = [o for o in outline.args if o.op]
-        return len(outline.args) <= len(operands) and all(any(fits(o, s) for s in operands) for o in wanted)
-    return all(fits(o, s) for o, s in zip(outline.args, operands, strict=True))
+        return len(outline.args) <= len(operands) and all(any(outline_may_match(o, s) for s in operands) for o in wanted)
+    return all(outline_may_match(o, s) for o, s in zip(outline.args, operands, strict=True))

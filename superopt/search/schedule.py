@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from superopt.algebra.operators import rebuild
+from superopt.algebra.operators import replace_subterms
 from superopt.algebra.terms import subterms
 from superopt.budget import active_time, expired
 from superopt.search.apply import State, Step
@@ -24,7 +24,7 @@ class Find(Protocol):
     ) -> SearchResult: ...
 
 
-def untouched(start: State, estimate: Cost) -> SearchResult:
+def unchanged_result(start: State, estimate: Cost) -> SearchResult:
     """Return the state unchanged with its estimated cost. Nothing is measured."""
     cost = estimate(start)
     return SearchResult(start, (), cost, cost, 0, OUT_OF_TIME)
@@ -69,7 +69,7 @@ def search_all(
         elif on_timeout is not None:
             yield state, on_timeout(state, rules, estimate=estimate, measure=estimate, limits=own)
         else:
-            yield state, untouched(state, estimate)
+            yield state, unchanged_result(state, estimate)
 
 
 def gains(start: State, steps: Sequence[Step], measure: Cost) -> list[float]:
@@ -83,7 +83,7 @@ def states(start: State, steps: Sequence[Step]) -> Iterator[State]:
     state = start
     for step in steps:
         replacement = dict(zip(step.roots, step.replacements, strict=True))
-        state = tuple(rebuild(root, replacement) for root in state)
+        state = tuple(replace_subterms(root, replacement) for root in state)
         yield state
 
 

@@ -15,25 +15,25 @@ from superopt.budget import active_time, expired
 from superopt.cost.measure import Clock
 from superopt.cost.segment_cost import Measured
 from superopt.errors import InvalidModelError, ShapeError, failure
-from superopt.model.available_fusions import contributed, offered
+from superopt.model.available_fusions import contrib_fusions, fusions_at_opset
 from superopt.model.islands import Island
-from superopt.partial.library import Partial
+from superopt.partial.library import PartialRule
 from superopt.rules.accuracy import is_algorithm
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.rule import Rule
-from superopt.runtime.cache import Part, digest_of
+from superopt.runtime.cache import Part, json_digest
 from superopt.runtime.compare import LONG
 from superopt.runtime.result_cache import digest_of_files
 from superopt.search import roofline
-from superopt.search.apply import State, computed
+from superopt.search.apply import State, run_time_terms
 from superopt.search.backtracking import NOISE, Cost, SearchLimits, SearchResult, search
-from superopt.search.fuse import fused, with_fusions
+from superopt.search.fuse import fusion_states, with_fusions
 from superopt.search.gate import Gate
 from superopt.search.island import search_island
 from superopt.search.mutants import MutantTally, search_mutants
-from superopt.search.record import nodes_of, recorded, restored
-from superopt.search.ruleset import RuleSet, renames
-from superopt.search.schedule import Find, gains, search_all, untouched, weight_elements
+from superopt.search.record import result_from_json, result_to_json, terms_to_nodes
+from superopt.search.ruleset import RuleSet, only_reshapes
+from superopt.search.schedule import Find, gains, search_all, unchanged_result, weight_elements
 from superopt.search.segments import LEFT, Gain, Segment, gate_of, unsearched
 from superopt.search.vanish import search_cleaned
 
@@ -52,7 +52,7 @@ SEARCHING = ("cost", "model", "partial", "protobuf", "runtime", "search")
 
 
 @functools.cache
-def code_version() -> str:
+def search_code_version() -> str:
     """Return a digest of the searching and measuring code; cached results are valid only for the same code."""
     package = Path(__file__).resolve().parents[1]
     return digest_of_files(path for part in SEARCHING for path in package.glob(f"{part}/*.py"))
@@ -105,7 +105,7 @@ class Batch:
     rooms: Mapping[State, float]
 
 
-class Search:
+class SegmentSearch:
     """The search over the segments of one model: rules, and costs on a device, summed over the `sizings`.
 
     Searches for mutants begin with the `partial` rules. The result may have operators that the opset offers in place of their
@@ -121,7 +121,7 @@ class Search:
         opset: int,
         sizings: Sequence[DimBinding],
         budget: float,
-        partial: Sequence[Partial] = (),
+        partial: Sequence[PartialRule] = (),
         *,
         allow_contrib: bool = False,
         mode: FpMode = FpMode.RELAXED,
@@ -129,8 +129,8 @@ class Search:
     ) -> None:
         self.mode, self.strict = mode, strict
         apart = [rule for rule in rules if is_algorithm(rule)]
-        self.rules = RuleSet([rule for rule in rules if not (rule in apart or renames(rule))], apart)
-        standard, own = offered(opset), contributed() if allow_contrib else ()
+        self.rules = RuleSet([rule for rule in rules if not (rule in apart or only_reshapes(rule))], apart)
+        standard, own = fusions_at_opset(opset), contrib_fusions() if allow_contrib else ()
         self.fusions = [RuleSet(some) for some in dict.fromkeys(((*standard, *own), own)) if some]
         self.clock = clock
         self.opset = opset
@@ -139,7 +139,7 @@ class Search:
         self.partial = partial
         texts = [rule.text for rule in (*rules, *(p.rule for p in partial), *standard, *own)]
         calibration = [*astuple(self.machine)] if clock.roofline is not None else []
-        self.settings = [code_version(), digest_of(texts), *clock.settings, opset, budget, *calibration]
+        self.settings = [search_code_version(), json_digest(texts), *clock.settings, opset, budget, *calibration]
         self.tally = MutantTally()
 
     def gains(
@@ -220,7 +220,7 @@ class Search:
 
         def result() -> SearchResult:
             if not in_time:
-                return untouched(start, estimate)
+                return unchanged_result(start, estimate)
             return self._confirm(batch, task, self._fuse(batch, task, self._find(batch, task)))
 
         try:
@@ -228,7 +228,7 @@ class Search:
             task = task.restricted(batch.gates[start], self._weights, batch.rooms[start])
             return self._recall(batch, task, result)
         except Exception as error:  # noqa: BLE001
-            return replace(untouched(start, estimate), stopped=LEFT + failure(error))
+            return replace(unchanged_result(start, estimate), stopped=LEFT + failure(error))
 
     def _recall(self, batch: Batch, task: SegmentTask, result: Callable[[], SearchResult]) -> SearchResult:
         """Return the cached result of this search of such a segment at the same sizings; if there is none, cache `result()`.
@@ -244,10 +244,10 @@ class Search:
             *self.settings,
             task.limits.growth,
             task.limits.room,
-            nodes_of(task.start)[0],
+            terms_to_nodes(task.start)[0],
             batch.gates[task.start].key,
         ]
-        return restored(self.clock.cache.kept(key, lambda: recorded(result())))
+        return result_from_json(self.clock.cache.kept(key, lambda: result_to_json(result())))
 
     def _find(self, batch: Batch, task: SegmentTask) -> SearchResult:
         """Return the result of the batch's method.
@@ -267,7 +267,7 @@ class Search:
             glance=self._measure(batch.glanced, island.sizings, task.start),
             faster=functools.partial(self._faster, batch.measured, island.sizings),
             limits=task.limits,
-            memory=Part(self.clock.cache, [code_version(), *self.clock.settings, self.opset, island.dtype.name]),
+            memory=Part(self.clock.cache, [search_code_version(), *self.clock.settings, self.opset, island.dtype.name]),
             tally=self.tally,
             partial=self.partial,
         )
@@ -303,20 +303,20 @@ class Search:
 
         Counts only fusions examined within `seconds`. The result is kept beside the times.
         """
-        rules, total, deadline = RuleSet(contributed()), 0.0, active_time() + seconds
+        rules, total, deadline = RuleSet(contrib_fusions()), 0.0, active_time() + seconds
         for part in parts:
             try:
                 state, gate = self._at(part.state), gate_of([part], self.mode, strict=self.strict)
             except ShapeError:
                 continue
-            key = ["forgone", part.island.dtype.name, *self.settings, nodes_of(state)[0], gate.key]
+            key = ["forgone", part.island.dtype.name, *self.settings, terms_to_nodes(state)[0], gate.key]
             saved = functools.partial(self._fusion_gain, state, rules.gated(gate), part.island, deadline)
             total += self.clock.cache.kept(key, saved) * part.runs
         return total
 
     def _fusion_gain(self, state: State, rules: RuleSet, island: Island, deadline: float) -> float:
         """Return the seconds that the rules' fusions would save in the state, which has no dynamic dimensions."""
-        if expired(deadline) or next(fused(state, rules), None) is None:
+        if expired(deadline) or next(fusion_states(state, rules), None) is None:
             return 0.0
         measured = Measured(self.clock, self.opset, dtype=island.dtype.numpy())
         try:
@@ -368,7 +368,7 @@ class Search:
         return weight_elements(self._at(state))
 
     def _estimate(self, state: State) -> float:
-        return sum(roofline.seconds(self._at(state, s), self.machine) for s in self.sizings)
+        return sum(roofline.estimate_seconds(self._at(state, s), self.machine) for s in self.sizings)
 
     def _stands(self, state: State, found: SearchResult, measured: Measured) -> bool:
         """Return whether to believe a result: the state before could be measured, and a second measurement agrees."""
@@ -387,7 +387,7 @@ class Search:
 
         The gain was found by measuring each state by itself.
         """
-        if not computed(found.outputs):
+        if not run_time_terms(found.outputs):
             return True
         predicted = found.before / max(found.after, SHORTEST)
         if found.before >= LONG and not 1 + NOISE < predicted < CLEAR:

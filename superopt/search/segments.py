@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from superopt.algebra.value_analysis import Facts, joined
+from superopt.algebra.value_analysis import Facts, join_facts
 from superopt.errors import failure
 from superopt.model.bodies import Scope
 from superopt.model.islands import Chart, Island
@@ -21,7 +21,7 @@ from superopt.search.gate import Gate
 from superopt.search.partition import windows
 from superopt.search.ruleset import RuleSet
 from superopt.search.schedule import states
-from superopt.search.vanish import vanished
+from superopt.search.vanish import remove_vanishing
 
 Runs: TypeAlias = "Mapping[Scope, float]"
 """How often each body of a model runs in one run of the model; a body that is not listed runs once."""
@@ -103,17 +103,17 @@ def segments(chart: Chart, runs: Runs, *, between: bool = False) -> list[Segment
     """Return the windows of all islands that run; with `between`, the windows that cover the seams of the others."""
     return [
         _segment(chart.island(nodes), runs)
-        for island in running(chart, runs)
+        for island in running_islands(chart, runs)
         for nodes in windows(island.nodes, island.reads, island.kinds, between=between)
     ]
 
 
-def whole(chart: Chart, runs: Runs) -> list[Segment]:
+def whole_islands(chart: Chart, runs: Runs) -> list[Segment]:
     """Return every island of several nodes that runs, as one segment each."""
-    return [_segment(island, runs) for island in running(chart, runs) if len(island.nodes) > 1]
+    return [_segment(island, runs) for island in running_islands(chart, runs) if len(island.nodes) > 1]
 
 
-def running(chart: Chart, runs: Runs) -> list[Island]:
+def running_islands(chart: Chart, runs: Runs) -> list[Island]:
     """Return the islands, except in bodies that never ran: changes there would be neither measured nor checked."""
     return [island for island in chart.islands() if runs.get(island.scope, 1.0)]
 
@@ -126,7 +126,7 @@ def relower(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMo
     known, found = RuleSet(rules), list[Gain]()
     for part in parts:
         try:
-            state, steps = vanished(part.state, known.gated(gate_of([part], mode)))
+            state, steps = remove_vanishing(part.state, known.gated(gate_of([part], mode)))
         except Exception as error:  # noqa: BLE001
             failure(error)
             continue
@@ -150,5 +150,5 @@ Passes: TypeAlias = "tuple[tuple[Gain, ...], ...]"
 def gate_of(copies: Sequence[Segment], mode: FpMode, *, strict: bool = True) -> Gate:
     """Return the gate for segments that are equal up to names: it admits what the facts of each of them allow."""
     first, *others = (segment.facts for segment in copies)
-    facts = {name: joined(known, *(one[name] for one in others)) for name, known in first.items()}
+    facts = {name: join_facts(known, *(one[name] for one in others)) for name, known in first.items()}
     return Gate(mode, facts, absorption, strict=strict)

@@ -35,7 +35,7 @@ def weight_budget(weights: int, growth: float | None) -> float:
     return GROWTH_AT_LEAST + share
 
 
-def affordable(found: Iterable[Gain], growth: float) -> list[Gain]:
+def affordable_gains(found: Iterable[Gain], growth: float) -> list[Gain]:
     """Return the gains to take within `growth` bytes of weights: gains that shrink weights first, then the best per byte."""
     taken: list[Gain] = []
     left = growth
@@ -73,24 +73,24 @@ def has_steps_of(rules: AbstractSet[str], *found: Passes) -> bool:
     return any(step.rule in rules for passes in found for taken in passes for gain in taken for step in gain.found.steps)
 
 
-def fitting(model: Model, taken: Sequence[Gain]) -> tuple[Model, list[Gain], list[Gain]]:
+def splice_fitting(model: Model, taken: Sequence[Gain]) -> tuple[Model, list[Gain], list[Gain]]:
     """Return the model with those of the gains that it can have together, these gains, and the others as `unsearched`.
 
     Halving the gains finds a gain that cannot be lowered over the model's dimensions, or that would close a cycle.
     """
     try:
-        return spliced(model, (tuple(taken),)), [*taken], []
+        return splice_passes(model, (tuple(taken),)), [*taken], []
     except Exception as error:  # noqa: BLE001
         why = failure(error)
         if len(taken) == 1:
             return model, [], [unsearched(taken[0].copies, why)]
     half = len(taken) // 2
-    model, first, dropped = fitting(model, taken[:half])
-    model, second, more = fitting(model, taken[half:])
+    model, first, dropped = splice_fitting(model, taken[:half])
+    model, second, more = splice_fitting(model, taken[half:])
     return model, first + second, dropped + more
 
 
-def windows_left(searched: Iterable[Gain]) -> dict[str, int]:
+def unsearched_counts(searched: Iterable[Gain]) -> dict[str, int]:
     """Return the number of segments that could not be searched or lowered, by the reason."""
     found: Counter[str] = Counter()
     for gain in searched:
@@ -99,7 +99,7 @@ def windows_left(searched: Iterable[Gain]) -> dict[str, int]:
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
-def spliced(model: Model, passes: Passes) -> Model:
+def splice_passes(model: Model, passes: Passes) -> Model:
     """Return the model with these gains taken, one pass after the other; the model itself if there are none."""
     for taken in filter(None, passes):
         model = splice(model, [replacement for gain in taken for replacement in gain.replacements()])

@@ -35,8 +35,8 @@ class Joined:
         for rows in [] if before == after else [n for n in (before, after) if n != 1]:
             inner = math.prod(shape) // count // rows
             split = (rows, count, inner) if rows == before else (count, rows, inner)
-            term = apply("transpose", shaped(term, split), perm=(1, 0, 2))
-        return shaped(term, shape)
+            term = apply("transpose", reshape_to(term, split), perm=(1, 0, 2))
+        return reshape_to(term, shape)
 
 
 class Sequences:
@@ -48,7 +48,7 @@ class Sequences:
     def of(self, elements: Sequence[Term], shape: tuple[int, ...]) -> Term:
         """Return the elements joined along the first axis of a term of this shape. All elements have the same shape."""
         whole = self.whole(elements)
-        rows = [shaped(e, (1, *shape[1:])) for e in elements]
+        rows = [reshape_to(e, (1, *shape[1:])) for e in elements]
         return whole.moved(shape, 0) if whole is not None else self._joined(rows, -len(shape))[0]
 
     def whole(self, elements: Sequence[Term]) -> Joined | None:
@@ -94,7 +94,7 @@ def _under_reshapes(elements: Sequence[Term]) -> Iterator[Sequence[Term]]:
         elements = [e.args[0] for e in elements]
 
 
-def shaped(term: Term, shape: Shape) -> Term:
+def reshape_to(term: Term, shape: Shape) -> Term:
     """Return the term reshaped to this shape."""
     try:
         return term if term.shape == shape else apply("reshape", term, shape=shape)

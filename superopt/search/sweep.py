@@ -21,10 +21,10 @@ from superopt.budget import active_time, expired
 from superopt.policy import SEARCH
 from superopt.search.apply import State, Step
 from superopt.search.backtracking import OUT_OF_TIME, Cost, SearchLimits, SearchResult
-from superopt.search.layers import layered, wide
+from superopt.search.layers import has_wide_layer, join_layers
 from superopt.search.ruleset import RuleSet
 from superopt.search.sweeper import Sweeper, Swept
-from superopt.search.widen import widened
+from superopt.search.widen import widened_states
 
 SWEPT = "no sweep gains more"
 
@@ -48,7 +48,7 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
         return sum(map(taken, sorted(ends, key=lambda end: end.estimate)[: SEARCH.max_measured_sweeps])) > 0
 
     begun: tuple[Step, ...] = ()
-    for state, steps in widened(start, rules):
+    for state, steps in widened_states(start, rules):
         taken(Swept(state, steps, estimate(state)))
     begun, start = found.steps, found.outputs
     any_taken(_layers(start, Sweeper(rules, estimate, math.inf, _share(SEARCH.layer_time_share, within))))
@@ -71,12 +71,12 @@ def _layers(start: State, sweeper: Sweeper) -> Iterator[Swept]:
 
     Sweeps of rules with one output that gain are made before the layers are joined.
     """
-    if not wide(start):
+    if not has_wide_layer(start):
         return
     first = Swept(start, (), sweeper.estimate(start))
     *_, alone = first, *sweeper.descent(start, lambda _: True, joins=False)
     last = alone
-    for joined in layered(alone, sweeper):
+    for joined in join_layers(alone, sweeper):
         yield (last := joined)
     for end in sweeper.descent(last.state, lambda _: True):
         yield replace(end, steps=(*last.steps, *end.steps))

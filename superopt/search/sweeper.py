@@ -14,11 +14,19 @@ from superopt.budget import expired
 from superopt.errors import ShapeError
 from superopt.policy import SEARCH
 from superopt.rules.match import Match, Pattern
-from superopt.search.apply import MOVES, State, Step, computed, rebuilt, siblings
+from superopt.search.apply import MOVES, State, Step, replaced_terms, run_time_terms, siblings
 from superopt.search.backtracking import Cost
-from superopt.search.meeting import added, change, covered_first, in_order, meeting, mixed, mixture
+from superopt.search.meeting import (
+    added_term_count,
+    change,
+    covered_first,
+    mixed_concat_count,
+    mixture,
+    rejoins_slices,
+    term_sort_key,
+)
 from superopt.search.ruleset import RuleSet
-from superopt.search.vanish import vanished
+from superopt.search.vanish import remove_vanishing
 
 
 @dataclass(frozen=True)
@@ -165,7 +173,7 @@ class Sweeper:
         """
         known = self._known.get((state, joins))
         if known is None:
-            live = computed(state)
+            live = run_time_terms(state)
             found: dict[str, list[Match]] = {}
             for term in live:
                 for name, match in self.rules.matches(term):
@@ -180,19 +188,19 @@ class Sweeper:
 
     def _places_of(self, rule: str, state: State) -> list[Match]:
         """Return the matches of one rule that a sweep applies at once."""
-        live = computed(state)
+        live = run_time_terms(state)
         return [match for term in live for match in self.rules.alone(term, rule)] or self._merges(live, rule).get(rule, [])
 
     def _merges(self, live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
         """Return matches of each rule with several outputs that share no root: each term with its first matching sibling."""
-        return self.joins([sorted(same, key=in_order) for same in siblings(live)], live, only)
+        return self.joins([sorted(same, key=term_sort_key) for same in siblings(live)], live, only)
 
     def joins(self, layers: Iterable[Sequence[Term]], live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
         """Return matches of each rule with several outputs whose roots are in one layer, in the order of each layer's terms.
 
         If several matches have the same roots, the match with the fewest new operators is chosen. Among equal numbers, the
-        match with the fewest mixed concatenations (see `meeting.mixed`) is chosen. If a rule can join along several axes, the
-        axis with the fewest mixed concatenations is chosen.
+        match with the fewest mixed concatenations (see `rejoins_slices.mixed`) is chosen. If a rule can join along several
+        axes, the axis with the fewest mixed concatenations is chosen.
         """
         known = set(live)
         found: dict[str, dict[Pattern, list[Match]]] = {}
@@ -206,7 +214,7 @@ class Sweeper:
                     free = tuple(tuple(t for t in ordered if t.op == op and t not in used) for op in pattern.roots)
                     alike = self.rules.beside(rule, pattern, term, free)
                     if alike:
-                        best = min(alike, key=lambda match: (added(match, known), mixed(match)))
+                        best = min(alike, key=lambda match: (added_term_count(match, known), mixed_concat_count(match)))
                         used.update(best.roots)
                         found.setdefault(rule.name, {}).setdefault(pattern, []).append(best)
         return {name: min(along.values(), key=mixture) for name, along in found.items()}
@@ -228,7 +236,7 @@ class Sweeper:
 
     def _vanished(self, swept: Swept) -> Swept:
         """Return the state without terms that compute nothing."""
-        state, steps = vanished(swept.state, self.rules)
+        state, steps = remove_vanishing(swept.state, self.rules)
         return Swept(state, (*swept.steps, *steps), self.estimate(state)) if steps else swept
 
     def _cancelling(self, state: State) -> Mapping[str, list[Match]]:
@@ -236,7 +244,7 @@ class Sweeper:
 
         Only terms that move elements, with an operand that also moves elements, are tried.
         """
-        live = dict.fromkeys(computed(state))
+        live = dict.fromkeys(run_time_terms(state))
         found: dict[str, list[Match]] = {}
         for term in live:
             if term.op in MOVES and any(a.op in MOVES for a in term.args):
@@ -265,7 +273,7 @@ class Sweeper:
                     if here[root] is not new:
                         wanted.setdefault(here[root], new)
             waiting = later
-            done = rebuilt(state, wanted)
+            done = replaced_terms(state, wanted)
             if done is None:
                 return None
             state = tuple(done[root] for root in state)
@@ -307,5 +315,5 @@ def _meets(before: Swept, after: Swept) -> bool:
     """
     if after.estimate > before.estimate * (1 + SEARCH.min_estimated_gain_share):
         return False
-    here, there = (sum(map(meeting, computed(swept.state))) for swept in (before, after))
+    here, there = (sum(map(rejoins_slices, run_time_terms(swept.state))) for swept in (before, after))
     return there > here

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from superopt.algebra.operators import specs_folder, substitutions_folder
-from superopt.protobuf.stored import Loadable, identity
+from superopt.protobuf.stored import Loadable, model_digest
 from superopt.report.optimization import AppliedRule, Arithmetic, Report, Rounding, RunEnvironment, SegmentGain, Timing
 from superopt.runtime.cache import Cache, Json
 from superopt.runtime.result_cache import digest_of_files
@@ -42,7 +42,7 @@ class UnimprovedModelCache:
     def _key(self) -> Sequence[Json]:
         package = Path(__file__).resolve().parents[1]
         files = [*package.rglob("*.py"), *specs_folder().glob("*.py"), *substitutions_folder().rglob("*.*")]
-        return ["kept", *self.about, digest_of_files(files), identity(self.model)]
+        return ["kept", *self.about, digest_of_files(files), model_digest(self.model)]
 
 
 def _report(record: Mapping[str, Any]) -> Report:

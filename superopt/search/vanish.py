@@ -10,18 +10,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from superopt.policy import SEARCH
-from superopt.search.apply import State, Step, foremost, rebuilt
+from superopt.search.apply import State, Step, first_rewrite, replaced_terms
 from superopt.search.backtracking import Cost, SearchLimits, SearchResult
 from superopt.search.ruleset import RuleSet
 from superopt.search.schedule import Find
 
 
-def vanished(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
+def remove_vanishing(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
     """Apply the set's vanishing rules until none matches, and return the state and the steps."""
     state, steps = start, list[Step]()
-    while found := foremost(state, rules.vanishing):
+    while found := first_rewrite(state, rules.vanishing):
         name, wanted = found
-        done = rebuilt(state, wanted)
+        done = replaced_terms(state, wanted)
         if done is None:
             break
         roots = tuple(root for root in wanted if root in done)
@@ -37,7 +37,7 @@ def search_cleaned(
 
     If the search finds no improvement, the state without these terms is the result, provided that its gain exceeds the noise.
     """
-    clean, steps = vanished(start, rules)
+    clean, steps = remove_vanishing(start, rules)
     best = find(clean, rules, estimate=estimate, measure=measure, limits=limits)
     before = measure(start) if steps else best.before
     if best.after >= before * (1 - SEARCH.min_gain_share):

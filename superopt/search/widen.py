@@ -16,15 +16,15 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from superopt.algebra.operators import apply, rebuild
+from superopt.algebra.operators import apply, replace_subterms
 from superopt.algebra.terms import Term, subterms
 from superopt.errors import ShapeError
 from superopt.policy import SEARCH
-from superopt.search.apply import State, Step, computed, parted
-from superopt.search.ruleset import RuleSet, Undoing
+from superopt.search.apply import State, Step, run_time_terms, split_weight
+from superopt.search.ruleset import PaddingUndo, RuleSet
 
 
-def widened(start: State, rules: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:
+def widened_states(start: State, rules: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:
     """Yield the state in wider form and the steps, for each axis along which a stored rule undoes padding.
 
     Axes along which nothing is widened are left out. The first step leads to the wider state. The other steps only name the
@@ -59,7 +59,7 @@ class _Walk:
     """
 
     rules: RuleSet
-    undoing: Undoing
+    undoing: PaddingUndo
     plain: dict[Term, Term] = field(default_factory=dict)
     wide: dict[Term, Term] = field(default_factory=dict)
     done: set[Term] = field(default_factory=set)
@@ -71,7 +71,7 @@ class _Walk:
 
     def through(self, state: State) -> State:
         """Return the state in wider form."""
-        for term in computed(state):
+        for term in run_time_terms(state):
             self._meet(term)
         return tuple(self._narrow(root) for root in state)
 
@@ -157,7 +157,7 @@ class _Walk:
         extent = whole.shape[self.undoing.axis]
         weights = ((a, axis) for a in term.args if a.constant for axis in range(-a.rank, 0) if a.shape[axis] == extent)
         for weight, axis in weights:
-            pieces = parted(weight, axis, first)
+            pieces = split_weight(weight, axis, first)
             operands = (pieces if operand == weight else operand for operand in term.args)
             for name, match in self.rules.matches(apply(term.op, *operands, **dict(term.attributes))):
                 (new,) = match.replacements
@@ -219,7 +219,7 @@ class _Walk:
             found = {t: k for t, k in known.items() if k is not None}
             if len(found) == len(known):
                 self.used[name] = None
-                return rebuild(new, found)
+                return replace_subterms(new, found)
         return alone
 
     def _made(self, term: Term) -> Iterator[Term]:

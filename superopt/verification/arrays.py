@@ -29,7 +29,7 @@ class UndecidedError(ShapeError):
     """Raised when a term takes too long to evaluate, or has an unknown size."""
 
 
-def evaluated(
+def evaluate_arrays(
     roots: Sequence[Term],
     arrays: Mapping[str, Array],
     sizes: Mapping[Atom, int] | None = None,
@@ -55,7 +55,7 @@ def evaluated(
                 known[term] = np.asarray(arrays[term.name], dtype=dtype)
             else:
                 attributes = {name: substitute_attribute(value, symbols) for name, value in term.attributes}
-                known[term] = np.asarray(applied(term.op, [known[a] for a in term.args], attributes), dtype=dtype)
+                known[term] = np.asarray(apply_operator(term.op, [known[a] for a in term.args], attributes), dtype=dtype)
     return [known[root] for root in roots]
 
 
@@ -98,7 +98,7 @@ def _bare(extent: Extent) -> Atom | None:
     return None
 
 
-def applied(op: str, arrays: Sequence[Array], attributes: Mapping[str, Attribute]) -> Array:
+def apply_operator(op: str, arrays: Sequence[Array], attributes: Mapping[str, Attribute]) -> Array:
     """Apply the operator to the arrays.
 
     Raises:
@@ -111,7 +111,7 @@ def applied(op: str, arrays: Sequence[Array], attributes: Mapping[str, Attribute
         return np.asarray(NUMPY[op](*arrays, **dict(term.attributes)))
     body = unfolded(term) if arrays else None
     if body is not None:
-        return evaluated([body], {leaf.name: array for leaf, array in zip(leaves, arrays, strict=True)})[0]
+        return evaluate_arrays([body], {leaf.name: array for leaf, array in zip(leaves, arrays, strict=True)})[0]
     if total_work([term]).flops > VERIFY.max_definition_operations:
         raise UndecidedError(f"{op} takes too long to evaluate")
     if operator(op).commutative:

@@ -106,7 +106,7 @@ class Certificate:
     assumptions: tuple[str, ...] = ()
 
 
-def stored(path: Path) -> str:
+def read_certificate_text(path: Path) -> str:
     """Read the text of a certificate from a file.
 
     Raises:
@@ -120,7 +120,7 @@ def stored(path: Path) -> str:
         raise CertificateError(f"{path}: not a certificate ({error.reason})") from error
 
 
-def read(text: str) -> Certificate:
+def parse_certificate(text: str) -> Certificate:
     """Parse a certificate, ignoring unknown fields.
 
     Raises:

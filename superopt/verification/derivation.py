@@ -24,7 +24,7 @@ from superopt.algebra.operators import apply
 from superopt.algebra.terms import Atom, Dim, Term, subterms
 from superopt.errors import CertificateError, InvalidModelError, ShapeError
 from superopt.policy import VERIFY
-from superopt.verification.arrays import Array, UndecidedError, evaluated
+from superopt.verification.arrays import Array, UndecidedError, evaluate_arrays
 from superopt.verification.certificates import Certificate, Pass, Rewrite, RewrittenNodes, Scope, State, named_variables
 from superopt.verification.inputs import Feeds
 from superopt.verification.models import STANDARD, UNNAMED, ModelSource, bodies, nodes
@@ -192,8 +192,8 @@ class _Made:
         inside = {name: self._value(number - 1, name) for name in names}
         single = any(one[2] for one in inside.values()) or any(t.op in SUMMED_IN_SINGLE for t in subterms(term))
         try:
-            (exact,) = evaluated([term], {name: one[0] for name, one in inside.items()})
-            (magnitude,) = evaluated([_of_magnitudes(term)], {name: one[1] for name, one in inside.items()})
+            (exact,) = evaluate_arrays([term], {name: one[0] for name, one in inside.items()})
+            (magnitude,) = evaluate_arrays([_of_magnitudes(term)], {name: one[1] for name, one in inside.items()})
         except ShapeError as error:
             raise CertificateError(f"a weight of the certificate cannot be computed ({error})") from error
         return exact, np.abs(magnitude), single
@@ -384,7 +384,7 @@ def _followed(name: str, aliases: Mapping[str, str]) -> str:
 
 
 @dataclass
-class Linked:
+class SegmentCounts:
     """Numbers of comparisons of a segment's terms with values of a run.
 
     Attributes:
@@ -398,7 +398,7 @@ class Linked:
     left_out: int = 0
 
 
-def exposed(source: ModelSource, names: Sequence[str]) -> ModelProto:
+def expose_values(source: ModelSource, names: Sequence[str]) -> ModelProto:
     """Return a copy of the ModelProto with the named values as additional outputs. External data is not loaded."""
     copy = ModelProto()
     copy.CopyFrom(source.proto)
@@ -419,7 +419,7 @@ def values_of(source: ModelSource, names: Sequence[str], feeds: Feeds) -> dict[s
     computed = {name for node in source.proto.graph.node for name in node.output}
     asked = [name for name in names if name in computed and name not in found]
     if asked:
-        runner = Runner(source, proto=exposed(source, asked), names=asked)
+        runner = Runner(source, proto=expose_values(source, asked), names=asked)
         results = runner.run(feeds)
         if isinstance(results, str):
             raise InvalidModelError(results)
@@ -448,7 +448,7 @@ def check_stored(original: ModelSource, optimized: ModelSource, certificate: Cer
 
 
 def check_segments(
-    original: ModelSource, optimized: ModelSource, certificate: Certificate, feeds: Feeds, linked: Linked
+    original: ModelSource, optimized: ModelSource, certificate: Certificate, feeds: Feeds, linked: SegmentCounts
 ) -> None:
     """Check that the terms of segments give the values that the models compute in a run on these inputs.
 
@@ -537,7 +537,7 @@ def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], 
     off: list[str] = []
     for dtype in (np.float64, np.float32):
         try:
-            known = dict(zip(live, evaluated(live, arrays, sizes, dtype), strict=True))
+            known = dict(zip(live, evaluate_arrays(live, arrays, sizes, dtype), strict=True))
         except UndecidedError:
             return False
         except ShapeError as error:

@@ -116,14 +116,14 @@ MODEST = frozenset({"all 1e-25", "half zeros", "zeros", "constant rows", "denorm
 """The adversarial kinds that stay within ordinary magnitudes."""
 
 
-def ordinary(source: ModelSource, at: Mapping[str, int], bound: int, seed: int) -> Iterator[tuple[str, Feeds]]:
+def ordinary_feeds(source: ModelSource, at: Mapping[str, int], bound: int, seed: int) -> Iterator[tuple[str, Feeds]]:
     """Yield named inputs of ordinary magnitudes at these sizes, with integers below `bound`."""
     for turn, (name, draw) in enumerate(ORDINARY.items()):
         rng = np.random.default_rng((seed, turn))
         yield name, {port.name: _array(port, at, draw, bound, turn, rng) for port in source.inputs}
 
 
-def adversarial(
+def adversarial_feeds(
     source: ModelSource, at: Mapping[str, int], bound: int, seed: int, *, masks: bool = False
 ) -> Iterator[tuple[str, Feeds]]:
     """Yield named inputs with values at which arithmetic may fail: in all inputs, in one input, and in all inputs but one.
@@ -174,7 +174,7 @@ def _array(port: DeclaredInput, at: Mapping[str, int], draw: Draw, bound: int, t
                 return np.asarray(draw(rng, shape)).astype(dtype)
 
 
-def nudged(feeds: Feeds, seed: int) -> Feeds:
+def perturb_feeds(feeds: Feeds, seed: int) -> Feeds:
     """Return the inputs with each floating-point number changed in its last few bits."""
     rng = np.random.default_rng(seed)
 

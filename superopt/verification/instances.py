@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from superopt.algebra.operators import apply, operator, rebuild
+from superopt.algebra.operators import apply, operator, replace_subterms
 from superopt.algebra.terms import (
     Atom,
     Attribute,
@@ -86,7 +86,7 @@ def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
     if new is replacement:
         return True
     try:
-        return rebuild(new, dict(wanted)) is replacement
+        return replace_subterms(new, dict(wanted)) is replacement
     except ShapeError:
         return False
 

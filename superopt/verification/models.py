@@ -75,7 +75,7 @@ class ModelSource:
             source = ModelSource(path, onnx.load(path, load_external_data=False))
         except Exception as error:
             raise InvalidModelError(f"{path}: not an ONNX model ({type(error).__name__})") from error
-        for tensor in tensors(source.proto.graph):
+        for tensor in nested_tensors(source.proto.graph):
             for entry in tensor.external_data if tensor.data_location == TensorProto.EXTERNAL else ():
                 if entry.key == "location" and not (path.parent / entry.value).is_file():
                     raise InvalidModelError(f"{path}: the data of {tensor.name!r} is not in a file ({entry.value!r})")
@@ -102,7 +102,7 @@ class ModelSource:
     def constants(self) -> tuple[int, ...]:
         """The positive integers that occur in the model, and the extents of its weights."""
         found: set[int] = set()
-        for tensor in tensors(self.proto.graph):
+        for tensor in nested_tensors(self.proto.graph):
             found.update(n for n in tensor.dims if n)
             integral = tensor.data_type in (TensorProto.INT64, TensorProto.INT32)
             local = tensor.data_location != TensorProto.EXTERNAL
@@ -160,7 +160,7 @@ class ModelSource:
         made = {name for node in self.proto.graph.node for name in node.output}
         seen: set[str] = set()
         for node in self.proto.graph.node:
-            if any(name in made and name not in seen for name in reads(node)):
+            if any(name in made and name not in seen for name in values_read(node)):
                 return False
             seen.update(node.output)
         return True
@@ -189,13 +189,13 @@ def extent_of(axis: int | str, sizes: Mapping[str, int]) -> int:
     return max(int(value), 0)
 
 
-def reads(node: NodeProto) -> Iterator[str]:
+def values_read(node: NodeProto) -> Iterator[str]:
     """Yield the names of the values that a node or its bodies read."""
     yield from node.input
     for attribute in node.attribute:
         for body in bodies(attribute):
             for inner in body.node:
-                yield from reads(inner)
+                yield from values_read(inner)
 
 
 def nodes(graph: GraphProto) -> Iterator[NodeProto]:
@@ -214,7 +214,7 @@ def bodies(attribute: AttributeProto) -> list[GraphProto]:
     return [*attribute.graphs] if attribute.type == AttributeProto.GRAPHS else []
 
 
-def tensors(graph: GraphProto) -> Iterator[TensorProto]:
+def nested_tensors(graph: GraphProto) -> Iterator[TensorProto]:
     """Yield every initializer and every tensor attribute of the graph and of nested bodies."""
     yield from graph.initializer
     for node in graph.node:
@@ -222,7 +222,7 @@ def tensors(graph: GraphProto) -> Iterator[TensorProto]:
             if attribute.HasField("t"):
                 yield attribute.t
             for body in bodies(attribute):
-                yield from tensors(body)
+                yield from nested_tensors(body)
 
 
 def _port(value: onnx.ValueInfoProto) -> DeclaredInput:

@@ -18,7 +18,7 @@ from onnx import ModelProto
 
 from superopt.errors import CheckFailedError, InvalidModelError, RuntimeMissingError
 from superopt.policy import VERIFY
-from superopt.verification.inputs import Array, Feeds, adversarial, nudged, ordinary, sizes
+from superopt.verification.inputs import Array, Feeds, adversarial_feeds, ordinary_feeds, perturb_feeds, sizes
 from superopt.verification.models import ModelSource
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
@@ -81,7 +81,7 @@ class ComparedRuns:
     names: tuple[str, ...]
 
 
-def compare(
+def compare_runs(
     original: ModelSource,
     optimized: ModelSource,
     *,
@@ -125,7 +125,7 @@ def compare(
     if special:
         deadline = time.monotonic() + VERIFY.value_run_seconds
         for at, bound in (done[0], done[len(done) // 2]) if len(done) > 1 else done:
-            for name, feeds in adversarial(original, at, bound, seed, masks=masks):
+            for name, feeds in adversarial_feeds(original, at, bound, seed, masks=masks):
                 if time.monotonic() < deadline:
                     pair.compare(_named(name, at), feeds)
     return ComparedRuns(len(done), pair.inputs, pair.values, tuple(dict.fromkeys(pair.names)))
@@ -144,7 +144,7 @@ def _at_sizes(
         if enough or tries >= VERIFY.max_size_tries_per_model or spent > 3 * VERIFY.size_run_seconds:
             break
         for limit in (bound,) if bound else VERIFY.integer_bound_counts:
-            inputs = list(ordinary(pair.before.source, at, limit, pair.seed))
+            inputs = list(ordinary_feeds(pair.before.source, at, limit, pair.seed))
             if pair.compare(_named(inputs[0][0], at), inputs[0][1]):
                 for name, feeds in inputs[1:] if len(done) < VERIFY.min_sizes else inputs[1:2]:
                     pair.compare(_named(name, at), feeds)
@@ -185,10 +185,10 @@ class _Pair:
         found = self.after.run(feeds)
         if isinstance(found, str):
             raise CheckFailedError(f"on {name} the original runs, and the optimized model does not ({found})")
-        near = [self.before.run(nudged(feeds, self.seed + turn)) for turn in range(1, VERIFY.nudged_run_count + 1)]
+        near = [self.before.run(perturb_feeds(feeds, self.seed + turn)) for turn in range(1, VERIFY.nudged_run_count + 1)]
         others = [run for run in near if not isinstance(run, str)]
         for place, output in enumerate(self.before.source.outputs):
-            what = difference(wanted[place], found[place], [run[place] for run in others])
+            what = describe_difference(wanted[place], found[place], [run[place] for run in others])
             if what:
                 raise CheckFailedError(f"output {output!r} differs on {name}: {what}")
             self.values += getattr(wanted[place], "size", 1)
@@ -197,7 +197,7 @@ class _Pair:
         return True
 
 
-def difference(wanted: Any, found: Any, near: Iterable[Any] = ()) -> str:
+def describe_difference(wanted: Any, found: Any, near: Iterable[Any] = ()) -> str:
     """Return a description of the difference between two outputs, or an empty string if they differ by rounding at most.
 
     `near` has outputs of the original for slightly changed inputs.
@@ -239,7 +239,7 @@ def _allowed(a: Array, finite: Array, others: Sequence[Any], dtype: np.dtype[Any
 
 
 def _counted(wanted: Array, found: Array, others: Sequence[Any]) -> str:
-    """Return a description of the difference between two outputs of integers or booleans. See `difference`.
+    """Return a description of the difference between two outputs of integers or booleans. See `describe_difference`.
 
     An element may differ if slightly changed inputs of the original change this element.
     """
@@ -260,7 +260,7 @@ def _alike(wanted: Any, found: Any, near: Sequence[Any]) -> bool:
     if isinstance(wanted, dict) and isinstance(found, dict):
         return wanted.keys() == found.keys() and all(_alike(wanted[key], found[key], []) for key in wanted)
     if isinstance(wanted, np.ndarray) and isinstance(found, np.ndarray):
-        return not difference(wanted, found, [other for other in near if isinstance(other, np.ndarray)])
+        return not describe_difference(wanted, found, [other for other in near if isinstance(other, np.ndarray)])
     if isinstance(wanted, float) and isinstance(found, float):
         return bool(np.isclose(wanted, found, rtol=1e-3, atol=1e-6, equal_nan=True))
     return bool(wanted == found)

@@ -8,7 +8,7 @@ from enum import Enum
 
 import numpy as np
 
-from superopt.algebra.operators import rebuild
+from superopt.algebra.operators import replace_subterms
 from superopt.algebra.terms import Atom, Extent, Term, substitute_attribute, subterms, variable
 from superopt.errors import CertificateError, ShapeError
 from superopt.policy import VERIFY
@@ -16,7 +16,7 @@ from superopt.rules.fp_flags import FpFlag
 from superopt.rules.fusion import fusions
 from superopt.rules.rule import Rule, digest
 from superopt.speclib.recurrence import recurrences
-from superopt.verification.arrays import Array, UndecidedError, evaluated
+from superopt.verification.arrays import Array, UndecidedError, evaluate_arrays
 from superopt.verification.certificates import Certificate, CertifiedStep, Rewrite, State, named_variables
 from superopt.verification.instances import is_instance
 
@@ -24,7 +24,7 @@ PARTLY = "~>"
 """The name prefix of steps that replace an operator with a corrected mutant. No rule states this equality."""
 
 
-class Means(Enum):
+class StepEvidence(Enum):
     """The means by which a step was shown to be right."""
 
     PROVED = "proved"
@@ -32,16 +32,16 @@ class Means(Enum):
 
 
 @dataclass(frozen=True)
-class Shown:
+class CheckedStep:
     """A checked step: the rule, the means by which the step was shown to be right, and the number of roots."""
 
     rule: str
-    means: Means
+    means: StepEvidence
     roots: int
 
 
 @dataclass
-class Steps:
+class StepChecker:
     """A checker of steps.
 
     Attributes:
@@ -53,9 +53,9 @@ class Steps:
     rules: Mapping[str, Rule]
     digests: Mapping[str, str]
     seed: int = 0
-    _known: dict[tuple[str, State, State], Means] = field(default_factory=dict)
+    _known: dict[tuple[str, State, State], StepEvidence] = field(default_factory=dict)
 
-    def follow(self, rewrite: Rewrite) -> list[Shown]:
+    def follow(self, rewrite: Rewrite) -> list[CheckedStep]:
         """Check the steps of a rewrite, and return the means by which each was shown to be right.
 
         The steps must lead from the rewrite's terms before the steps to its terms after the steps.
@@ -63,30 +63,30 @@ class Steps:
         Raises:
             CertificateError: A step replaces a missing term, names no stored rule, or is not shown to be right.
         """
-        state, shown = rewrite.before, list[Shown]()
+        state, shown = rewrite.before, list[CheckedStep]()
         for step in rewrite.steps:
             self._require_known(step.rule)
             if not step.roots and not step.replacements:
                 continue
             _require_there(step, state)
-            shown.append(Shown(step.rule, self._means(step, state), len(step.roots)))
+            shown.append(CheckedStep(step.rule, self._means(step, state), len(step.roots)))
             wanted, cache = dict(zip(step.roots, step.replacements, strict=True)), dict[Term, Term]()
             try:
-                state = tuple(rebuild(root, wanted, cache) for root in state)
+                state = tuple(replace_subterms(root, wanted, cache) for root in state)
             except ShapeError as error:
                 raise CertificateError(f"step {step.rule!r} leads to ill-typed terms") from error
         if state != rewrite.after:
             raise CertificateError("the steps do not lead to the terms that the certificate names")
         return shown
 
-    def require_flags(self, shown: Sequence[Shown], certificate: Certificate) -> None:
+    def require_flags(self, shown: Sequence[CheckedStep], certificate: Certificate) -> None:
         """Check that the certificate states the flags of all proved steps, and no flag that its mode forbids.
 
         Raises:
             CertificateError: A flag is not stated, or the precise mode does not admit a flag.
         """
         for one in shown:
-            needed = self.rules[one.rule].flags if one.means is Means.PROVED else frozenset[FpFlag]()
+            needed = self.rules[one.rule].flags if one.means is StepEvidence.PROVED else frozenset[FpFlag]()
             if missing := sorted(needed - {*certificate.flags}):
                 raise CertificateError(
                     f"rule {one.rule!r} needs the floating-point flag {missing[0]}, which the certificate does not state"
@@ -103,7 +103,7 @@ class Steps:
         if self.digests.get(name) != digest(rule):
             raise CertificateError(f"the stored rule {name!r} differs from the rule that the certificate names")
 
-    def _means(self, step: CertifiedStep, state: State) -> Means:
+    def _means(self, step: CertifiedStep, state: State) -> StepEvidence:
         key = step.rule, step.roots, step.replacements
         if key not in self._known:
             rule = self.rules.get(step.rule)
@@ -111,7 +111,7 @@ class Steps:
             proved = rule is not None and is_instance(rule, step.roots, step.replacements, live)
             if not proved:
                 self._test(step)
-            self._known[key] = Means.PROVED if proved else Means.TESTED
+            self._known[key] = StepEvidence.PROVED if proved else StepEvidence.TESTED
         return self._known[key]
 
     def _test(self, step: CertifiedStep) -> None:
@@ -120,7 +120,7 @@ class Steps:
         At first, common terms of both sides are replaced by variables. If the sides then differ, they are evaluated in full.
         """
         try:
-            self._evaluate(step, *cut(step.roots, step.replacements))
+            self._evaluate(step, *cut_common_terms(step.roots, step.replacements))
         except CertificateError:
             self._evaluate(step, [*step.roots], [*step.replacements])
 
@@ -129,16 +129,16 @@ class Steps:
         worked, why = 0, ""
         for turn in range(VERIFY.step_draw_count):
             rng = np.random.default_rng((self.seed, turn))
-            arrays, sizes = drawn(variables, rng, turn)
+            arrays, sizes = draw_arrays(variables, rng, turn)
             try:
-                left, right = evaluated(roots, arrays, sizes), evaluated(replacements, arrays, sizes)
+                left, right = evaluate_arrays(roots, arrays, sizes), evaluate_arrays(replacements, arrays, sizes)
             except UndecidedError as error:
                 raise CertificateError(f"step {step.rule!r} matches no rule and cannot be tested: {error}") from error
             except ShapeError as error:
                 why = str(error)
                 continue
             worked += 1
-            if not all(map(near, left, right)):
+            if not all(map(equal_up_to_rounding, left, right)):
                 raise CertificateError(f"step {step.rule!r} is not right: values differ")
             if worked >= VERIFY.step_draw_count // 2 or (
                 worked >= VERIFY.min_step_draws and all(isinstance(n, int) for v in variables for n in v.shape)
@@ -148,7 +148,7 @@ class Steps:
             raise CertificateError(f"step {step.rule!r} matches no rule and cannot be tested ({why})")
 
 
-def near(one: Array, other: Array) -> bool:
+def equal_up_to_rounding(one: Array, other: Array) -> bool:
     """Return whether float64 arrays are equal up to rounding. Where `one` is not finite, `other` may have any value."""
     if one.shape != other.shape:
         return False
@@ -158,7 +158,7 @@ def near(one: Array, other: Array) -> bool:
         return bool(np.all(~finite | (np.abs(one - other) <= VERIFY.float64_tolerance_share * (scale + 1e-3))))
 
 
-def drawn(variables: Sequence[Term], rng: np.random.Generator, turn: int) -> tuple[dict[str, Array], dict[Atom, int]]:
+def draw_arrays(variables: Sequence[Term], rng: np.random.Generator, turn: int) -> tuple[dict[str, Array], dict[Atom, int]]:
     """Draw small sizes of the dynamic dimensions, and an array for each variable: conditions, positions, or numbers near 1."""
     sizes: dict[Atom, int] = {}
 
@@ -178,7 +178,7 @@ def drawn(variables: Sequence[Term], rng: np.random.Generator, turn: int) -> tup
     return found, sizes
 
 
-def cut(roots: State, replacements: State) -> tuple[list[Term], list[Term]]:
+def cut_common_terms(roots: State, replacements: State) -> tuple[list[Term], list[Term]]:
     """Return both sides of a step with common terms replaced by variables, so that fewer operators are evaluated."""
     if len(roots) > 1:
         return [*roots], [*replacements]
@@ -193,7 +193,7 @@ def cut(roots: State, replacements: State) -> tuple[list[Term], list[Term]]:
             )
         else:
             stack += term.args
-    return [rebuild(r, dict(names)) for r in roots], [rebuild(r, dict(names)) for r in replacements]
+    return [replace_subterms(r, dict(names)) for r in roots], [replace_subterms(r, dict(names)) for r in replacements]
 
 
 def _require_there(step: CertifiedStep, state: State) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from superopt.algebra.terms import variable
-from superopt.discovery.universe import FACTOR, FACTORS, Template, Universe, binary, parts, symbols, unary
+from superopt.discovery.universe import FACTOR, FACTORS, Template, Universe, binary, split_parts, symbols, unary
 from superopt.discovery.universes.matrix import SMALL, K, L, M, N
 
 B, P = symbols("b p")
@@ -28,7 +28,7 @@ BATCHED = Universe(
         unary("reduce_mean", axes=(-2,), first=B),
         unary("reshape", shape=(B * N, K), first=B),
         unary("reshape", shape=(B * N, M), first=B),
-        parts(-3),
+        split_parts(-3),
         binary("add"),
         binary("mul", beside="expand"),
         binary("matmul"),
@@ -73,7 +73,7 @@ PAIRS = Universe(
         unary("expand", shape=(P, N, L), axes=(-3, -1)),
         unary("expand", shape=(P, N, M), axes=(-2, -1)),
         unary("expand", shape=(P, N, M), axes=(-3, -1)),
-        parts(-2),
+        split_parts(-2),
         binary("add"),
         binary("matmul"),
         binary("concat", axis=-1),
@@ -114,7 +114,7 @@ STACKED = Universe(
         unary("reshape", shape=(1, N, M)),
         unary("reshape", shape=(N, M)),
         unary("relu", first=1),
-        parts(-3),
+        split_parts(-3),
         binary("add"),
         binary("matmul"),
         binary("concat", axis=-3),
@@ -135,9 +135,9 @@ UNFLATTENED = Universe(
         *(unary("reshape", shape=(N, extent, K), first=N) for extent in (P, _Q, P + _Q)),
         *(unary("reshape", shape=(N, extent * K), first=N) for extent in (P, _Q, P + _Q)),
         unary("transpose", perm=(-2, -3, -1)),
-        parts(-1),
-        parts(-2),
-        parts(-3),
+        split_parts(-1),
+        split_parts(-2),
+        split_parts(-3),
         binary("concat", axis=-1),
         binary("concat", axis=-2),
         binary("concat", axis=-3),
@@ -159,7 +159,7 @@ PICKED = Universe(
         unary("scale", factor=FACTOR, first=N),
         unary("transpose", perm=(-1, -2)),
         unary("expand", shape=(N, K), axes=(-1,)),
-        parts(-1),
+        split_parts(-1),
         binary("add"),
         binary("mul"),
         binary("matmul"),

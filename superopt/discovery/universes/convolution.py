@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Attribute, Extent, Sym, Term, size, variable
-from superopt.discovery.universe import FACTOR, FACTORS, Constant, Universe, binary, convolution, parts, symbols, unary
+from superopt.discovery.universe import FACTOR, FACTORS, Constant, Universe, binary, convolution, split_parts, symbols, unary
 
 # A convolution's group count is g, its input channels d * g and its output channels f * g.
 
@@ -62,8 +62,8 @@ GROUPED = Universe(
         unary("scale", factor=FACTOR),
         unary("expand", shape=_KERNELS[0].shape, axes=(-4,)),
         unary("expand", shape=_OUTPUT.shape, axes=(-3,)),
-        parts(-3),
-        parts(-4),
+        split_parts(-3),
+        split_parts(-4),
         binary("add"),
         binary("mul", beside="expand"),
         convolution(PADS, group=G, **SLIDING),
@@ -94,8 +94,8 @@ DENSE = Universe(
         unary("relu", first=BATCH),
         unary("expand", shape=IMAGE.shape, axes=(-3,)),
         unary("expand", shape=_DENSE_KERNELS[0].shape, axes=(-3,)),
-        parts(-3),
-        parts(-4),
+        split_parts(-3),
+        split_parts(-4),
         binary("add"),
         binary("mul", beside="expand"),
         convolution(PADS, group=1, **SLIDING),
@@ -118,8 +118,8 @@ DEPTHWISE = Universe(
         unary("expand", shape=IMAGE.shape, axes=(-3,)),
         unary("expand", shape=_DEPTHWISE_KERNELS[0].shape, axes=(-4,)),
         unary("avg_pool", kernel=(ROWS, COLUMNS), strides=(S0, S1), pads=PADS, include_pads=1),
-        parts(-3),
-        parts(-4),
+        split_parts(-3),
+        split_parts(-4),
         binary("add"),
         binary("mul", beside="expand"),
         convolution(PADS, group=CHANNELS, strides=(S0, S1)),
@@ -192,8 +192,8 @@ POOLING = Universe(
         unary("avg_pool", kernel=(ROWS, COLUMNS), strides=(S0, S1), pads=(0, 0, 0, 0), include_pads=1),
         unary("avg_pool", kernel=(ROWS, COLUMNS), strides=(S0, S1), pads=(0, 0, 0, 0), include_pads=0),
         unary("max_pool", kernel=(ROWS, COLUMNS), strides=(S0, S1), pads=PADS, dilations=(D0, D1)),
-        parts(-3),
-        parts(-4),
+        split_parts(-3),
+        split_parts(-4),
         binary("add"),
         binary("concat", axis=-3),
         binary("concat", axis=-4),
@@ -213,8 +213,8 @@ LAYOUT = Universe(
         unary("transpose", perm=(-4, -1, -3, -2)),
         unary("expand", shape=IMAGE.shape, axes=(-3,)),
         unary("expand", shape=(BATCH, H, WIDTH, CHANNELS), axes=(-1,)),
-        parts(-3),
-        parts(-1),
+        split_parts(-3),
+        split_parts(-1),
         binary("add"),
         binary("mul", beside="expand"),
         binary("concat", axis=-3),

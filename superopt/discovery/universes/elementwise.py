@@ -9,7 +9,7 @@ from __future__ import annotations
 from superopt.algebra.operators import apply, operator
 from superopt.algebra.terms import Attribute, Sym, size, variable
 from superopt.algebra.traits import is_elementwise
-from superopt.discovery.universe import FACTORS, Template, Universe, binary, parts, symbols, unary
+from superopt.discovery.universe import FACTORS, Template, Universe, binary, split_parts, symbols, unary
 from superopt.errors import ShapeError
 
 FAMILY = "operators"
@@ -45,7 +45,7 @@ def universes_of(name: str) -> tuple[Universe, ...]:
                 unary("transpose", perm=(-1, -2)),
                 unary("expand", shape=(N, K), axes=(-1,)),
                 unary("reshape", shape=(N * K,), first=N),
-                parts(-1),
+                split_parts(-1),
                 binary("concat", axis=-1),
             ),
             ranges={"n": (2, 3, 4), "k": (2, 3, 4), **{f"f{n}": FACTORS for n in range(len(attributes))}},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from superopt.algebra.terms import Attribute, Extent, variable
-from superopt.discovery.universe import FACTOR, FACTORS, Template, Universe, binary, parts, symbols, unary
+from superopt.discovery.universe import FACTOR, FACTORS, Template, Universe, binary, split_parts, symbols, unary
 from superopt.discovery.universes.pointwise import ALPHA
 
 N, K, M, P, B = symbols("n k m p b")
@@ -34,7 +34,7 @@ LINEAR = Universe(
         _of_values("scale", 1, factor=FACTOR),
         unary("expand", shape=(N, K), axes=(-1,)),
         unary("expand", shape=(P, K), axes=(-1,)),
-        parts(-1),
+        split_parts(-1),
         _of_values("add", 2),
         _of_values("mul", 2),
         _of_values("matmul", 2),
@@ -111,8 +111,8 @@ STACKED = Universe(
     templates=(
         _LOOKUP_IN_STACKS,
         _of_values("relu", 1),
-        parts(-3),
-        parts(-1),
+        split_parts(-3),
+        split_parts(-1),
         _of_values("add", 2),
         _of_values("matmul", 2),
         binary("concat", axis=-3),

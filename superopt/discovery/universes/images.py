@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from superopt.algebra.terms import variable
-from superopt.discovery.universe import FACTOR, Template, Universe, binary, convolution, parts, symbols, unary
+from superopt.discovery.universe import FACTOR, Template, Universe, binary, convolution, split_parts, symbols, unary
 from superopt.discovery.universes.convolution import (
     BATCH,
     CHANNELS,
@@ -63,7 +63,7 @@ ENLARGING = Universe(
         unary("relu", first=BATCH),
         unary("scale", factor=FACTOR),
         _BY_CHANNEL,
-        parts(-3),
+        split_parts(-3),
         binary("add"),
         binary("mul", beside="expand"),
         binary("concat", axis=-3),
@@ -104,7 +104,7 @@ BLOCKS = Universe(
         unary("relu"),
         unary("scale", factor=FACTOR),
         unary("sigmoid"),
-        parts(-4),
+        split_parts(-4),
         binary("add"),
         binary("mul"),
         binary("concat", axis=-4),
@@ -125,7 +125,7 @@ TRANSPOSED = Universe(
         unary("scale", factor=FACTOR),
         _BY_CHANNEL,
         unary("expand", shape=_OUTWARD[0].shape, axes=(-4,)),
-        parts(-4),
+        split_parts(-4),
         binary("add"),
         binary("sub"),
         binary("mul", beside="expand"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Attribute, Extent, Sym, size, variable
-from superopt.discovery.universe import FACTOR, FACTORS, Constant, Template, Universe, binary, parts, symbols, unary
+from superopt.discovery.universe import FACTOR, FACTORS, Constant, Template, Universe, binary, split_parts, symbols, unary
 
 N, K = symbols("n k")
 SMALL: tuple[Extent, ...] = (2, 3, 4)
@@ -196,7 +196,7 @@ def moves(name: str, *functions: Template, positive: bool = False) -> Universe:
             unary("transpose", perm=(-1, -2)),
             unary("expand", shape=(N, K), axes=(-1,)),
             unary("reshape", shape=(N * K,), first=N),
-            parts(-1),
+            split_parts(-1),
             binary("concat", axis=-1),
         ),
         ranges={**SIZES, "a": FACTORS, "i": (-1, 0), "j": (1, 2, 3), "e": (2, 3), "f": (1, 2)},
@@ -227,7 +227,7 @@ MOVES_OF_CONDITIONS = Universe(
         _NOT,
         _of_values("less", 2),
         unary("transpose", perm=(-1, -2)),
-        parts(-1),
+        split_parts(-1),
         binary("concat", axis=-1),
     ),
     ranges=SIZES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Sym, size, variable
-from superopt.discovery.universe import FACTOR, FACTORS, Constant, Universe, binary, parts, symbols, unary
+from superopt.discovery.universe import FACTOR, FACTORS, Constant, Universe, binary, split_parts, symbols, unary
 from superopt.discovery.universes.matrix import SMALL, K, M, N, X, Y
 
 SIZES = {"n": SMALL, "k": SMALL}
@@ -47,7 +47,7 @@ EXTREMES = Universe(
         unary("scale", factor=-1),
         BY_ROW,
         BY_COLUMN,
-        parts(-2),
+        split_parts(-2),
         binary("add"),
         binary("maximum"),
         binary("concat", axis=-1),
@@ -89,7 +89,7 @@ MOVES_OF_SOFTMAXES = Universe(
         unary("softmax", axis=-2),
         unary("layer_norm", epsilon=size(Sym("e", real=True))),
         unary("transpose", perm=(-1, -2)),
-        parts(-2),
+        split_parts(-2),
         binary("concat", axis=-2),
     ),
     ranges={**SIZES, "e": (1, 2)},

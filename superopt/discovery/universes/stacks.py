@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from superopt.algebra.terms import Extent, Shape, variable
-from superopt.discovery.universe import Universe, binary, parts, symbols, unary
+from superopt.discovery.universe import Universe, binary, split_parts, symbols, unary
 
 N, K, M, P, Q, B = symbols("n k m p q b")
 SMALL: tuple[Extent, ...] = (2, 3, 4)
@@ -112,7 +112,7 @@ PRODUCTS = Universe(
         (variable("w", (B, K, M)), variable("v", (B, K, M))),
     ),
     constants=(),
-    templates=(parts(-3), binary("matmul"), binary("concat", axis=-3)),
+    templates=(split_parts(-3), binary("matmul"), binary("concat", axis=-3)),
     ranges={**SIZES, "m": SMALL, "b": SMALL},
     limit=3,
     weighing=1,
@@ -125,7 +125,7 @@ LAYERS = Universe(
     constants=(),
     templates=(
         unary("reshape", shape=(1, K, M), first=K),
-        parts(-3),
+        split_parts(-3),
         binary("matmul"),
         binary("concat", axis=-3),
     ),

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from superopt.errors import ShapeError
 from superopt.notation.parsing import Equation
-from superopt.proof.axioms.replay import check, needed, proved, shortened, well_typed
+from superopt.proof.axioms.replay import check_instances, minimal_instances, proved_verdict, shorten_proof, type_objection
 from superopt.proof.axioms.saturate import SaturationLimits, derive
 from superopt.proof.definitions.assumptions import Assumptions
 from superopt.rules.rule import Rule
@@ -21,7 +21,7 @@ from superopt.rules.verdict import Unknown, Verdict
 LIMITS = SaturationLimits()
 
 
-def prove_rule(rule: Rule, limits: SaturationLimits = LIMITS) -> Verdict:
+def prove_from_axioms(rule: Rule, limits: SaturationLimits = LIMITS) -> Verdict:
     """Return `Proved` with the instances that a replay of the rule needs, or `Unknown`. The axioms never refute a rule."""
     started = time.perf_counter()
     instances: dict[str, None] = {}
@@ -31,14 +31,14 @@ def prove_rule(rule: Rule, limits: SaturationLimits = LIMITS) -> Verdict:
             where = ", ".join(f"{name}[{rank}]" for name, rank in equation.ranks)
             return Unknown(f"at {where}: {found}" if where else found, _since(started))
         instances.update(dict.fromkeys(found))
-    return replace(shortened(rule, list(instances)), milliseconds=_since(started))
+    return replace(shorten_proof(rule, list(instances)), milliseconds=_since(started))
 
 
-def prove_equation(equation: Equation, limits: SaturationLimits = LIMITS) -> Verdict:
-    """Prove a rule at one choice of its ranks. See `prove_rule`."""
+def prove_equation_from_axioms(equation: Equation, limits: SaturationLimits = LIMITS) -> Verdict:
+    """Prove a rule at one choice of its ranks. See `prove_from_axioms`."""
     started = time.perf_counter()
     found = _prove_at(equation, [], limits)
-    return Unknown(found, _since(started)) if isinstance(found, str) else proved(found, _since(started))
+    return Unknown(found, _since(started)) if isinstance(found, str) else proved_verdict(found, _since(started))
 
 
 def _prove_at(equation: Equation, known: list[str], limits: SaturationLimits) -> list[str] | str:
@@ -50,16 +50,16 @@ def _prove_at(equation: Equation, known: list[str], limits: SaturationLimits) ->
         assumptions = Assumptions(equation)
     except ShapeError as error:
         return str(error)
-    objection = well_typed(assumptions)
+    objection = type_objection(assumptions)
     if objection:
         return objection
-    if known and not isinstance(check(assumptions, known), str):
+    if known and not isinstance(check_instances(assumptions, known), str):
         return []
     derived = derive(assumptions, limits)
     if derived is None:
         return "the axioms do not join the sides within the limits"
-    grounds = check(assumptions, derived)
-    return grounds if isinstance(grounds, str) else [g.text for g in needed(assumptions, grounds)]
+    grounds = check_instances(assumptions, derived)
+    return grounds if isinstance(grounds, str) else [g.text for g in minimal_instances(assumptions, grounds)]
 
 
 def _since(started: float) -> float:

@@ -134,7 +134,7 @@ class Matcher:
                 else:
                     found = self._node(pattern, node, EMPTY)
                 for one in found:
-                    solved = solve(one)
+                    solved = solve_match(one)
                     if solved is not None:
                         yield solved
 
@@ -199,7 +199,7 @@ class Matcher:
                     yield from self._share(op, others, rest, one, partly)
 
 
-def solve(found: Binding) -> Binding | None:
+def solve_match(found: Binding) -> Binding | None:
     """Solve the pending attribute equations of a match. Each is solved once a single attribute variable in it is unknown.
 
     Return None if an equation is contradictory or cannot be solved exactly.

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from superopt.algebra.terms import Extent, Inverse, Size, Sym, Term, attribute_atoms, show_extent, substitute_cond, variables
 from superopt.errors import NotationError, ShapeError
-from superopt.notation.parsing import Equation, parse, parse_extent, read, show
+from superopt.notation.parsing import Equation, equation_at_ranks, parse, parse_extent, render_terms
 from superopt.policy import PROOF
 from superopt.proof.definitions.assumptions import Assumptions
 from superopt.rules.match import Binding, instantiate
@@ -44,7 +44,7 @@ class Ground:
 def write_ground(axiom: str, equation: Equation, tensors: Mapping[str, Term], symbols: Mapping[str, Extent]) -> str:
     """Return the text of an instance."""
     axes = {name: axis for name, axis in equation.ranks if axis < 0}
-    given = [f"{name}={show(term)}" for name, term in tensors.items()]
+    given = [f"{name}={render_terms(term)}" for name, term in tensors.items()]
     given += [f"{name}={show_extent(extent)}" for name, extent in symbols.items()]
     given += [f"{name}={axis}" for name, axis in axes.items()]
     return f"{axiom}({', '.join(given)})"
@@ -52,7 +52,7 @@ def write_ground(axiom: str, equation: Equation, tensors: Mapping[str, Term], sy
 
 def write_regrouping(term: Term) -> str:
     """Return the text of the instance which states that this sum (or product) may be grouped and ordered in any way."""
-    return f"{term.op}.{REGROUP}({show(term)})"
+    return f"{term.op}.{REGROUP}({render_terms(term)})"
 
 
 def read_ground(text: str, assumptions: Assumptions) -> Ground:
@@ -126,7 +126,7 @@ def _read_at(axiom: str, ranks: tuple[tuple[str, int], ...]) -> Equation | None:
     if any(rank not in options for (_, rank), (_, options) in zip(ranks, statement.ranks, strict=True)):
         return None
     try:
-        return read(statement, dict(ranks))
+        return equation_at_ranks(statement, dict(ranks))
     except ShapeError:
         return None
 
@@ -141,12 +141,12 @@ def _binding(
         return None
     reals = set(assumptions.reals)
     extents = {name: assumptions.normal(parse_extent(given[name], assumptions.variables, reals)) for name in symbols}
-    if not all(symbol.real or integral(extents[name]) for name, symbol in symbols.items()):
+    if not all(symbol.real or has_integer_form(extents[name]) for name, symbol in symbols.items()):
         return None
     return Binding(tensors, extents)
 
 
-def integral(extent: Extent) -> bool:
+def has_integer_form(extent: Extent) -> bool:
     """Return whether the extent is an integer because it has no fractions and no real attribute variables."""
     if not isinstance(extent, Size):
         return isinstance(extent, int)

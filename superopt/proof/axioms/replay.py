@@ -17,14 +17,14 @@ from fractions import Fraction
 import z3
 
 from superopt.algebra.operators import operator
-from superopt.algebra.substitution import alone
+from superopt.algebra.substitution import sole_atom
 from superopt.algebra.terms import Attribute, Compare, Cond, Extent, Monomial, Size, Term, subterms
 from superopt.errors import NotationError, ShapeError, SpecError
 from superopt.notation.parsing import Equation
 from superopt.policy import PROOF
 from superopt.proof.axioms.ground import Ground, read_ground
-from superopt.proof.definedness import founded, undefined_somewhere
-from superopt.proof.definitions.arithmetic import afresh, valid
+from superopt.proof.definedness import defined_instances, undefined_somewhere
+from superopt.proof.definitions.arithmetic import is_valid, isolated_solver
 from superopt.proof.definitions.assumptions import Assumptions
 from superopt.proof.definitions.batching import representatives, without_factors
 from superopt.rules.rule import Rule
@@ -33,16 +33,16 @@ from superopt.rules.verdict import Proved, Unknown, Verdict
 TENSOR = z3.DeclareSort("Tensor")
 
 
-def replay(rule: Rule, instances: Sequence[str]) -> Verdict:
+def replay_proof(rule: Rule, instances: Sequence[str]) -> Verdict:
     """Check that the instances prove the rule at all of its ranks and axes. Every instance must be used at one of them."""
-    found = shortened(rule, instances)
+    found = shorten_proof(rule, instances)
     if isinstance(found, Proved) and len(found.instances) < len(instances):
         text = next(text for text in instances if text not in found.instances)
         return Unknown(f"the conditions of {text} do not follow at any of the ranks that are looked at", found.milliseconds)
     return found
 
 
-def shortened(rule: Rule, instances: Sequence[str]) -> Verdict:
+def shorten_proof(rule: Rule, instances: Sequence[str]) -> Verdict:
     """Replay the proof and return `Proved` with the used instances only, instead of requiring that all are used.
 
     Only the ranks and axes that imply all others are considered.
@@ -51,29 +51,29 @@ def shortened(rule: Rule, instances: Sequence[str]) -> Verdict:
     used: set[str] = set()
     for equation in representatives(rule.equations):
         try:
-            grounds = check(Assumptions(equation), instances)
+            grounds = check_instances(Assumptions(equation), instances)
         except ShapeError as error:
             grounds = str(error)
         if isinstance(grounds, str):
             return Unknown(f"{_at(equation)}{grounds}", _since(started))
         used.update(g.text for g in grounds)
-    return proved((text for text in instances if text in used), _since(started))
+    return proved_verdict((text for text in instances if text in used), _since(started))
 
 
-def proved(instances: Iterable[str], milliseconds: float) -> Proved:
+def proved_verdict(instances: Iterable[str], milliseconds: float) -> Proved:
     """Return the verdict `Proved` with these instances and the names of their axioms."""
     texts = tuple(instances)
     names = tuple(sorted({text.partition("(")[0] for text in texts}))
     return Proved(milliseconds, axioms=names, instances=texts, kind="axioms")
 
 
-@afresh()
-def check(assumptions: Assumptions, instances: Sequence[str]) -> list[Ground] | str:
+@isolated_solver()
+def check_instances(assumptions: Assumptions, instances: Sequence[str]) -> list[Ground] | str:
     """Return the instances that hold at the equation's ranks and axes, if Z3 derives the equation from these instances.
 
     Otherwise return the reason why not. Instances that do not exist or do not hold at these ranks and axes are not used.
     """
-    objection = well_typed(assumptions)
+    objection = type_objection(assumptions)
     if objection:
         return objection
     grounds: list[Ground] = []
@@ -84,11 +84,11 @@ def check(assumptions: Assumptions, instances: Sequence[str]) -> list[Ground] | 
             continue
         except (NotationError, SpecError) as error:
             return str(error)
-        if sound(ground, assumptions):
+        if is_sound(ground, assumptions):
             grounds.append(ground)
     if undefined_somewhere(assumptions):
         return "the right side is not shown to be defined wherever the left side is"
-    grounds = founded(assumptions, grounds)
+    grounds = defined_instances(assumptions, grounds)
     derivation = Derivation(goals_of(assumptions), grounds)
     return grounds if derivation.follows(grounds) else "Z3 does not derive it from the instances that hold there"
 
@@ -98,7 +98,7 @@ def goals_of(assumptions: Assumptions) -> tuple[tuple[Term, Term], ...]:
     return tuple(zip(assumptions.left, assumptions.right, strict=True))
 
 
-def needed(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
+def minimal_instances(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
     """Return a minimal set of the instances that still derives the equation; later instances are removed first."""
     kept = list(grounds)
     if len(kept) == 1 and all(len(t.args) <= 2 for t in _sums((*assumptions.left, *assumptions.right))):
@@ -106,17 +106,17 @@ def needed(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
     derivation = Derivation(goals_of(assumptions), grounds)
     for ground in reversed(grounds):
         fewer = [g for g in kept if g is not ground]
-        if derivation.follows(fewer) and len(founded(assumptions, fewer)) == len(fewer):
+        if derivation.follows(fewer) and len(defined_instances(assumptions, fewer)) == len(fewer):
             kept = fewer
     return kept
 
 
-def well_typed(assumptions: Assumptions) -> str | None:
+def type_objection(assumptions: Assumptions) -> str | None:
     """Return why the right side is not shown to be well typed, and of the left side's shape, wherever the left side is.
 
     Return None if this is shown.
     """
-    if not all(_divided(known, claim) or valid(known, claim) for known, claim in assumptions.divisions):
+    if not all(_divided(known, claim) or is_valid(known, claim) for known, claim in assumptions.divisions):
         return "its sizes cannot be solved"
     if not all(map(assumptions.typed, assumptions.right)):
         return "the right side is not shown to be well typed wherever the left side is"
@@ -129,12 +129,12 @@ def _divided(known: Iterable[Cond], claim: Cond) -> bool:
     """Return whether the claim is a known equality from which factors that are known to be at least 1 were removed."""
     facts = [c for c in known if isinstance(c, Compare)]
     lowered = [c.left + 1 for c in facts if c.relation == ">="]
-    positive = {a for e in lowered if isinstance(e, Size) and (a := alone(e)) is not None}
+    positive = {a for e in lowered if isinstance(e, Size) and (a := sole_atom(e)) is not None}
     plain = without_factors(claim, positive)
     return any(c.relation == "==" and without_factors(c, positive) == plain for c in facts)
 
 
-def sound(ground: Ground, assumptions: Assumptions) -> bool:
+def is_sound(ground: Ground, assumptions: Assumptions) -> bool:
     """Return whether both sides of the instance are well typed and of one shape wherever the rule applies."""
     terms = (ground.left, ground.right)
     return all(map(assumptions.typed, terms)) and assumptions.alike(*terms)

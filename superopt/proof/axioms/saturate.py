@@ -12,7 +12,7 @@ from superopt.algebra.operators import apply, operator
 from superopt.algebra.terms import VARIABLE, Term, substitute_cond, subterms
 from superopt.errors import ShapeError
 from superopt.policy import PROOF
-from superopt.proof.axioms.closure import Closure, Given, Regrouping, extents_of
+from superopt.proof.axioms.closure import Closure, Given, Regrouping, attribute_extents
 from superopt.proof.axioms.ematch import Direction, Matcher, directions
 from superopt.proof.axioms.ground import write_ground, write_regrouping
 from superopt.proof.definitions.assumptions import Assumptions
@@ -45,7 +45,7 @@ class SaturationLimits:
 
 
 @functools.cache
-def readings(axiom: str) -> tuple[Direction, ...]:
+def axiom_directions(axiom: str) -> tuple[Direction, ...]:
     """Return every usable reading of an axiom, at each choice of its ranks. A `=>` axiom is read from left to right only."""
     law = axioms()[axiom]
     found = (d for equation in law.equations for d in directions(axiom, equation))
@@ -58,7 +58,7 @@ def readings_within(operators: frozenset[str]) -> Readings:
     found: dict[tuple[str, int], list[Direction]] = {}
     for name, axiom in axioms().items():
         if operators.issuperset(axiom.operators):
-            for direction in readings(name):
+            for direction in axiom_directions(name):
                 found.setdefault((direction.source.op, direction.source.rank), []).append(direction)
     return found
 
@@ -76,17 +76,17 @@ def _own_words(op: str) -> frozenset[str]:
 
 
 @functools.cache
-def written_out(operators: frozenset[str]) -> frozenset[str]:
+def with_defining_operators(operators: frozenset[str]) -> frozenset[str]:
     """Return the operators, together with all operators that express them in axioms."""
     found = operators.union(*map(_own_words, operators))
-    return found if found == operators else written_out(found)
+    return found if found == operators else with_defining_operators(found)
 
 
 def derive(assumptions: Assumptions, limits: SaturationLimits) -> list[str] | None:
     """Return instances of axioms, as text, that make both sides of the equation equal, or None if none were found."""
     goals = tuple(zip(assumptions.left, assumptions.right, strict=True))
     own = frozenset(t.op for pair in goals for t in subterms(*pair) if not t.is_variable)
-    for allowed in dict.fromkeys((own, written_out(own))):
+    for allowed in dict.fromkeys((own, with_defining_operators(own))):
         search = Saturation(assumptions, allowed, limits)
         if search.run(goals):
             given, regrouped = search.closure.explain(goals)
@@ -109,7 +109,7 @@ class Saturation:
         self.allowed = allowed
         self.limits = limits
         sides = subterms(*assumptions.left, *assumptions.right)
-        self.closure = Closure(extent for term in sides for extent in extents_of(term))
+        self.closure = Closure(extent for term in sides for extent in attribute_extents(term))
         self.matcher = Matcher(self.closure, limits.steps, grouped=limits.grouped)
         self.growth = self.heaviest = 0
         self._tried: set[tuple[object, ...]] = set()

@@ -13,7 +13,7 @@ from superopt.rules.verdict import Proved, Refuted, Unknown, Verdict
 
 
 @functools.cache
-def standing(axiom: str) -> Verdict:
+def axiom_verdict(axiom: str) -> Verdict:
     """Return the verdict on the axiom (or regrouping law) with this full name."""
     entry = axiom_ledger().get(axiom)
     if entry is None:
@@ -33,7 +33,7 @@ def resting_on_axioms(proof: Proved) -> Verdict:
     """Add to the proof the bounds of the axioms' own proofs. Return `Unknown` if an axiom is not proved."""
     bounded = list(proof.bounded)
     for axiom in proof.axioms:
-        match standing(axiom):
+        match axiom_verdict(axiom):
             case Proved(bounded=limits):
                 bounded += [f"{axiom}: {limit}" for limit in limits]
             case Refuted() | Unknown() as verdict:

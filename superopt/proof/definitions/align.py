@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from superopt.algebra.terms import Atom, Extent, Floor, Size, Sym, at_least, atoms, floor_divide, size, substitute
 from superopt.policy import PROOF
-from superopt.proof.definitions.arithmetic import valid
+from superopt.proof.definitions.arithmetic import is_valid
 from superopt.proof.definitions.sums import Call, Factor, Guard, Largest, Lookup, Power, Read, Summand, TableElement, nested
 
 Reindexing: TypeAlias = "dict[Sym, Extent]"
@@ -38,7 +38,7 @@ def head(factor: Factor) -> tuple[str, ...]:
             return ("largest",)
 
 
-def signature(factors: Iterable[Factor]) -> tuple[tuple[str, ...], ...]:
+def product_signature(factors: Iterable[Factor]) -> tuple[tuple[str, ...], ...]:
     """Return the sorted heads of a product's factors."""
     return tuple(sorted(map(head, factors)))
 
@@ -133,7 +133,7 @@ def _inner_pairs(here: Sequence[Summand], there: Sequence[Summand]) -> Iterator[
     found = False
     for first in (s for s in here if s.factors):
         for other in there:
-            if signature(first.factors) == signature(other.factors):
+            if product_signature(first.factors) == product_signature(other.factors):
                 for order in orders(first.factors, other.factors):
                     found = True
                     yield from pairings(first.factors, [other.factors[p] for p in order])
@@ -159,7 +159,7 @@ def solve_indices(pairs: Sequence[Pair], unknowns: Sequence[Sym], inner: Iterabl
             if len(wanted) != 1 or (present | set(atoms(here))) & hidden:
                 continue
             unknown = next(iter(wanted))
-            answer = root(substitute(there, lookup(found)) - here, unknown)
+            answer = linear_root(substitute(there, lookup(found)) - here, unknown)
             if answer is not None:
                 assert isinstance(unknown, Sym)
                 found[unknown] = answer
@@ -168,7 +168,7 @@ def solve_indices(pairs: Sequence[Pair], unknowns: Sequence[Sym], inner: Iterabl
     return found
 
 
-def root(extent: Extent, unknown: Atom) -> Extent | None:
+def linear_root(extent: Extent, unknown: Atom) -> Extent | None:
     """Return the value of `unknown` at which the extent is zero.
 
     Return None if the extent is not linear in `unknown`, or if the slope does not divide the constant part.
@@ -220,13 +220,13 @@ def quotients(extents: Iterable[Extent]) -> Iterator[Floor]:
         yield from (a for a in atoms(extent) if isinstance(a, Floor))
 
 
-def unnested(facts: Guard, extent: Extent) -> Extent:
+def flatten_quotients(facts: Guard, extent: Extent) -> Extent:
     """Return the extent with a // b // c written as a // (b * c) where c is known to be positive."""
     for quotient in quotients([extent]):
         match quotient.numerator:
-            case Size(terms=(((Floor() as inner,), 1),)) if valid(facts, at_least(quotient.denominator, 1)):
+            case Size(terms=(((Floor() as inner,), 1),)) if is_valid(facts, at_least(quotient.denominator, 1)):
                 flat = floor_divide(inner.numerator, _times(inner.denominator, quotient.denominator))
-                return unnested(facts, substitute(extent, _only(quotient, flat)))
+                return flatten_quotients(facts, substitute(extent, _only(quotient, flat)))
             case _:
                 pass
     return extent
@@ -240,7 +240,7 @@ def _times(a: Extent, b: Extent) -> Extent:
     return a * b
 
 
-def linear_in(extent: Extent, allowed: Callable[[Atom], bool]) -> Sym | None:
+def unit_coefficient_symbol(extent: Extent, allowed: Callable[[Atom], bool]) -> Sym | None:
     """Return an allowed symbol that is a term of the extent with coefficient 1 and occurs nowhere else in the extent.
 
     Return None if there is no such symbol.

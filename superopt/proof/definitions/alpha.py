@@ -54,7 +54,7 @@ def sum_key(value: Sum) -> frozenset[tuple[Key, Extent]]:
     return frozenset(map(shape, value))
 
 
-def collected(value: Iterable[Summand]) -> Sum:
+def collect_summands(value: Iterable[Summand]) -> Sum:
     """Return the sum with alike summands added up."""
     found: dict[Key, tuple[Summand, Extent]] = {}
     for summand in value:
@@ -64,7 +64,7 @@ def collected(value: Iterable[Summand]) -> Sum:
     return tuple(s if n == shape(s)[1] else _numbered(s, n) for s, n in found.values() if n != 0)
 
 
-def ordered(value: Sum) -> Sum:
+def sort_summands(value: Sum) -> Sum:
     """Return the sum with its summands in an order that does not depend on the names of bound indices."""
     return tuple(sorted(value, key=shape_text))
 

@@ -43,8 +43,18 @@ from superopt.algebra.terms import (
     substitute_cond,
 )
 from superopt.policy import PROOF
-from superopt.proof.definitions.formulas import Expression, both, constant, decide, implies, product, require, total, unknown
-from superopt.proof.definitions.products import Monomial, consequences, integral, is_integer, rounding
+from superopt.proof.definitions.formulas import (
+    Expression,
+    assert_formula,
+    both,
+    check_literals,
+    constant,
+    implies,
+    product,
+    unknown,
+    z3_sum,
+)
+from superopt.proof.definitions.products import Monomial, consequences, floor_bounds, is_integer, is_integral_condition
 
 DIGEST = 8
 """Length of a question's digest, in hexadecimal digits."""
@@ -64,10 +74,10 @@ class SolverEffort(IntEnum):
 
 
 @contextlib.contextmanager
-def afresh() -> Iterator[None]:
+def isolated_solver() -> Iterator[None]:
     """Run a block without earlier answers and solver state, so that its verdicts do not depend on earlier questions.
 
-    Questions that are skipped outside the block are skipped inside too. A block of `passing_over` does not inherit them.
+    Questions that are skipped outside the block are skipped inside too. A block of `skip_questions` does not inherit them.
     """
     outside = _sessions[-1]
     _sessions.append(_Session(outside.passed_over, outside.unsettled))
@@ -78,7 +88,7 @@ def afresh() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def passing_over(questions: Container[str] = frozenset()) -> Iterator[Collection[str]]:
+def skip_questions(questions: Container[str] = frozenset()) -> Iterator[Collection[str]]:
     """Run a block without earlier answers. Questions with the given digests count as undecided and are not asked.
 
     Yields:
@@ -92,19 +102,19 @@ def passing_over(questions: Container[str] = frozenset()) -> Iterator[Collection
         _sessions.pop()
 
 
-def valid(assumptions: Iterable[Cond], claim: Cond, effort: SolverEffort = SolverEffort.NONLINEAR) -> bool:
+def is_valid(assumptions: Iterable[Cond], claim: Cond, effort: SolverEffort = SolverEffort.NONLINEAR) -> bool:
     """Return whether `claim` holds wherever all assumptions hold. False can also mean undecided."""
     known = tuple(assumptions)
     match claim:
         case bool():
-            return claim or contradictory(known, effort)
+            return claim or is_contradictory(known, effort)
         case AllOf(parts):
-            return all(valid(known, part, effort) for part in parts)
+            return all(is_valid(known, part, effort) for part in parts)
         case _:
             return claim in known or _stronger(known, claim) or _decided(frozenset(known), claim, effort)
 
 
-def contradictory(assumptions: Iterable[Cond], effort: SolverEffort = SolverEffort.PRODUCTS) -> bool:
+def is_contradictory(assumptions: Iterable[Cond], effort: SolverEffort = SolverEffort.PRODUCTS) -> bool:
     """Return whether the assumptions cannot hold together. False can also mean undecided."""
     known = frozenset(assumptions)
     return False in known or any(negation(c) in known for c in known) or _decided(known, claim=False, effort=effort)
@@ -166,7 +176,7 @@ def _answer(known: Sequence[Cond], claim: Cond, effort: SolverEffort) -> bool:
         return True
     if effort is SolverEffort.LINEAR or solver.satisfied(known, doubts):
         return False
-    derived = consequences([*known, *map(negation, filter(integral, doubts))])
+    derived = consequences([*known, *map(negation, filter(is_integral_condition, doubts))])
     if derived and _linear().refutes([*known, *derived], doubts):
         return True
     return effort is SolverEffort.NONLINEAR and _refuted_nonlinear(known, doubts)
@@ -198,7 +208,7 @@ class _Linear:
     def refutes(self, conditions: Sequence[Cond], doubts: Sequence[Cond] = ()) -> bool:
         """Return whether the conditions cannot all be true while every condition in `doubts` is false."""
         literals = [self.literal(c) for c in conditions] + [self.opposite(c) for c in doubts]
-        self.answer = decide(self.solver, literals)
+        self.answer = check_literals(self.solver, literals)
         return bool(self.answer == z3.unsat)
 
     def satisfied(self, conditions: Sequence[Cond], doubts: Sequence[Cond]) -> bool:
@@ -225,16 +235,16 @@ class _Linear:
         known = self.literals.get(condition)
         if known is None:
             known = self.literals[condition] = z3.Bool(f"c{len(self.literals)}", self.context)
-            require(self.solver, implies(known, self.formula(condition)))
+            assert_formula(self.solver, implies(known, self.formula(condition)))
         return known
 
     def opposite(self, condition: Cond) -> z3.BoolRef:
-        if integral(condition):
+        if is_integral_condition(condition):
             return self.literal(negation(condition))
         known = self.opposites.get(condition)
         if known is None:
             known = self.opposites[condition] = z3.Bool(f"n{len(self.opposites)}", self.context)
-            require(self.solver, implies(known, z3.Not(self.formula(condition))))
+            assert_formula(self.solver, implies(known, z3.Not(self.formula(condition))))
         return known
 
     def formula(self, condition: Cond) -> z3.BoolRef:
@@ -252,7 +262,7 @@ class _Linear:
     def extent(self, extent: Extent) -> Expression:
         if not isinstance(extent, Size):
             return constant(extent, self.context)
-        return total(*(self.times(monomial, coefficient) for monomial, coefficient in _whole(extent).terms))
+        return z3_sum(*(self.times(monomial, coefficient) for monomial, coefficient in _whole(extent).terms))
 
     def times(self, monomial: Monomial, coefficient: Number) -> Expression:
         """Return the product of a monomial and a coefficient as a Z3 expression."""
@@ -266,7 +276,7 @@ class _Linear:
             name = f"m{len(self.unknowns)}"
             known = self.unknowns[monomial] = unknown(name, self.context, integer=is_integer(monomial))
             for fact in self.about(monomial):
-                require(self.solver, fact)
+                assert_formula(self.solver, fact)
         return known
 
     def about(self, monomial: Monomial) -> Iterator[z3.BoolRef]:
@@ -279,7 +289,7 @@ class _Linear:
                 yield self.unknown(monomial) >= 1
             case Floor() as quotient:
                 defined = self.formula(at_least(quotient.denominator, 1))
-                yield from (implies(defined, self.formula(bound)) for bound in rounding(quotient))
+                yield from (implies(defined, self.formula(bound)) for bound in floor_bounds(quotient))
             case Entry(_, _, extent):
                 yield both(self.unknown(monomial) >= 0, self.formula(at_least(extent - 1, size(monomial[0]))))
             case Inverse(of) as inverse:

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from superopt.algebra.operators import requirements
-from superopt.algebra.substitution import atoms_of
+from superopt.algebra.operators import typing_conditions
+from superopt.algebra.substitution import condition_atoms
 from superopt.algebra.terms import (
     AllOf,
     Atom,
@@ -39,7 +39,7 @@ from superopt.algebra.terms import (
 )
 from superopt.errors import ShapeError
 from superopt.notation.parsing import Equation
-from superopt.proof.definitions.arithmetic import valid
+from superopt.proof.definitions.arithmetic import is_valid
 from superopt.rules.match import Binding, instantiate
 
 
@@ -67,7 +67,7 @@ class Assumptions:
         dims = [size(Dim(v.name, axis)) for v in named for axis in range(-v.rank, 0)]
         extents = dict.fromkeys(e for t in subterms(*equation.left) for e in t.shape if isinstance(e, Size))
         positive = [at_least(e, 1) for e in dict.fromkeys([*dims, *extents])]
-        self.assumed = _parts(conjunction(equation.where, *requirements(*equation.left), *positive))
+        self.assumed = _parts(conjunction(equation.where, *typing_conditions(*equation.left), *positive))
         self.solved: dict[Atom, Extent] = {}
         self.divisions: list[tuple[tuple[Cond, ...], Cond]] = []
         self._opaque: set[Atom] = set()
@@ -109,7 +109,7 @@ class Assumptions:
                     if solution.condition not in open_:
                         self.divisions.append((tuple(open_), solution.condition))
                     self._eliminate(solution.atom, solution.value, solution.whole)
-                    about = ((c, solution.atom in set(atoms_of(c))) for c in open_)
+                    about = ((c, solution.atom in set(condition_atoms(c))) for c in open_)
                     open_ = list(
                         _parts(conjunction(*(substitute_cond(c, self.value) if changed else c for c, changed in about)))
                     )
@@ -131,7 +131,7 @@ class Assumptions:
             return all(self.holds(part) for part in condition.parts)
         known = self._known.get(condition)
         if known is None:
-            known = self._known[condition] = self._bounded_below(condition) or valid(self.facts, condition)
+            known = self._known[condition] = self._bounded_below(condition) or is_valid(self.facts, condition)
         return known
 
     def _bounded_below(self, condition: Cond) -> bool:

@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from superopt.algebra import index
 from superopt.algebra.extent import collect, parts_of
-from superopt.algebra.operators import defined, operator, requirements
+from superopt.algebra.operators import interpret_operator, operator, typing_conditions
 from superopt.algebra.terms import (
     Atom,
     Attribute,
@@ -45,7 +45,7 @@ from superopt.errors import ShapeError
 from superopt.notation.parsing import Equation
 from superopt.policy import PROOF
 from superopt.proof.definitions.alpha import shape
-from superopt.proof.definitions.normal import Normal, TooLongError, Tree, Value, flattened
+from superopt.proof.definitions.normal import Normal, TooLongError, Tree, TreeValue, flatten_tree
 
 BATCH = size(Sym("batch."))
 WHOLE = -1
@@ -62,7 +62,7 @@ def representatives(equations: Iterable[Equation]) -> list[Equation]:
     chosen: list[Equation] = []
     known: list[Equation] = []
     for equation in sorted(equations, key=_axes):
-        if not any(follows(equation, smaller) for smaller in reversed(known)):
+        if not any(follows_from_smaller(equation, smaller) for smaller in reversed(known)):
             chosen.append(equation)
         known.append(equation)
     return chosen
@@ -73,7 +73,7 @@ def _axes(equation: Equation) -> tuple[int, int]:
     return sum(n for _, n in equation.ranks if n > 0), sum(-n for _, n in equation.ranks if n < 0)
 
 
-def follows(equation: Equation, smaller: Equation) -> bool:
+def follows_from_smaller(equation: Equation, smaller: Equation) -> bool:
     """Return whether `smaller`, with one axis less, is shown to imply the equation.
 
     If the right side of `smaller` is well typed, the right side of the equation then is, too.
@@ -99,7 +99,8 @@ def _insertions(smaller: Equation, larger: Equation) -> Iterator[Mapping[str, in
 class _Batched:
     """An equation paired with a smaller equation that lacks the batch axis.
 
-    `grown` has the place of the batch axis in each variable. `follows` is whether the larger equation follows from the smaller.
+    `grown` has the place of the batch axis in each variable. `follows` is whether the larger equation follows from
+    the smaller.
     """
 
     def __init__(self, smaller: Equation, larger: Equation, grown: Mapping[str, int]) -> None:
@@ -107,7 +108,7 @@ class _Batched:
         self.tensors = {v.name: v for v in variables(*larger.left, *larger.right)}
         self.grown = grown
         self._moved = dict(_moved(smaller, grown, self.tensors.keys()))
-        assumed = parts_of(conjunction(larger.where, *requirements(*larger.left)))
+        assumed = parts_of(conjunction(larger.where, *typing_conditions(*larger.left)))
         self._equal = _Equal(assumed)
         self._known = {*map(self._large_condition, assumed), True}
         self._small_extents: dict[Extent, Extent] = {}
@@ -137,13 +138,13 @@ class _Batched:
 
     def _granted(self) -> bool:
         """Return whether the assumptions of the smaller equation follow from those of the larger one."""
-        needed = parts_of(conjunction(self.smaller.where, *requirements(*self.smaller.left)))
+        needed = parts_of(conjunction(self.smaller.where, *typing_conditions(*self.smaller.left)))
         return all(self._small_condition(c) in self._known for c in needed)
 
     def _given(self) -> bool:
         """Return whether the larger left side or the smaller right side implies all that the larger right side requires."""
-        given = {self._small_condition(c) for c in requirements(*self.smaller.right)}
-        needed = map(self._large_condition, requirements(*self.larger.right))
+        given = {self._small_condition(c) for c in typing_conditions(*self.smaller.right)}
+        needed = map(self._large_condition, typing_conditions(*self.larger.right))
         return all(c in self._known or c in given for c in needed)
 
     # ------------------------------------------------------------ sizes
@@ -348,7 +349,7 @@ def _slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: int, 
     at = tuple(size(Sym(f"i.{p}")) for p in range(rank))
     one = _element(large, (WHOLE,) * len(places), (*at[:place], BATCH, *at[place:]))
     other = _element(small, places, at)
-    return one == other or Counter(map(shape, flattened(one))) == Counter(map(shape, flattened(other)))
+    return one == other or Counter(map(shape, flatten_tree(one))) == Counter(map(shape, flatten_tree(other)))
 
 
 def _element(node: _Node, places: tuple[int, ...], at: Shape) -> Tree:
@@ -364,5 +365,5 @@ def _element(node: _Node, places: tuple[int, ...], at: Shape) -> Tree:
 
     with index.interpreted(notation):
         operands = [operand(f"e{n}", *pair) for n, pair in enumerate(zip(node.shapes, places, strict=True))]
-        value: Value = defined(operator(node.op), operands, dict(node.attributes))[at]
+        value: TreeValue = interpret_operator(operator(node.op), operands, dict(node.attributes))[at]
         return value.tree

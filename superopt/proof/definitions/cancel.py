@@ -22,16 +22,16 @@ from superopt.proof.definitions.align import (
     lookup,
     orders,
     pairings,
-    signature,
+    product_signature,
     solve_indices,
 )
-from superopt.proof.definitions.alpha import collected, factor_key
-from superopt.proof.definitions.arithmetic import SolverEffort, contradictory, valid
-from superopt.proof.definitions.cases import cases, replaced
-from superopt.proof.definitions.clearing import cleared
+from superopt.proof.definitions.alpha import collect_summands, factor_key
+from superopt.proof.definitions.arithmetic import SolverEffort, is_contradictory, is_valid
+from superopt.proof.definitions.cases import replace_read, sign_cases
+from superopt.proof.definitions.clearing import clear_denominator
 from superopt.proof.definitions.normal import Normal
 from superopt.proof.definitions.signs import Sign
-from superopt.proof.definitions.simplify import simplified, simplified_sum, vanishes
+from superopt.proof.definitions.simplify import simplify_sum, simplify_summand, vanishes
 from superopt.proof.definitions.sums import (
     Call,
     Factor,
@@ -97,7 +97,7 @@ class Cancellation:
 
     def zero(self, facts: Guard, value: Sum) -> bool:
         """Return whether the sum is zero under the facts. False can also mean undecided."""
-        value = collected(value)
+        value = collect_summands(value)
         if not value:
             return True
         if not self.budget.spend():
@@ -109,7 +109,7 @@ class Cancellation:
 
     def _open(self, facts: Guard, value: Sum) -> Sum:
         """Simplify a sum and return the summands that do not cancel."""
-        alive = simplified_sum(facts, value, self.notation)
+        alive = simplify_sum(facts, value, self.notation)
         open_ = [s for s in alive if not vanishes((*facts, *s.guard), s.coefficient, SolverEffort.LINEAR)]
         for whole in (True, False):
             for _ in range(PROOF.max_merges):
@@ -123,7 +123,7 @@ class Cancellation:
         """Return whether the sum is shown to be zero by methods that consider it as a whole."""
         if self.depth > PROOF.max_cancel_depth:
             return False
-        product = cleared(open_, self.notation)
+        product = clear_denominator(open_, self.notation)
         if product is not None:
             return self._deeper().zero(facts, product)
         if self._by_cases(facts, open_):
@@ -134,13 +134,13 @@ class Cancellation:
         return Cancellation(notation or self.notation, self.budget, self.told + told, self.depth + 1)
 
     def _by_cases(self, facts: Guard, value: Sum) -> bool:
-        """Return whether the sum is zero in each case of `cases`. The sum counts as zero in a case that cannot occur."""
-        possible = cases(value, self.notation)
+        """Return whether the sum is zero in each case of `sign_cases`. The sum counts as zero in a case that cannot occur."""
+        possible = sign_cases(value, self.notation)
         if possible is None:
             return bool(self.told) and zero_where(facts, self.told, value, self.notation)
         for case in possible:
             notation = self.notation.telling(self.notation.signs.telling(case.told))
-            here = value if case.replaced is None else replaced(value, case.replaced, case.by, notation)
+            here = value if case.replaced is None else replace_read(value, case.replaced, case.by, notation)
             if not self._deeper(notation, case.told).zero(facts, here):
                 return False
         return True
@@ -181,7 +181,7 @@ class Cancellation:
         for position, s in enumerate(open_):
             for other in range(position + 1, len(open_)):
                 t = open_[other]
-                if signature(s.factors) != signature(t.factors) or not self.budget.spend():
+                if product_signature(s.factors) != product_signature(t.factors) or not self.budget.spend():
                     continue
                 merged = self.merge(facts, s, t, whole=whole)
                 if merged is not None:
@@ -199,7 +199,7 @@ class Cancellation:
             carried, returned = lookup(there), lookup(back)
             both = (*substitute_guard(t.guard, carried), *_back_again(s.bound, there, back))
             inside = (*facts, *s.guard, *both)
-            if False in both or contradictory(inside):
+            if False in both or is_contradictory(inside):
                 continue
             factors = [substitute_factor(t.factors[p], carried) for p in order]
             if not all(self.same_factor(inside, a, b) for a, b in zip(s.factors, factors, strict=True)):
@@ -217,11 +217,11 @@ class Cancellation:
     def _outside(self, facts: Guard, summand: Summand, guard: Guard) -> Sum:
         """Return the part of the summand where the guard does not hold."""
         known = (*facts, *summand.guard)
-        open_ = [c for c in guard if not valid(known, c)]
+        open_ = [c for c in guard if not is_valid(known, c)]
         if not open_:
             return ()
         beyond = replace(summand, guard=(*summand.guard, *parts_of(negation(conjunction(*open_)))))
-        return tuple(simplified(facts, beyond, self.notation))
+        return tuple(simplify_summand(facts, beyond, self.notation))
 
     # ------------------------------------------------------------ factors
 
@@ -229,7 +229,7 @@ class Cancellation:
         """Return whether the factors are equal under the facts."""
         match a, b:
             case (Read(_, here), Read(_, there)) | (TableElement(_, _, here), TableElement(_, _, there)):
-                return all(valid(facts, same(i, j), SolverEffort.PRODUCTS) for i, j in zip(here, there, strict=True))
+                return all(is_valid(facts, same(i, j), SolverEffort.PRODUCTS) for i, j in zip(here, there, strict=True))
             case Call(_, here), Call(_, there):
                 return all(self._quietly(facts, h + times(t, -1)) for h, t in zip(here, there, strict=True))
             case Power(here, exponent), Power(there, other):
@@ -257,19 +257,19 @@ class Cancellation:
     def covered(self, facts: Guard, candidate: GuardedValue, others: Sequence[GuardedValue]) -> bool:
         """Return whether the candidate, wherever it exists, equals one of the others."""
         open_: Guard = (*facts, *candidate.guard)
-        if contradictory(open_):
+        if is_contradictory(open_):
             return True
         for other in map(self.notation.renamed_candidate, others):
             for there in self._witnesses(candidate, other):
                 carried = lookup(there)
                 guard = substitute_guard(other.guard, carried)
                 inside = (*open_, *guard)
-                if False in guard or contradictory(inside):
+                if False in guard or is_contradictory(inside):
                     continue
                 value = substitute_sum(other.value, carried)
                 if self._quietly(inside, candidate.value + times(value, -1)):
                     open_ = (*open_, *parts_of(negation(conjunction(*guard))))
-                    if contradictory(open_, SolverEffort.NONLINEAR):
+                    if is_contradictory(open_, SolverEffort.NONLINEAR):
                         return True
         return False
 
@@ -286,7 +286,7 @@ class Cancellation:
             readings = [
                 solve_indices(pairs, other.bound, inner)
                 for s in factors
-                if signature(s.factors) == signature(first.factors)
+                if product_signature(s.factors) == product_signature(first.factors)
                 for pairs in pairings(first.factors, _ordered(first.factors, s.factors))
             ]
         seen = 0

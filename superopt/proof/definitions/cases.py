@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from superopt.algebra.terms import Size, Sym, atoms, inverse
-from superopt.proof.definitions.alpha import collected, factor_key
+from superopt.proof.definitions.alpha import collect_summands, factor_key
 from superopt.proof.definitions.normal import Normal
 from superopt.proof.definitions.signs import Sign
 from superopt.proof.definitions.sums import (
@@ -20,7 +20,7 @@ from superopt.proof.definitions.sums import (
     Summand,
     TableElement,
     extents_in,
-    extents_of,
+    factor_extents,
     single,
     split_inverses,
     times,
@@ -36,7 +36,7 @@ class SignCase:
     by: Sum = ()
 
 
-def cases(value: Sum, notation: Normal) -> tuple[SignCase, ...] | None:
+def sign_cases(value: Sum, notation: Normal) -> tuple[SignCase, ...] | None:
     """Return cases for the first maximum or step function in the value. At least one of the cases always holds.
 
     Return None if the value contains no such function.
@@ -64,7 +64,7 @@ def _upright(value: Sum, notation: Normal) -> Sum:
     if len(value) != 1 or isinstance(value[0].coefficient, Size):
         return value
     (summand,) = value
-    inside = [f for f in summand.factors if set(summand.bound) & {a for e in extents_of(f) for a in atoms(e)}]
+    inside = [f for f in summand.factors if set(summand.bound) & {a for e in factor_extents(f) for a in atoms(e)}]
     if (summand.bound or summand.guard) and not all(notation.signs.of_factor((), f) for f in inside):
         return value
     result: Sum = (Summand(summand.coefficient),)
@@ -98,7 +98,7 @@ def _inside(factor: Factor, hidden: frozenset[Sym]) -> Iterator[tuple[str, Sum]]
                 yield from _pivots(candidate.value, hidden | set(candidate.bound))
             plain = [c.value for c in candidates if not c.bound and not c.guard and _free(c.value, hidden)]
             if len(plain) >= 2:
-                yield "larger", collected(plain[0] + times(plain[1], -1))
+                yield "larger", collect_summands(plain[0] + times(plain[1], -1))
         case _:
             pass
 
@@ -141,7 +141,7 @@ def _mentions(factor: Factor, read: Read) -> bool:
 # ---------------------------------------------------------------- replacing a read
 
 
-def replaced(value: Sum, read: Read, by: Sum, notation: Normal) -> Sum:
+def replace_read(value: Sum, read: Read, by: Sum, notation: Normal) -> Sum:
     """Return the sum with every occurrence of an element replaced by another sum."""
     return tuple(t for s in value for t in _replaced(s, read, by, notation))
 
@@ -162,9 +162,9 @@ def _factor(factor: Factor, read: Read, by: Sum, notation: Normal) -> Sum:
         case TableElement():
             return single(factor)
         case Call(function, arguments):
-            return single(Call(function, tuple(replaced(a, read, by, notation) for a in arguments)))
+            return single(Call(function, tuple(replace_read(a, read, by, notation) for a in arguments)))
         case Power(base, exponent):
-            return single(Power(replaced(base, read, by, notation), exponent))
+            return single(Power(replace_read(base, read, by, notation), exponent))
         case Largest(candidates):
-            inside = (GuardedValue(c.bound, c.guard, replaced(c.value, read, by, notation)) for c in candidates)
+            inside = (GuardedValue(c.bound, c.guard, replace_read(c.value, read, by, notation)) for c in candidates)
             return single(Largest(tuple(inside)))

@@ -12,12 +12,12 @@ from fractions import Fraction
 
 from superopt.algebra.terms import Extent, atoms, integral
 from superopt.policy import PROOF
-from superopt.proof.definitions.alpha import Key, collected, factor_key
+from superopt.proof.definitions.alpha import Key, collect_summands, factor_key
 from superopt.proof.definitions.normal import Normal
-from superopt.proof.definitions.sums import ONE, Call, Factor, Largest, Power, Sum, Summand, extents_of, mentions, single
+from superopt.proof.definitions.sums import ONE, Call, Factor, Largest, Power, Sum, Summand, factor_extents, mentions, single
 
 
-def cleared(value: Sum, notation: Normal) -> Sum | None:
+def clear_denominator(value: Sum, notation: Normal) -> Sum | None:
     """Return the sum multiplied by a denominator: a power of a base that occurs with a negative exponent.
 
     Return None if there is no denominator, or if the result grows too long. A base that depends on a bound index is not
@@ -31,7 +31,7 @@ def cleared(value: Sum, notation: Normal) -> Sum | None:
         if least >= 0 or not _everywhere(value, key):
             continue
         result = [t for s in value for t in _multiplied(s, held, key, least, notation)]
-        return collected(result) if len(result) <= PROOF.max_cleared_summands else None
+        return collect_summands(result) if len(result) <= PROOF.max_cleared_summands else None
     return None
 
 
@@ -69,7 +69,7 @@ def _divisors(value: Sum) -> Iterator[Factor]:
         for factor in summand.factors:
             if isinstance(factor, Power) and _is_number(factor.exponent) and factor.exponent < 0 and factor.base:
                 held = _held(factor.base)
-                inside = {a for e in extents_of(held) for a in atoms(e)}
+                inside = {a for e in factor_extents(held) for a in atoms(e)}
                 if not inside & set(summand.bound) and factor_key(held) not in seen:
                     seen.add(factor_key(held))
                     yield held

@@ -7,17 +7,17 @@ from typing import TypeAlias
 from superopt.algebra import index
 from superopt.algebra.terms import Extent, Floor, Sym, at_least, atoms, same, size
 from superopt.policy import PROOF
-from superopt.proof.definitions.align import linear_in, quotients, unnested
-from superopt.proof.definitions.alpha import collected
-from superopt.proof.definitions.arithmetic import valid
+from superopt.proof.definitions.align import flatten_quotients, quotients, unit_coefficient_symbol
+from superopt.proof.definitions.alpha import collect_summands
+from superopt.proof.definitions.arithmetic import is_valid
 from superopt.proof.definitions.cancel import Cancellation
-from superopt.proof.definitions.normal import Normal, flattened
+from superopt.proof.definitions.normal import Normal, flatten_tree
 from superopt.proof.definitions.pointwise import pointwise_zero
-from superopt.proof.definitions.simplify import one as single_atom
 from superopt.proof.definitions.simplify import quotient_range, quotient_value, split_index
+from superopt.proof.definitions.simplify import single_lookup as single_atom
 from superopt.proof.definitions.sums import Guard, Sum, bound_in, extents_in, substitute_guard, substitute_sum, times
 from superopt.proof.denominators import nonzero
-from superopt.proof.domains import told, undefined
+from superopt.proof.domains import implied_signs, is_undefined
 
 Divisors: TypeAlias = tuple[tuple[Extent, ...], tuple[Extent, ...]]
 NO_DIVISORS: Divisors = ((), ())
@@ -40,7 +40,7 @@ class TensorComparison:
         wherever the right tensor is. `divisors` has the extents that the attributes of each side divide by.
         """
         for axis, (here, there) in enumerate(zip(left.shape, right.shape, strict=True)):
-            if not valid(self.facts, same(unnested(self.facts, here), unnested(self.facts, there))):
+            if not is_valid(self.facts, same(flatten_quotients(self.facts, here), flatten_quotients(self.facts, there))):
                 return f"extents {here} and {there} of axis {axis} are not shown to be equal"
         position = tuple(self.notation.fresh("i") for _ in left.shape)
         facts = self.facts
@@ -48,16 +48,16 @@ class TensorComparison:
             facts += tuple(c for c in (at_least(size(i), 0), at_least(extent - 1, size(i))) if c is not True)
         at = tuple(0 if extent == 1 else size(i) for i, extent in zip(position, left.shape, strict=True))
         with index.interpreted(self.notation):
-            one, other = flattened(left[at].tree), flattened(right[at].tree)
+            one, other = flatten_tree(left[at].tree), flatten_tree(right[at].tree)
         left_divisors, right_divisors = divisors
-        if undefined((*facts, *nonzero(left_divisors)), one, other, self.notation, right_divisors):
+        if is_undefined((*facts, *nonzero(left_divisors)), one, other, self.notation, right_divisors):
             return "the right side is not shown to be defined wherever the left side is"
-        if both_ways and undefined((*facts, *nonzero(right_divisors)), other, one, self.notation, left_divisors):
+        if both_ways and is_undefined((*facts, *nonzero(right_divisors)), other, one, self.notation, left_divisors):
             return "the left side is not shown to be defined wherever the right side is"
-        value = collected(one + times(other, -1))
+        value = collect_summands(one + times(other, -1))
         if pointwise_zero(facts, value):
             return None
-        signs = told(facts, value, self.notation)
+        signs = implied_signs(facts, value, self.notation)
         facts, value = self._split(facts, value, set(position))
         cancellation = Cancellation(self.notation.telling(self.notation.signs.telling(signs)), told=signs)
         if cancellation.zero(facts, value):
@@ -85,9 +85,9 @@ class TensorComparison:
         for quotient in dict.fromkeys(quotients(e for s in value for e in extents_in(s))):
             if bound & {*atoms(quotient.numerator), *atoms(quotient.denominator)}:
                 continue
-            i = linear_in(quotient.numerator, lambda a: a in position)
+            i = unit_coefficient_symbol(quotient.numerator, lambda a: a in position)
             if i is None or set(atoms(quotient.denominator)) & position or quotient_value(facts, quotient) is not None:
                 continue
-            if valid(facts, at_least(quotient.denominator, 1)):
+            if is_valid(facts, at_least(quotient.denominator, 1)):
                 return quotient, i
         return None

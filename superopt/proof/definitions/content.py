@@ -9,13 +9,13 @@ from fractions import Fraction
 from math import gcd
 
 from superopt.algebra.terms import Extent, Size, at_least, atoms, integral, inverse, size
-from superopt.proof.definitions.alpha import Key, collected, factor_key, ordered, shape
-from superopt.proof.definitions.arithmetic import SolverEffort, valid
+from superopt.proof.definitions.alpha import Key, collect_summands, factor_key, shape, sort_summands
+from superopt.proof.definitions.arithmetic import SolverEffort, is_valid
 from superopt.proof.definitions.signs import Sign, Signs, positive_atom
-from superopt.proof.definitions.sums import Call, Factor, Guard, Sum, Summand, extents_in, extents_of, split_inverses, times
+from superopt.proof.definitions.sums import Call, Factor, Guard, Sum, Summand, extents_in, factor_extents, split_inverses, times
 
 
-def content(facts: Guard, values: Sequence[Summand], least: Sign, signs: Signs) -> Summand:
+def common_content(facts: Guard, values: Sequence[Summand], least: Sign, signs: Signs) -> Summand:
     """Return a common divisor of the summands: a number, sizes and factors that have at least this sign.
 
     Parts that contain bound indices are left out.
@@ -57,14 +57,14 @@ def number_content(facts: Guard, coefficients: Sequence[Extent], least: Sign = S
     content: Extent = integral(Fraction(gcd(*(n.numerator for n in numbers)), common))
     for atom in shared.elements():
         if positive_atom(facts, atom) or (
-            least is not Sign.POSITIVE and valid(facts, at_least(size(atom), 0), SolverEffort.LINEAR)
+            least is not Sign.POSITIVE and is_valid(facts, at_least(size(atom), 0), SolverEffort.LINEAR)
         ):
             content = content * size(atom)
     return content
 
 
 def _free(factor: Factor, summand: Summand) -> bool:
-    return not summand.bound or not set(summand.bound) & {a for e in extents_of(factor) for a in atoms(e)}
+    return not summand.bound or not set(summand.bound) & {a for e in factor_extents(factor) for a in atoms(e)}
 
 
 def _common_exponent(values: Sequence[Summand]) -> Sum:
@@ -81,7 +81,7 @@ def _common_exponent(values: Sequence[Summand]) -> Sum:
             if not summand.bound or not set(summand.bound) & {a for e in extents_in(t) for a in atoms(e)}
         }
         shared = free if shared is None else {key: t for key, t in shared.items() if key in free}
-    return ordered(tuple((shared or {}).values()))
+    return sort_summands(tuple((shared or {}).values()))
 
 
 def _quotient(summand: Summand, by: Summand) -> Summand:
@@ -92,8 +92,8 @@ def _quotient(summand: Summand, by: Summand) -> Summand:
                 place = next(p for p, f in enumerate(left) if isinstance(f, Call) and f.function == "exp")
                 whole = left.pop(place)
                 assert isinstance(whole, Call)
-                rest = collected(whole.arguments[0] + times(shared, -1))
-                left += [Call("exp", (ordered(rest),))] if rest else []
+                rest = collect_summands(whole.arguments[0] + times(shared, -1))
+                left += [Call("exp", (sort_summands(rest),))] if rest else []
             case _:
                 key = factor_key(factor)
                 left.pop(next(p for p, f in enumerate(left) if factor_key(f) == key))

@@ -8,7 +8,7 @@ from math import isqrt
 
 from superopt.algebra.terms import Extent, Size, integral
 from superopt.policy import PROOF
-from superopt.proof.definitions.alpha import collected, factor_key, ordered, shape
+from superopt.proof.definitions.alpha import collect_summands, factor_key, shape, sort_summands
 from superopt.proof.definitions.sums import Call, GuardedValue, Largest, Sum, Summand, times
 
 
@@ -35,11 +35,11 @@ def is_indicator(value: Sum) -> bool:
     return True
 
 
-def simple(exponent: Extent) -> Extent:
+def integral_exponent(exponent: Extent) -> Extent:
     return integral(exponent) if isinstance(exponent, Fraction) else exponent
 
 
-def root(number: Extent, exponent: Extent) -> Extent | None:
+def rational_power(number: Extent, exponent: Extent) -> Extent | None:
     """Return number ** exponent for a half-integer exponent if the result is rational, otherwise None."""
     if not isinstance(number, int | Fraction) or not isinstance(exponent, Fraction) or exponent.denominator != 2 or number <= 0:
         return None
@@ -50,7 +50,7 @@ def root(number: Extent, exponent: Extent) -> Extent | None:
     return integral(Fraction(above, below) ** exponent.numerator)
 
 
-def one_and_exponent(value: Sum) -> Sum | None:
+def one_plus_exp_argument(value: Sum) -> Sum | None:
     """Return v if the sum is 1 + exp(v), or None."""
     if len(value) != 2:
         return None
@@ -62,19 +62,21 @@ def one_and_exponent(value: Sum) -> Sum | None:
             return None
 
 
-def magnitude_in(value: Sum) -> Sum | None:
+def negated_abs_argument(value: Sum) -> Sum | None:
     """Return v if the sum is -|v|, or None."""
     match value:
-        case (Summand(number, (), (), (Largest((GuardedValue((), (), a), GuardedValue((), (), b))),)),) if not collected(a + b):
+        case (Summand(number, (), (), (Largest((GuardedValue((), (), a), GuardedValue((), (), b))),)),) if not collect_summands(
+            a + b
+        ):
             if isinstance(number, int | Fraction) and number < 0:
-                inside = ordered(a)
-                return times(inside, number if leading(inside) < 0 else -number)
+                inside = sort_summands(a)
+                return times(inside, number if leading_coefficient(inside) < 0 else -number)
             return None
         case _:
             return None
 
 
-def leading(value: Sum) -> Extent:
+def leading_coefficient(value: Sum) -> Extent:
     """Return the number in front of the first summand. If that is a size, return the coefficient of the size's last term."""
     number = shape(value[0])[1]
     return number.terms[-1][1] if isinstance(number, Size) else number

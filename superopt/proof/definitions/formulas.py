@@ -63,7 +63,7 @@ def constant(number: float | Fraction, context: z3.Context) -> Expression:
     return Expression(z3.RatVal(fraction.numerator, fraction.denominator, context), integer=False)
 
 
-def total(*parts: Expression) -> Expression:
+def z3_sum(*parts: Expression) -> Expression:
     """Return the sum of one or more numbers."""
     return _all(z3core.Z3_mk_add, parts) if len(parts) > 1 else parts[0]
 
@@ -83,12 +83,12 @@ def both(*parts: z3.BoolRef) -> z3.BoolRef:
     return z3.BoolRef(z3core.Z3_mk_and(_context(parts[0]), len(parts), _array(*parts)), parts[0].ctx)
 
 
-def require(solver: z3.Solver, formula: z3.BoolRef) -> None:
+def assert_formula(solver: z3.Solver, formula: z3.BoolRef) -> None:
     """Assert the formula in the solver."""
     z3core.Z3_solver_assert(_context(formula), solver.solver, formula.ast)
 
 
-def decide(solver: z3.Solver, literals: list[z3.BoolRef]) -> z3.CheckSatResult:
+def check_literals(solver: z3.Solver, literals: list[z3.BoolRef]) -> z3.CheckSatResult:
     """Check whether the solver's assertions and all literals can hold together."""
     return z3.CheckSatResult(
         z3core.Z3_solver_check_assumptions(solver.ctx.ref(), solver.solver, len(literals), _array(*literals))

@@ -14,9 +14,17 @@ from fractions import Fraction
 
 from superopt.algebra.terms import Extent, Inverse, Size, inverse, size
 from superopt.policy import PROOF
-from superopt.proof.definitions.alpha import Key, collected, factor_key, ordered
-from superopt.proof.definitions.content import content, divided
-from superopt.proof.definitions.forms import is_factor, is_indicator, leading, magnitude_in, one_and_exponent, root, simple
+from superopt.proof.definitions.alpha import Key, collect_summands, factor_key, sort_summands
+from superopt.proof.definitions.content import common_content, divided
+from superopt.proof.definitions.forms import (
+    integral_exponent,
+    is_factor,
+    is_indicator,
+    leading_coefficient,
+    negated_abs_argument,
+    one_plus_exp_argument,
+    rational_power,
+)
 from superopt.proof.definitions.normal import Normal
 from superopt.proof.definitions.signs import Sign, positive_atom
 from superopt.proof.definitions.sums import (
@@ -39,7 +47,7 @@ from superopt.proof.definitions.sums import (
 EXPONENTS: dict[str, Extent] = {"reciprocal": -1, "sqrt": Fraction(1, 2), "rsqrt": Fraction(-1, 2)}
 
 
-def applied(facts: Guard, function: str, arguments: Sequence[Sum], notation: Normal) -> Sum:
+def apply_function(facts: Guard, function: str, arguments: Sequence[Sum], notation: Normal) -> Sum:
     """Return the value of the function of these sums, simplified."""
     known = _Functions(facts, notation)
     first = arguments[0]
@@ -65,12 +73,12 @@ def applied(facts: Guard, function: str, arguments: Sequence[Sum], notation: Nor
             return single(Call(function, tuple(arguments)))
 
 
-def raised(facts: Guard, base: Sum, exponent: Extent, notation: Normal) -> Sum:
+def raise_to_power(facts: Guard, base: Sum, exponent: Extent, notation: Normal) -> Sum:
     """Return the power of this sum, simplified."""
     return _Functions(facts, notation).power(base, exponent)
 
 
-def merged(facts: Guard, summand: Summand, notation: Normal) -> Sum:
+def merge_factors(facts: Guard, summand: Summand, notation: Normal) -> Sum:
     """Return the summand with one power of each base, one exponential, and each indicator once."""
     return _Functions(facts, notation).merged(summand)
 
@@ -85,7 +93,7 @@ class _Functions:
         result = ONE
         for value in values:
             result = self.notation.product(result, value)
-        return collected(t for s in result for t in self.merged(s))
+        return collect_summands(t for s in result for t in self.merged(s))
 
     # ------------------------------------------------------------ powers
 
@@ -102,9 +110,9 @@ class _Functions:
         if len(base) == 1 and not base[0].bound and not base[0].guard:
             return self.monomial_power(base[0], exponent)
         whole = isinstance(exponent, int)
-        common = content(self.facts, base, Sign.POSITIVE, self.signs)
-        rest = ordered(divided(base, common))
-        if whole and rest and leading(rest) < 0:
+        common = common_content(self.facts, base, Sign.POSITIVE, self.signs)
+        rest = sort_summands(divided(base, common))
+        if whole and rest and leading_coefficient(rest) < 0:
             common, rest = replace(common, coefficient=-1 * common.coefficient), times(rest, -1)
         if common == Summand(1):
             return single(Power(rest, exponent))
@@ -123,7 +131,7 @@ class _Functions:
             for _ in range(abs(exponent)):
                 result = result * (number if exponent > 0 else split_inverses(inverse(number)))
             return (Summand(result),)
-        exact = root(number, exponent)
+        exact = rational_power(number, exponent)
         if exact is not None:
             return (Summand(exact),)
         if (
@@ -185,7 +193,7 @@ class _Functions:
                     return self.power(self.magnitude(base), inner * exponent)
                 odd = isinstance(inner, int | Fraction) or isinstance(exponent, int)
                 if odd or self.signs.of(self.facts, base):
-                    return self.power(base, simple(inner * exponent))
+                    return self.power(base, integral_exponent(inner * exponent))
             case Call("exp", (argument,)):
                 return self.exp(times(argument, exponent))
             case Call("zero" | "positive", _) if isinstance(exponent, int | Fraction) and exponent > 0:
@@ -219,15 +227,15 @@ class _Functions:
                 case _:
                     rest.append(summand)
         if rest:
-            parts.append(single(Call("exp", (ordered(collected(rest)),))))
+            parts.append(single(Call("exp", (sort_summands(collect_summands(rest)),))))
         return parts[0] if len(parts) == 1 else self.product(parts)
 
     def log(self, value: Sum) -> Sum:
         if constant_of(value) == 1:
             return ZERO
         if len(value) != 1 or value[0].bound or value[0].guard:
-            common = content(self.facts, value, Sign.POSITIVE, self.signs)
-            rest = ordered(divided(value, common))
+            common = common_content(self.facts, value, Sign.POSITIVE, self.signs)
+            rest = sort_summands(divided(value, common))
             return (ZERO if common == Summand(1) else self.log((common,))) + self.log_of_sum(rest)
         summand = value[0]
         counts = Counter(map(factor_key, summand.factors))
@@ -250,21 +258,21 @@ class _Functions:
             found += single(Call("log", ((Summand(number),),)))
             number = 1
         if len(left) == 1 and number == 1:
-            return collected(found + self.factor_log(left[0]))
+            return collect_summands(found + self.factor_log(left[0]))
         if not left and number == 1:
-            return collected(found)
-        return collected(found + single(Call("log", ((Summand(number, factors=tuple(left)),),))))
+            return collect_summands(found)
+        return collect_summands(found + single(Call("log", ((Summand(number, factors=tuple(left)),),))))
 
     def log_of_sum(self, value: Sum) -> Sum:
         """Return the logarithm of a sum without a common divisor. log(1 + exp(-v)) becomes log(1 + exp(v)) - v."""
-        exponent = one_and_exponent(value)
+        exponent = one_plus_exp_argument(value)
         if exponent is None:
             return single(Call("log", (value,)))
-        inside = magnitude_in(exponent)
+        inside = negated_abs_argument(exponent)
         if inside is not None:
             relu = single(Largest((GuardedValue((), (), inside), GuardedValue((), (), ZERO))))
-            return self.log_of_sum((Summand(1), *single(Call("exp", (ordered(inside),))))) + times(relu, -1)
-        if leading(exponent) < 0:
+            return self.log_of_sum((Summand(1), *single(Call("exp", (sort_summands(inside),))))) + times(relu, -1)
+        if leading_coefficient(exponent) < 0:
             opposite = times(exponent, -1)
             return single(Call("log", ((Summand(1), *single(Call("exp", (opposite,)))),))) + exponent
         return single(Call("log", (value,)))
@@ -289,8 +297,8 @@ class _Functions:
     def erf(self, value: Sum) -> Sum:
         if not value:
             return ZERO
-        value = ordered(value)
-        if leading(value) < 0:
+        value = sort_summands(value)
+        if leading_coefficient(value) < 0:
             return times(single(Call("erf", (times(value, -1),))), -1)
         return single(Call("erf", (value,)))
 
@@ -304,11 +312,11 @@ class _Functions:
         if all(signs):
             return ONE
         if is_indicator(value):
-            return collected((Summand(1), *times(value, -1)))
-        rest = ordered(divided(value, content(self.facts, value, Sign.POSITIVE, self.signs)))
-        rest = times(rest, -1) if leading(rest) < 0 else rest
+            return collect_summands((Summand(1), *times(value, -1)))
+        rest = sort_summands(divided(value, common_content(self.facts, value, Sign.POSITIVE, self.signs)))
+        rest = times(rest, -1) if leading_coefficient(rest) < 0 else rest
         if is_indicator(rest):
-            return collected((Summand(1), *times(rest, -1)))
+            return collect_summands((Summand(1), *times(rest, -1)))
         return single(Call("zero", (rest,)))
 
     def positive(self, value: Sum) -> Sum:
@@ -321,7 +329,7 @@ class _Functions:
             return ZERO
         if is_indicator(value):
             return value
-        rest = ordered(divided(value, content(self.facts, value, Sign.POSITIVE, self.signs)))
+        rest = sort_summands(divided(value, common_content(self.facts, value, Sign.POSITIVE, self.signs)))
         if is_indicator(rest):
             return rest
         return single(Call("positive", (rest,)))
@@ -329,7 +337,7 @@ class _Functions:
     def choose(self, condition: Sum, then: Sum, other: Sum) -> Sum:
         off = self.zero(condition)
         chosen = self.notation.product(off, other + times(then, -1))
-        return collected(t for s in then + chosen for t in self.merged(s))
+        return collect_summands(t for s in then + chosen for t in self.merged(s))
 
     # ------------------------------------------------------------ products
 
@@ -367,10 +375,10 @@ class _Functions:
                 plainly.append(factor)
         value: Sum = (replace(summand, factors=tuple(plainly)),)
         if exponents:
-            total = collected(s for e in exponents for s in e)
-            value = self.notation.product(value, single(Call("exp", (ordered(total),))) if total else ONE)
+            total = collect_summands(s for e in exponents for s in e)
+            value = self.notation.product(value, single(Call("exp", (sort_summands(total),))) if total else ONE)
         for held, exponent in powers.values():
-            value = self.notation.product(value, self.held_power(held, simple(exponent)))
+            value = self.notation.product(value, self.held_power(held, integral_exponent(exponent)))
         return value
 
     def held_power(self, held: Factor, exponent: Extent) -> Sum:

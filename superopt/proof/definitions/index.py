@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from superopt.algebra import index
 from superopt.algebra.operators import operator, registry
-from superopt.algebra.substitution import atoms_of
+from superopt.algebra.substitution import condition_atoms
 from superopt.algebra.terms import (
     Atom,
     Attribute,
@@ -40,7 +40,7 @@ from superopt.errors import InstantiationError
 from superopt.notation.parsing import Equation
 from superopt.policy import PROOF
 from superopt.proof.definitions.align import quotients
-from superopt.proof.definitions.arithmetic import afresh, valid
+from superopt.proof.definitions.arithmetic import is_valid, isolated_solver
 from superopt.proof.definitions.compare import TensorComparison
 from superopt.proof.definitions.normal import Normal, TooLongError
 from superopt.proof.definitions.sums import Guard, Sum, extents_in
@@ -54,7 +54,7 @@ VALUES = (1, 2, 3, 4)
 RANKS = (1, 2, 3, 4)
 
 
-@afresh()
+@isolated_solver()
 def prove_axiom(rule: Rule, *, seed: int = 0) -> Verdict:
     """Return the verdict on a rule or axiom at all of its choices of ranks, from the definitions alone.
 
@@ -72,8 +72,8 @@ def prove_axiom(rule: Rule, *, seed: int = 0) -> Verdict:
     return worst(found)
 
 
-@afresh()
-def prove_again(equations: Iterable[Equation], bounded: Sequence[str] = (), *, both_ways: bool = False) -> Verdict:
+@isolated_solver()
+def reprove_equations(equations: Iterable[Equation], bounded: Sequence[str] = (), *, both_ways: bool = False) -> Verdict:
     """Return `Proved` if the definitions prove the equations for all sizes, or for the values that `bounded` states.
 
     `bounded` and `both_ways` are as in the stored proof. No counterexample is searched for.
@@ -84,7 +84,7 @@ def prove_again(equations: Iterable[Equation], bounded: Sequence[str] = (), *, b
         if len(chosen) != len(bounded):
             return Unknown(f"{' and '.join(bounded)} is no limit of this rule")
         for values in itertools.product(VALUES, repeat=len(chosen)):
-            with afresh():
+            with isolated_solver():
                 attempt = Attempt(equation, dict(zip(chosen, values, strict=True)), both_ways=both_ways)
             if not attempt.proved:
                 return Unknown(attempt.reason, (time.perf_counter() - started) * 1e3)
@@ -228,8 +228,8 @@ def _made(atom: Atom) -> bool:
 
 def _with_positive_quotients(facts: Guard) -> Guard:
     """Add facts: each quotient introduced for `f % g == 0` is positive, if the given facts imply so."""
-    named = dict.fromkeys(a for c in facts for a in atoms_of(c) if is_quotient(a))
-    return facts + tuple(claim for a in named if valid(facts, claim := at_least(size(a), 1)))
+    named = dict.fromkeys(a for c in facts for a in condition_atoms(c) if is_quotient(a))
+    return facts + tuple(claim for a in named if is_valid(facts, claim := at_least(size(a), 1)))
 
 
 # ---------------------------------------------------------------- laws built into terms

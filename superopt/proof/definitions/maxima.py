@@ -8,10 +8,10 @@ from fractions import Fraction
 
 from superopt.algebra.terms import Extent, at_least, atoms
 from superopt.policy import PROOF
-from superopt.proof.definitions.alpha import collected, factor_key, ordered, shape
-from superopt.proof.definitions.arithmetic import valid
-from superopt.proof.definitions.content import content, divided
-from superopt.proof.definitions.functions import applied, raised
+from superopt.proof.definitions.alpha import collect_summands, factor_key, shape, sort_summands
+from superopt.proof.definitions.arithmetic import is_valid
+from superopt.proof.definitions.content import common_content, divided
+from superopt.proof.definitions.functions import apply_function, raise_to_power
 from superopt.proof.definitions.normal import Normal
 from superopt.proof.definitions.signs import Sign
 from superopt.proof.definitions.sums import (
@@ -39,7 +39,7 @@ def largest(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) 
     The larger of a value and its negative stays an absolute value if neither is always the larger.
     """
     given = list(candidates)
-    if len(given) == 2 and all(_plain(c) for c in given) and not collected(given[0].value + given[1].value):
+    if len(given) == 2 and all(_plain(c) for c in given) and not collect_summands(given[0].value + given[1].value):
         if (left := _undominated(facts, given, notation)) == given:
             return _magnitude(facts, given, notation)
         given = left
@@ -50,9 +50,9 @@ def largest(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) 
         return flat[0].value
     shared = _shared(flat)
     if shared:
-        less = [replace(c, value=collected(c.value + times(shared, -1))) for c in flat]
+        less = [replace(c, value=collect_summands(c.value + times(shared, -1))) for c in flat]
         return shared + largest(facts, less, notation)
-    common = content(facts, [s for c in flat for s in c.value], Sign.NOT_NEGATIVE, notation.signs)
+    common = common_content(facts, [s for c in flat for s in c.value], Sign.NOT_NEGATIVE, notation.signs)
     common = replace(common, factors=tuple(f for f in common.factors if all(_free(f, c) for c in flat)))
     if common != Summand(1) and all(_free_of(common.coefficient, c) for c in flat):
         less = [replace(c, value=divided(c.value, common)) for c in flat]
@@ -70,12 +70,12 @@ def _unbound(facts: Guard, candidate: GuardedValue) -> GuardedValue:
     if not candidate.bound or set(candidate.bound) & {a for s in candidate.value for e in extents_in(s) for a in atoms(e)}:
         return candidate
     first = substitute_guard(candidate.guard, lambda a: 0 if a in candidate.bound else None)
-    return GuardedValue((), (), candidate.value) if all(valid(facts, c) for c in first) else candidate
+    return GuardedValue((), (), candidate.value) if all(is_valid(facts, c) for c in first) else candidate
 
 
 def _magnitude(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> Sum:
     """Return the maximum of a value and its negative, with positive factors moved out."""
-    common = content(facts, [s for c in candidates for s in c.value], Sign.NOT_NEGATIVE, notation.signs)
+    common = common_content(facts, [s for c in candidates for s in c.value], Sign.NOT_NEGATIVE, notation.signs)
     if common == Summand(1):
         return single(Largest(tuple(candidates)))
     less = [replace(c, value=divided(c.value, common)) for c in candidates]
@@ -99,7 +99,7 @@ def _flattened(facts: Guard, candidate: GuardedValue, notation: Normal) -> list[
                 found = []
                 for renamed in map(notation.renamed_candidate, inner.candidates):
                     multiple = notation.product((Summand(coefficient, factors=others),), renamed.value)
-                    value = collected(multiple + rest)
+                    value = collect_summands(multiple + rest)
                     both = GuardedValue((*candidate.bound, *renamed.bound), (*candidate.guard, *renamed.guard), value)
                     found += _flattened((*facts, *renamed.guard), both, notation)
                 return found
@@ -110,7 +110,7 @@ def _flattened(facts: Guard, candidate: GuardedValue, notation: Normal) -> list[
 
 def _not_negative(facts: Guard, summand: Summand, notation: Normal) -> bool:
     if not summand.factors:
-        return valid(facts, at_least(summand.coefficient, 0))
+        return is_valid(facts, at_least(summand.coefficient, 0))
     return notation.signs.of_summand(facts, summand) >= Sign.NOT_NEGATIVE
 
 
@@ -126,7 +126,7 @@ def _undominated(facts: Guard, candidates: list[GuardedValue], notation: Normal)
                 continue
             if set(low.bound) & {a for s in high.value for e in extents_in(s) for a in atoms(e)}:
                 continue
-            difference = collected(high.value + times(low.value, -1))
+            difference = collect_summands(high.value + times(low.value, -1))
             if notation.signs.of((*facts, *low.guard), difference):
                 dropped.append(low)
                 break
@@ -194,7 +194,7 @@ def _outermost(facts: Guard, candidates: Sequence[GuardedValue], notation: Norma
     upwards = rises == (sign == 1)
     given = [replace(c, value=value if upwards else times(value, -1)) for c, value in zip(candidates, inner, strict=True)]
     found = largest(facts, given, notation)
-    argument = ordered(collected(found if upwards else times(found, -1)))
+    argument = sort_summands(collect_summands(found if upwards else times(found, -1)))
     return times(_around(facts, summands[0].factors[0], argument, notation), sign)
 
 
@@ -233,5 +233,5 @@ def _inside(factor: Factor) -> Sum:
 def _around(facts: Guard, factor: Factor, value: Sum, notation: Normal) -> Sum:
     assert isinstance(factor, Call | Power)
     if isinstance(factor, Call):
-        return applied(facts, factor.function, (value,), notation)
-    return raised(facts, value, factor.exponent, notation)
+        return apply_function(facts, factor.function, (value,), notation)
+    return raise_to_power(facts, value, factor.exponent, notation)

@@ -34,7 +34,7 @@ from superopt.proof.definitions.sums import (
     Summand,
     TableElement,
     bound_in,
-    called,
+    call_of_sums,
     candidates_of,
     mentions,
     split_inverses,
@@ -61,7 +61,7 @@ class Choice:
 
 
 @functools.lru_cache(maxsize=PROOF.normal_form_cache_count)
-def partial(value: Sum) -> bool:
+def has_partial_function(value: Sum) -> bool:
     """Return whether the sum contains a function that is not defined everywhere."""
     return any(_partial(f) for s in value for f in s.factors)
 
@@ -69,9 +69,9 @@ def partial(value: Sum) -> bool:
 def _partial(factor: Factor) -> bool:
     match factor:
         case Call(function, arguments):
-            return function in PARTIAL or any(map(partial, arguments))
+            return function in PARTIAL or any(map(has_partial_function, arguments))
         case Largest(candidates):
-            return any(partial(c.value) for c in candidates)
+            return any(has_partial_function(c.value) for c in candidates)
         case _:
             return False
 
@@ -104,15 +104,15 @@ def each_leaf(tree: Tree, leaf: Callable[[Sum], Sum]) -> Tree:
     return leaf(tree)
 
 
-def flattened(tree: Tree, guard: Guard = ()) -> Sum:
+def flatten_tree(tree: Tree, guard: Guard = ()) -> Sum:
     """Return the tree as one sum, with choices turned into guards."""
     if isinstance(tree, Choice):
-        then = flattened(tree.then, (*guard, *parts_of(tree.condition)))
-        return then + flattened(tree.other, (*guard, *parts_of(negation(tree.condition))))
+        then = flatten_tree(tree.then, (*guard, *parts_of(tree.condition)))
+        return then + flatten_tree(tree.other, (*guard, *parts_of(negation(tree.condition))))
     return tuple(replace(s, guard=(*guard, *s.guard)) for s in tree)
 
 
-class Value:
+class TreeValue:
     """A tree with the arithmetic that index notation needs."""
 
     __slots__ = ("notation", "tree")
@@ -121,14 +121,14 @@ class Value:
         self.tree = tree
         self.notation = notation
 
-    def __add__(self, other: Value) -> Value:
-        return Value(combine(self.tree, other.tree, lambda a, b: a + b), self.notation)
+    def __add__(self, other: TreeValue) -> TreeValue:
+        return TreeValue(combine(self.tree, other.tree, lambda a, b: a + b), self.notation)
 
-    def __sub__(self, other: Value) -> Value:
-        return Value(combine(self.tree, other.tree, lambda a, b: a + times(b, -1)), self.notation)
+    def __sub__(self, other: TreeValue) -> TreeValue:
+        return TreeValue(combine(self.tree, other.tree, lambda a, b: a + times(b, -1)), self.notation)
 
-    def __mul__(self, other: Value) -> Value:
-        return Value(combine(self.tree, other.tree, self.notation.product), self.notation)
+    def __mul__(self, other: TreeValue) -> TreeValue:
+        return TreeValue(combine(self.tree, other.tree, self.notation.product), self.notation)
 
 
 # ---------------------------------------------------------------- the interpretation
@@ -164,7 +164,7 @@ class Normal:
 
     def read(self, name: str, shape: tuple[Extent, ...]) -> index.Tensor:
         """Return the tensor that is a variable of this shape."""
-        return index.Tensor(shape, lambda *i: Value((Summand(1, factors=(Read(name, i),)),), self))
+        return index.Tensor(shape, lambda *i: TreeValue((Summand(1, factors=(Read(name, i),)),), self))
 
     def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
         return index.Tensor(shape, at)
@@ -180,7 +180,7 @@ class Normal:
         is undefined.
         """
         if not a or not b:
-            return tuple(replace(s, coefficient=0) for s in a or b if partial((s,)))
+            return tuple(replace(s, coefficient=0) for s in a or b if has_partial_function((s,)))
         self.spend(len(a) * len(b))
         return tuple(self._product(s, t) for s in a for t in b)
 
@@ -206,7 +206,7 @@ class Normal:
         fresh: dict[Atom, Size] = {k: size(self.fresh()) for k in bound}
         return fresh.get
 
-    def total(self, extent: Extent, body: Callable[[Any], Value]) -> Value:
+    def total(self, extent: Extent, body: Callable[[Any], TreeValue]) -> TreeValue:
         if extent == 1:
             return body(0)
         k = self.fresh()
@@ -214,9 +214,9 @@ class Normal:
         def leaf(value: Sum, guard: Guard) -> Sum:
             return tuple(replace(s, bound=(k, *s.bound), guard=(*guard, *s.guard)) for s in value)
 
-        return Value(_closed(body(size(k)).tree, k, _range(k, extent), leaf), self)
+        return TreeValue(_closed(body(size(k)).tree, k, _range(k, extent), leaf), self)
 
-    def maximum(self, extent: Extent, body: Callable[[Any], Value]) -> Value:
+    def maximum(self, extent: Extent, body: Callable[[Any], TreeValue]) -> TreeValue:
         if extent == 1:
             return body(0)
         k = self.fresh()
@@ -226,17 +226,17 @@ class Normal:
             return (Summand(1, factors=(Largest(tuple(inner)),)),)
 
         tree = _closed(body(size(k)).tree, k, _range(k, extent), leaf, _joined)
-        return Value(tree, self)
+        return TreeValue(tree, self)
 
-    def select(self, condition: Cond, then: Value, other: Value) -> Value:
+    def select(self, condition: Cond, then: TreeValue, other: TreeValue) -> TreeValue:
         if isinstance(condition, bool):
             return then if condition else other
-        return Value(Choice(condition, then.tree, other.tree), self)
+        return TreeValue(Choice(condition, then.tree, other.tree), self)
 
-    def picked(self, value: Value, extent: Extent, body: Callable[[Any], Value]) -> Value:
-        return Value(self._picked(value.tree, extent, body, ()), self)
+    def picked(self, value: TreeValue, extent: Extent, body: Callable[[Any], TreeValue]) -> TreeValue:
+        return TreeValue(self._picked(value.tree, extent, body, ()), self)
 
-    def _picked(self, tree: Tree, extent: Extent, body: Callable[[Any], Value], known: Guard) -> Tree:
+    def _picked(self, tree: Tree, extent: Extent, body: Callable[[Any], TreeValue], known: Guard) -> Tree:
         """Return the value of `body` at the position that each leaf of the tree gives.
 
         Each leaf must be an element of a variable.
@@ -249,20 +249,20 @@ class Normal:
             case _:
                 raise TooLongError("a position is computed by more than moves")
 
-    def call(self, function: str, *arguments: Value) -> Value:
-        return Value(_called(function, [a.tree for a in arguments], ()), self)
+    def call(self, function: str, *arguments: TreeValue) -> TreeValue:
+        return TreeValue(_called(function, [a.tree for a in arguments], ()), self)
 
-    def number(self, value: Extent) -> Value:
+    def number(self, value: Extent) -> TreeValue:
         exact = _exact(value)
-        return Value((Summand(split_inverses(exact)),) if exact != 0 else ZERO, self)
+        return TreeValue((Summand(split_inverses(exact)),) if exact != 0 else ZERO, self)
 
-    def entry(self, matrix: Callable[[], Matrix], row: Extent, column: Extent) -> Value:
+    def entry(self, matrix: Callable[[], Matrix], row: Extent, column: Extent) -> TreeValue:
         rows = matrix()
         shape, numbers = (len(rows), len(rows[0])), tuple(number for one in rows for number in one)
-        return Value((Summand(1, factors=(TableElement(shape, numbers, (row, column)),)),), self)
+        return TreeValue((Summand(1, factors=(TableElement(shape, numbers, (row, column)),)),), self)
 
-    def lowest(self) -> Value:
-        return Value((Summand(1, factors=(Largest(()),)),), self)
+    def lowest(self) -> TreeValue:
+        return TreeValue((Summand(1, factors=(Largest(()),)),), self)
 
 
 def _exact(extent: Extent) -> Extent:
@@ -284,7 +284,7 @@ def _exact(extent: Extent) -> Extent:
 def _called(function: str, trees: Sequence[Tree], sums: tuple[Sum, ...], known: Guard = ()) -> Tree:
     """Apply the function at every combination of leaves of the trees. A condition decided on the path is not repeated."""
     if not trees:
-        return called(function, *sums)
+        return call_of_sums(function, *sums)
     first, *rest = trees
     if isinstance(first, Choice):
         return _branch(first, lambda part, path: _called(function, [part, *rest], sums, path), known)

@@ -6,11 +6,11 @@ import functools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from superopt.algebra.substitution import atoms_of
+from superopt.algebra.substitution import condition_atoms
 from superopt.algebra.terms import Atom, atoms
 from superopt.policy import PROOF
-from superopt.proof.definitions.alpha import collected
-from superopt.proof.definitions.arithmetic import passing_over
+from superopt.proof.definitions.alpha import collect_summands
+from superopt.proof.definitions.arithmetic import skip_questions
 from superopt.proof.definitions.cancel import Cancellation
 from superopt.proof.definitions.normal import Normal
 from superopt.proof.definitions.sums import (
@@ -26,7 +26,7 @@ from superopt.proof.definitions.sums import (
     TableElement,
     bound_in,
 )
-from superopt.proof.domains import told
+from superopt.proof.domains import implied_signs
 
 
 def pointwise_zero(facts: Guard, value: Sum) -> bool:
@@ -45,20 +45,20 @@ def pointwise_zero(facts: Guard, value: Sum) -> bool:
 
 
 @functools.lru_cache(maxsize=PROOF.pointwise_cache_count)
-@passing_over()
+@skip_questions()
 def _zero(facts: Guard, value: Sum) -> bool:
     notation = Normal()
-    signs = told(facts, value, notation)
+    signs = implied_signs(facts, value, notation)
     return Cancellation(notation.telling(notation.signs.telling(signs)), told=signs).zero(facts, value)
 
 
 def _abstract(facts: Guard, value: Sum) -> tuple[Guard, Sum]:
     """Replace each element that the sum reads by an unknown number. Drop facts that are not about the remaining sizes."""
     elements = _Elements()
-    plain = collected(elements.sum(value))
+    plain = collect_summands(elements.sum(value))
     spoken = elements.spoken
     grown = True
-    about = [(fact, set(atoms_of(fact))) for fact in facts]
+    about = [(fact, set(condition_atoms(fact))) for fact in facts]
     kept: dict[int, None] = {}
     while grown:
         grown = False
@@ -80,7 +80,7 @@ class _Elements:
 
     def summand(self, summand: Summand) -> Summand:
         self.spoken.update(atoms(summand.coefficient))
-        self.spoken.update(a for c in summand.guard for a in atoms_of(c))
+        self.spoken.update(a for c in summand.guard for a in condition_atoms(c))
         return replace(summand, factors=tuple(map(self.factor, summand.factors)))
 
     def factor(self, factor: Factor) -> Factor:
@@ -100,5 +100,5 @@ class _Elements:
 
     def candidates(self, candidates: tuple[GuardedValue, ...]) -> Iterator[GuardedValue]:
         for candidate in candidates:
-            self.spoken.update(a for c in candidate.guard for a in atoms_of(c))
+            self.spoken.update(a for c in candidate.guard for a in condition_atoms(c))
             yield replace(candidate, value=self.sum(candidate.value))

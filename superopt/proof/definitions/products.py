@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from superopt.algebra.extent import sides
-from superopt.algebra.substitution import atoms_of
+from superopt.algebra.substitution import condition_atoms
 from superopt.algebra.terms import Atom, Compare, Cond, Dim, Extent, Floor, Inverse, Size, Sym, at_least, atoms, size
 from superopt.policy import PROOF
 
@@ -30,7 +30,7 @@ def consequences(conditions: Sequence[Cond]) -> list[Cond]:
     return [c for c in found if c is not True and c not in conditions]
 
 
-def integral(condition: Cond) -> bool:
+def is_integral_condition(condition: Cond) -> bool:
     """Return whether the condition compares integers only. The negation of `a >= 0` is then `a <= -1`."""
     return all(isinstance(c, int) and is_integer(m) for side in sides(condition) for m, c in side.terms)
 
@@ -40,7 +40,7 @@ def is_integer(monomial: Monomial) -> bool:
     return not any(isinstance(a, Inverse) or (isinstance(a, Sym) and a.real) for a in monomial)
 
 
-def rounding(quotient: Floor) -> tuple[Cond, Cond]:
+def floor_bounds(quotient: Floor) -> tuple[Cond, Cond]:
     """Return the definition of a floor quotient: 0 <= numerator - denominator * quotient < denominator."""
     rest = quotient.numerator - _product(quotient.denominator, size(quotient))
     return at_least(rest, 0), at_least(quotient.denominator - 1, rest)
@@ -49,9 +49,9 @@ def rounding(quotient: Floor) -> tuple[Cond, Cond]:
 def _roundings(conditions: Sequence[Cond]) -> Iterator[Cond]:
     """Yield the definition of each quotient whose denominator is positive."""
     known = [c for c in conditions if isinstance(c, Compare)]
-    for quotient in dict.fromkeys(a for c in conditions for a in atoms_of(c) if isinstance(a, Floor)):
+    for quotient in dict.fromkeys(a for c in conditions for a in condition_atoms(c) if isinstance(a, Floor)):
         if _adds_up(quotient.denominator - 1, known):
-            yield from rounding(quotient)
+            yield from floor_bounds(quotient)
 
 
 def _scaled(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Cond]:
@@ -88,7 +88,7 @@ def _lead(a: Monomial, b: Monomial) -> Monomial:
 
 def _divided(conditions: Sequence[Compare]) -> Iterator[Cond]:
     """From p * a + b >= 0 over the integers, yield a >= 1 if b < 0 < p, and a >= 0 if b < p. Repeat with the results."""
-    about = [(c, frozenset(c.left.atoms())) for c in conditions if c.relation == ">=" and integral(c)]
+    about = [(c, frozenset(c.left.atoms())) for c in conditions if c.relation == ">=" and is_integral_condition(c)]
     left = [condition for condition, _ in about]
     while left:
         condition = left.pop(0)

@@ -9,8 +9,8 @@ from enum import IntEnum
 from fractions import Fraction
 
 from superopt.algebra.terms import Atom, Dim, Extent, Inverse, Size, Sym, at_least, negation, same, size
-from superopt.proof.definitions.alpha import Key, collected, factor_key, shape
-from superopt.proof.definitions.arithmetic import SolverEffort, valid
+from superopt.proof.definitions.alpha import Key, collect_summands, factor_key, shape
+from superopt.proof.definitions.arithmetic import SolverEffort, is_valid
 from superopt.proof.definitions.sums import (
     Call,
     Factor,
@@ -74,7 +74,7 @@ class Signs:
                 continue
             a, b = _risen(high.factors), _risen(low.factors)
             if a is not None and b is not None and a[0] == b[0]:
-                return min(Sign.NOT_NEGATIVE, self.of(facts, collected(a[1] + times(b[1], -1))))
+                return min(Sign.NOT_NEGATIVE, self.of(facts, collect_summands(a[1] + times(b[1], -1))))
         return Sign.UNKNOWN
 
     def of_summand(self, facts: Guard, summand: Summand) -> Sign:
@@ -161,7 +161,7 @@ class Signs:
         if signs and all(signs):
             least = max(least, min(signs))
         plain = [c.value for c in candidates if not c.bound and not c.guard]
-        if not least and any(not collected(a + b) for p, a in enumerate(plain) for b in plain[p + 1 :]):
+        if not least and any(not collect_summands(a + b) for p, a in enumerate(plain) for b in plain[p + 1 :]):
             return Sign.NOT_NEGATIVE
         return least
 
@@ -193,7 +193,7 @@ def _number(facts: Guard, number: Extent) -> Sign:
         return Sign.POSITIVE if number > 0 else Sign.NOT_NEGATIVE if number == 0 else Sign.UNKNOWN
     if len(number.terms) == 1 and number.terms[0][1] > 0 and all(positive_atom(facts, a) for a in number.terms[0][0]):
         return Sign.POSITIVE
-    return Sign.NOT_NEGATIVE if valid(facts, at_least(number, 0), SolverEffort.PRODUCTS) else Sign.UNKNOWN
+    return Sign.NOT_NEGATIVE if is_valid(facts, at_least(number, 0), SolverEffort.PRODUCTS) else Sign.UNKNOWN
 
 
 def positive_atom(facts: Guard, atom: Atom) -> bool:
@@ -202,18 +202,18 @@ def positive_atom(facts: Guard, atom: Atom) -> bool:
         return True
     below = atom.of if isinstance(atom, Inverse) else size(atom)
     if isinstance(below, Size) and len(below.terms) > 1 and not any(isinstance(a, Sym) and a.real for a in below.atoms()):
-        return valid(facts, at_least(below, 1), SolverEffort.LINEAR)
+        return is_valid(facts, at_least(below, 1), SolverEffort.LINEAR)
     inside = [a for m, _ in below.terms for a in m] if isinstance(below, Size) else []
     if inside != [atom]:
         return all(positive_atom(facts, a) for a in inside)
     if isinstance(atom, Sym) and atom.real:
-        return valid(facts, at_least(below, 0), SolverEffort.LINEAR) and valid(
+        return is_valid(facts, at_least(below, 0), SolverEffort.LINEAR) and is_valid(
             facts, negation(same(below, 0)), SolverEffort.LINEAR
         )
-    return valid(facts, at_least(below, 1), SolverEffort.LINEAR)
+    return is_valid(facts, at_least(below, 1), SolverEffort.LINEAR)
 
 
 def _somewhere(facts: Guard, summand: Summand) -> bool:
     """Return whether the guard is shown to hold where all bound indices are zero."""
     first = substitute_guard(summand.guard, lambda a: 0 if a in summand.bound else None)
-    return all(valid(facts, c, SolverEffort.LINEAR) for c in first)
+    return all(is_valid(facts, c, SolverEffort.LINEAR) for c in first)

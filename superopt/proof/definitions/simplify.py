@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from superopt.algebra.terms import Atom, Compare, Cond, Extent, Floor, Inverse, Size, Sym, at_least, atoms, size
 from superopt.policy import PROOF
-from superopt.proof.definitions.align import linear_in, quotients, root, unnested
-from superopt.proof.definitions.alpha import collected
-from superopt.proof.definitions.arithmetic import SolverEffort, contradictory, valid
-from superopt.proof.definitions.functions import applied, merged, raised
+from superopt.proof.definitions.align import flatten_quotients, linear_root, quotients, unit_coefficient_symbol
+from superopt.proof.definitions.alpha import collect_summands
+from superopt.proof.definitions.arithmetic import SolverEffort, is_contradictory, is_valid
+from superopt.proof.definitions.functions import apply_function, merge_factors, raise_to_power
 from superopt.proof.definitions.maxima import largest
 from superopt.proof.definitions.normal import Normal
 from superopt.proof.definitions.sums import (
@@ -29,28 +29,28 @@ from superopt.proof.definitions.sums import (
     Sum,
     Summand,
     extents_in,
-    extents_of,
+    factor_extents,
     mentions,
     nested,
     single,
     substitute_summand,
 )
-from superopt.proof.definitions.tables import contracted
+from superopt.proof.definitions.tables import contract_table
 
 
-def one(atom: Atom, extent: Extent) -> Lookup:
+def single_lookup(atom: Atom, extent: Extent) -> Lookup:
     """Return the lookup that replaces a single atom."""
     return lambda a: extent if a == atom else None
 
 
-def simplified(facts: Guard, summand: Summand, notation: Normal) -> Iterator[Summand]:
+def simplify_summand(facts: Guard, summand: Summand, notation: Normal) -> Iterator[Summand]:
     """Yield summands whose sum equals this summand under the facts, or nothing if the summand's guard is contradictory."""
     notation.spend(1)
     current = _equalities_solved(summand)
     for _ in range(PROOF.max_simplification_rounds):
-        if current.guard and contradictory((*facts, *current.guard)):
+        if current.guard and is_contradictory((*facts, *current.guard)):
             return
-        smaller = contracted(facts, current) or _quotients_known(facts, current) or _bound_split(facts, current, notation)
+        smaller = contract_table(facts, current) or _quotients_known(facts, current) or _bound_split(facts, current, notation)
         if smaller is None:
             break
         current = _equalities_solved(smaller)
@@ -60,16 +60,16 @@ def simplified(facts: Guard, summand: Summand, notation: Normal) -> Iterator[Sum
     value: Sum = (replace(current, factors=tuple(plain)),)
     for factor in current.factors:
         if not isinstance(factor, Read):
-            value = notation.product(value, simplified_factor(inside, factor, notation))
+            value = notation.product(value, simplify_factor(inside, factor, notation))
     for found in value:
-        for one_power_each in merged(inside, found, notation):
+        for one_power_each in merge_factors(inside, found, notation):
             if one_power_each.coefficient != 0:
                 yield one_power_each
 
 
-def simplified_sum(facts: Guard, value: Sum, notation: Normal) -> Sum:
+def simplify_sum(facts: Guard, value: Sum, notation: Normal) -> Sum:
     """Simplify every summand and add up alike summands."""
-    return collected(t for s in value for t in simplified(facts, s, notation))
+    return collect_summands(t for s in value for t in simplify_summand(facts, s, notation))
 
 
 def _equalities_solved(summand: Summand) -> Summand:
@@ -77,10 +77,10 @@ def _equalities_solved(summand: Summand) -> Summand:
     for condition in summand.guard:
         if isinstance(condition, Compare) and condition.relation == "==":
             for k in summand.bound:
-                answer = root(condition.left, k)
+                answer = linear_root(condition.left, k)
                 if answer is not None and _unit_slope(condition.left, k):
                     rest = replace(summand, bound=tuple(b for b in summand.bound if b != k))
-                    return _equalities_solved(substitute_summand(rest, one(k, answer)))
+                    return _equalities_solved(substitute_summand(rest, single_lookup(k, answer)))
     return summand
 
 
@@ -92,12 +92,12 @@ def _quotients_known(facts: Guard, summand: Summand) -> Summand | None:
     """Flatten a nested quotient, or replace a quotient that must be -1, 0 or 1 by its value. Return None if there is none."""
     inside = (*facts, *summand.guard)
     for quotient in dict.fromkeys(quotients(extents_in(summand))):
-        flat = unnested(inside, size(quotient))
+        flat = flatten_quotients(inside, size(quotient))
         if flat != size(quotient):
-            return substitute_summand(summand, one(quotient, flat))
+            return substitute_summand(summand, single_lookup(quotient, flat))
         number = quotient_value(inside, quotient)
         if number is not None:
-            return substitute_summand(summand, one(quotient, number))
+            return substitute_summand(summand, single_lookup(quotient, number))
     return None
 
 
@@ -106,7 +106,7 @@ def quotient_value(facts: Guard, quotient: Floor) -> int | None:
     for number in (0, 1, -1):
         effort = SolverEffort.LINEAR if number else SolverEffort.PRODUCTS
         rest = quotient.numerator - _product(quotient.denominator, number)
-        if valid(facts, at_least(rest, 0), effort) and valid(facts, at_least(quotient.denominator - 1, rest), effort):
+        if is_valid(facts, at_least(rest, 0), effort) and is_valid(facts, at_least(quotient.denominator - 1, rest), effort):
             return number
     return None
 
@@ -124,15 +124,15 @@ def _bound_split(facts: Guard, summand: Summand, notation: Normal) -> Summand | 
     for quotient in quotients(extents_in(summand)):
         if inner & {*atoms(quotient.numerator), *atoms(quotient.denominator)}:
             continue
-        k = linear_in(quotient.numerator, lambda a: a in summand.bound)
+        k = unit_coefficient_symbol(quotient.numerator, lambda a: a in summand.bound)
         if k is None or any(b in set(atoms(quotient.denominator)) for b in summand.bound):
             continue
-        if not valid(facts, at_least(quotient.denominator, 1)):
+        if not is_valid(facts, at_least(quotient.denominator, 1)):
             continue
         q, r = notation.fresh(), notation.fresh()
         whole, conditions = split_index(k, quotient, q, r)
         bound = tuple(b for b in summand.bound if b != k)
-        moved = substitute_summand(replace(summand, bound=bound), one(k, whole))
+        moved = substitute_summand(replace(summand, bound=bound), single_lookup(k, whole))
         known = (*facts, *moved.guard, *conditions)
         conditions += tuple(quotient_range(known, q))
         return replace(moved, bound=(*bound, q, r), guard=(*moved.guard, *conditions))
@@ -148,11 +148,11 @@ def split_index(k: Sym, quotient: Floor, q: Sym, r: Sym) -> tuple[Extent, Guard]
 def quotient_range(facts: Guard, q: Sym) -> Iterator[Cond]:
     """Yield the known bounds of a quotient: zero as a lower bound, and upper bounds that facts about products imply."""
     lowest = at_least(size(q), 0)
-    if valid(facts, lowest):
+    if is_valid(facts, lowest):
         yield lowest
     for fact, bound, under in _bounding_factors(facts, q):
         claim = at_least(bound - 1, size(q))
-        if valid(facts, claim) or _is_below(facts, fact, (bound - size(q)) * under, under):
+        if is_valid(facts, claim) or _is_below(facts, fact, (bound - size(q)) * under, under):
             yield claim
 
 
@@ -162,7 +162,7 @@ def _is_below(facts: Guard, fact: Compare, difference: Extent, under: Extent) ->
     The difference must exceed the fact's left side, which is not negative, and `under` must be positive.
     """
     left_over = at_least(difference - fact.left, 1)
-    return valid(facts, left_over, SolverEffort.LINEAR) and valid(facts, at_least(under, 1), SolverEffort.PRODUCTS)
+    return is_valid(facts, left_over, SolverEffort.LINEAR) and is_valid(facts, at_least(under, 1), SolverEffort.PRODUCTS)
 
 
 def _bounding_factors(facts: Guard, q: Sym) -> list[tuple[Compare, Extent, Extent]]:
@@ -195,7 +195,7 @@ def _product_of(factors: Iterable[Atom], coefficient: int = 1) -> Extent:
 def _counted(facts: Guard, summand: Summand) -> Summand:
     """Replace a bound index that no factor depends on by the number of its values, if these form a range."""
     for k in summand.bound:
-        if any(k in set(atoms(e)) for f in summand.factors for e in extents_of(f)) or k in set(atoms(summand.coefficient)):
+        if any(k in set(atoms(e)) for f in summand.factors for e in factor_extents(f)) or k in set(atoms(summand.coefficient)):
             continue
         extent = _range_of(facts, summand, k)
         if extent is not None:
@@ -213,15 +213,15 @@ def _range_of(facts: Guard, summand: Summand, k: Sym) -> Extent | None:
     upper = [c for c in about if _slope(c, k) == -1]
     for low, high in itertools.product(lower, upper):
         others = [c for c in about if c not in (low, high)]
-        if all(valid((*known, low, high), c, SolverEffort.PRODUCTS) for c in others):
+        if all(is_valid((*known, low, high), c, SolverEffort.PRODUCTS) for c in others):
             first, last = _bound(low, k), _bound(high, k)
-            if first is not None and last is not None and valid(known, at_least(last - first + 1, 0), SolverEffort.PRODUCTS):
+            if first is not None and last is not None and is_valid(known, at_least(last - first + 1, 0), SolverEffort.PRODUCTS):
                 return last - first + 1
     return None
 
 
 def _bound(condition: Cond, k: Sym) -> Extent | None:
-    return root(condition.left, k) if isinstance(condition, Compare) else None
+    return linear_root(condition.left, k) if isinstance(condition, Compare) else None
 
 
 def _slope(condition: Cond, k: Sym) -> int:
@@ -236,21 +236,21 @@ def _slope(condition: Cond, k: Sym) -> int:
 # ---------------------------------------------------------------- factors
 
 
-def simplified_factor(facts: Guard, factor: Factor, notation: Normal) -> Sum:
+def simplify_factor(facts: Guard, factor: Factor, notation: Normal) -> Sum:
     """Return the factor in simpler form."""
     match factor:
         case Call(function, arguments):
-            inner = [_guards_dropped(facts, simplified_sum(facts, a, notation)) for a in arguments]
-            value = applied(facts, function, inner, notation)
-            return simplified_sum(facts, value, notation) if function == "log" and len(value) > 1 else value
+            inner = [_guards_dropped(facts, simplify_sum(facts, a, notation)) for a in arguments]
+            value = apply_function(facts, function, inner, notation)
+            return simplify_sum(facts, value, notation) if function == "log" and len(value) > 1 else value
         case Power(base, exponent):
-            return raised(facts, _guards_dropped(facts, simplified_sum(facts, base, notation)), exponent, notation)
+            return raise_to_power(facts, _guards_dropped(facts, simplify_sum(facts, base, notation)), exponent, notation)
         case Largest(candidates):
             inside = [(*facts, *c.guard) for c in candidates]
             alive = [
-                replace(c, value=_guards_dropped(known, simplified_sum(known, c.value, notation)))
+                replace(c, value=_guards_dropped(known, simplify_sum(known, c.value, notation)))
                 for c, known in zip(candidates, inside, strict=True)
-                if not (c.guard and contradictory(known))
+                if not (c.guard and is_contradictory(known))
             ]
             return largest(facts, alive, notation)
         case _:
@@ -259,7 +259,7 @@ def simplified_factor(facts: Guard, factor: Factor, notation: Normal) -> Sum:
 
 def _guards_dropped(facts: Guard, value: Sum) -> Sum:
     return tuple(
-        replace(s, guard=()) if s.guard and not s.bound and all(valid(facts, c) for c in s.guard) else s for s in value
+        replace(s, guard=()) if s.guard and not s.bound and all(is_valid(facts, c) for c in s.guard) else s for s in value
     )
 
 
@@ -269,7 +269,7 @@ def vanishes(facts: Guard, coefficient: Extent, effort: SolverEffort = SolverEff
     while isinstance(current, Size):
         under = next((a for m, _ in current.terms for a in m if isinstance(a, Inverse)), None)
         if under is None:
-            return valid(facts, Compare("==", current), effort)
+            return is_valid(facts, Compare("==", current), effort)
         current = _cleared(current, under)
     return current == 0
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from superopt.algebra.extent import parts_of, sides
-from superopt.algebra.substitution import atoms_of
+from superopt.algebra.substitution import condition_atoms
 from superopt.algebra.terms import (
     Atom,
     Cond,
@@ -158,7 +158,7 @@ def _symbol(extent: Extent | None) -> Atom | None:
     return None
 
 
-def extents_of(factor: Factor) -> Iterator[Extent]:
+def factor_extents(factor: Factor) -> Iterator[Extent]:
     """Yield every index and every side of a condition inside the factor."""
     match factor:
         case Read(_, indices) | TableElement(_, _, indices):
@@ -178,12 +178,12 @@ def extents_in(summand: Summand) -> Iterator[Extent]:
     """Yield the summand's coefficient, and every index and every side of a condition in the summand."""
     yield summand.coefficient
     yield from (e for c in summand.guard for e in sides(c))
-    yield from (e for f in summand.factors for e in extents_of(f))
+    yield from (e for f in summand.factors for e in factor_extents(f))
 
 
 def mentions(condition: Cond, symbol: Sym) -> bool:
     """Return whether the symbol occurs in the condition."""
-    return symbol in set(atoms_of(condition))
+    return symbol in set(condition_atoms(condition))
 
 
 def nested(factor: Factor) -> Iterator[Sym]:
@@ -227,7 +227,7 @@ def candidates_of(value: Sum) -> tuple[GuardedValue, ...]:
     return (GuardedValue((), (), value),)
 
 
-def called(function: str, *arguments: Sum) -> Sum:
+def call_of_sums(function: str, *arguments: Sum) -> Sum:
     """Return the value of a function of sums.
 
     relu and the larger of two values become a maximum. The reciprocal of a number is evaluated.

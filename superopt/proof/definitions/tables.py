@@ -15,11 +15,11 @@ from dataclasses import replace
 from fractions import Fraction
 
 from superopt.algebra.terms import Cond, Extent, Sym, at_least, atoms, same, size
-from superopt.proof.definitions.arithmetic import valid
+from superopt.proof.definitions.arithmetic import is_valid
 from superopt.proof.definitions.sums import Guard, Summand, TableElement, extents_in, mentions
 
 
-def contracted(facts: Guard, summand: Summand) -> Summand | None:
+def contract_table(facts: Guard, summand: Summand) -> Summand | None:
     """Return the summand with tables merged, or with a table turned into a guard condition, or None if neither applies."""
     return _condition(facts, summand) or _multiplied_out(summand)
 
@@ -89,7 +89,7 @@ def _condition(facts: Guard, summand: Summand) -> Summand | None:
 def _within(facts: Guard, summand: Summand, index: Extent, extent: int) -> bool:
     """Return whether the index is within an axis of this extent."""
     known = (*facts, *summand.guard)
-    return all(valid(known, c) for c in (at_least(index, 0), at_least(extent - 1, index)) if c is not True)
+    return all(is_valid(known, c) for c in (at_least(index, 0), at_least(extent - 1, index)) if c is not True)
 
 
 def _axes(table: TableElement) -> Iterator[tuple[Extent, int]]:

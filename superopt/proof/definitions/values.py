@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import z3
 
-from superopt.algebra.substitution import atoms_of
+from superopt.algebra.substitution import condition_atoms
 from superopt.algebra.terms import Atom, Compare, Dim, Extent, Inverse, Size, Sym
 from superopt.policy import PROOF
 from superopt.proof.definitions.alpha import factor_key, shape
@@ -81,7 +81,7 @@ class _Question:
         """Yield the known constraints on the unknowns: their signs, and the facts about attributes."""
         spoken = {a for a in self.unknowns if isinstance(a, Sym | Dim)}
         for fact in self.facts:
-            if isinstance(fact, Compare) and spoken and set(atoms_of(fact)) <= spoken:
+            if isinstance(fact, Compare) and spoken and set(condition_atoms(fact)) <= spoken:
                 side = self.extent(fact.left)
                 yield side >= 0 if fact.relation == ">=" else side == 0 if fact.relation == "==" else side != 0
         yield from self.signs

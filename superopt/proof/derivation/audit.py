@@ -25,7 +25,7 @@ from superopt.proof.axioms.saturate import SaturationLimits
 from superopt.proof.definedness import is_partial
 from superopt.proof.derivation.chain import Chain
 from superopt.proof.derivation.core import Stated, laws_of
-from superopt.proof.derivation.derive import Laws, derivable, operators_of
+from superopt.proof.derivation.derive import Laws, derive_rule, term_operators
 from superopt.proof.derivation.egglog_engine import Outcome, outcome
 from superopt.rules.instances import Instance, instantiations
 from superopt.rules.rule import Rule
@@ -91,10 +91,10 @@ def opinion(laws: Laws, position: int, without: Collection[int] = (), *, orders:
         if isinstance(needed, Outcome):
             return Opinion(rule, needed)
         ways = [laws.only(needed, introducing=introducing) for introducing in (False, True)]
-        chains = (derivable(rule, few, limits) for limits in WIDE for few in ways)
+        chains = (derive_rule(rule, few, limits) for limits in WIDE for few in ways)
         if (found := next((c for c in chains if c is not None), None)) is not None:
             return Opinion(rule, Outcome.JOINED, found)
-    every = (derivable(rule, laws, limits, left_out) for limits in WIDE if orders == len(ORDERS))
+    every = (derive_rule(rule, laws, limits, left_out) for limits in WIDE if orders == len(ORDERS))
     return Opinion(rule, Outcome.JOINED, next((c for c in every if c is not None), None))
 
 
@@ -135,10 +135,10 @@ class Numbers:
         Raises:
             InstantiationError: There is no instance.
         """
-        allowed = laws.grown(operators_of(subterms(*equation.left, *equation.right)))
+        allowed = laws.grown(term_operators(subterms(*equation.left, *equation.right)))
         every = (d for found in laws.among(allowed, without).values() for d in found)
         readings = tuple(d for d in every if not (laws.directed(d.axiom) and _divides(d)))
-        return cls(equation, tuple(generic(equation, seed) for seed in SEEDS), readings)
+        return cls(equation, tuple(generic_instance(equation, seed) for seed in SEEDS), readings)
 
     def outcome(self, labels: Collection[str] | None = None) -> Outcome:
         """Return JOINED if egglog joins the sides at every instance, otherwise the outcome at the first instance that fails.
@@ -161,10 +161,10 @@ class Numbers:
         The set depends on the order.
         """
         labels = order([*dict.fromkeys(d.axiom for d in self.readings)])
-        return least(labels, lambda some: self.outcome(frozenset(some)) is Outcome.JOINED)
+        return delta_debug(labels, lambda some: self.outcome(frozenset(some)) is Outcome.JOINED)
 
 
-def least(items: Sequence[str], enough: Callable[[Sequence[str]], bool]) -> list[str]:
+def delta_debug(items: Sequence[str], enough: Callable[[Sequence[str]], bool]) -> list[str]:
     """Return a minimal selection of the items for which `enough` is true. It must be true for all items together.
 
     The algorithm is ddmin of Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input" (TSE 2002).
@@ -195,7 +195,7 @@ def _divides(reading: Direction) -> bool:
     return reading.source is reading.equation.right[0] and any(map(is_partial, subterms(reading.target)))
 
 
-def generic(equation: Equation, seed: int) -> Instance:
+def generic_instance(equation: Equation, seed: int) -> Instance:
     """Return a random instance in which few numbers are equal to each other or to -1, 0, 1 or 2: the best of several.
 
     Raises:

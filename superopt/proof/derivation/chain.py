@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term
 from superopt.errors import ShapeError
-from superopt.notation.printing import show
+from superopt.notation.printing import render_terms
 from superopt.policy import PROOF
 from superopt.proof.axioms.closure import Closure, Congruence, Given, Reason, Regrouping
 
@@ -68,7 +68,7 @@ class Move:
     after: Term
 
 
-def linear(closure: Closure, start: Term, goal: Term) -> tuple[ChainStep, ...]:
+def linear_steps(closure: Closure, start: Term, goal: Term) -> tuple[ChainStep, ...]:
     """Return the steps from `start` to `goal`, which must be equal in the closure.
 
     Raises:
@@ -78,7 +78,7 @@ def linear(closure: Closure, start: Term, goal: Term) -> tuple[ChainStep, ...]:
     for move in _Walk(closure).between(start, goal):
         if move.before is not move.after:
             text = move.given.text
-            steps.append(ChainStep(text.partition("(")[0], text, move.forwards, show(move.after)))
+            steps.append(ChainStep(text.partition("(")[0], text, move.forwards, render_terms(move.after)))
         if len(steps) > PROOF.max_chain_length_steps:
             raise ShapeError(f"the chain has more than {PROOF.max_chain_length_steps} steps")
     return tuple(steps)

@@ -12,19 +12,21 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 
-from superopt.algebra.terms import operators, subterms, variables
+from superopt.algebra.terms import operator_count, subterms, variables
 from superopt.notation.parsing import Statement
 from superopt.policy import PROOF
 from superopt.proof.axioms.saturate import SaturationLimits
 from superopt.proof.derivation.chain import Chain
-from superopt.proof.derivation.derive import LIMITS, Laws, derivable
+from superopt.proof.derivation.derive import LIMITS, Laws, derive_rule
 from superopt.rules.rule import Rule
 
 Chains = tuple[Chain, ...]
 Stated = tuple[tuple[str, Statement], ...]
 
 
-def minimal(rules: Sequence[Rule], executor: Executor | None = None, limits: SaturationLimits = LIMITS) -> Mapping[int, Chains]:
+def derive_chains(
+    rules: Sequence[Rule], executor: Executor | None = None, limits: SaturationLimits = LIMITS
+) -> Mapping[int, Chains]:
     """Return the derivations of the rules outside the core: a mapping of rule positions to chains.
 
     Each rule has one chain for each choice of its ranks. The steps of a chain use rules of the core. If the core does not
@@ -39,7 +41,7 @@ def minimal(rules: Sequence[Rule], executor: Executor | None = None, limits: Sat
     for candidate in sorted(found, key=lambda p: _wanted(rules[p]), reverse=True):
         chains: Chains | None = found[candidate]
         if any(position[name] in removed for chain in chains or () for name in chain.rules):
-            chains = derivable(rules[candidate], laws, limits, {candidate, *removed})
+            chains = derive_rule(rules[candidate], laws, limits, {candidate, *removed})
         if chains is not None:
             removed[candidate] = chains
     stale = [p for p, chains in removed.items() if any(position[name] in removed for c in chains for name in c.rules)]
@@ -47,7 +49,7 @@ def minimal(rules: Sequence[Rule], executor: Executor | None = None, limits: Sat
     return {p: again.get(p, removed[p]) for p in sorted(removed)}
 
 
-def once(rules: Iterable[Rule]) -> list[Rule]:
+def distinct_equalities(rules: Iterable[Rule]) -> list[Rule]:
     """Return the rules without instances of other rules, so that an equality stated in both directions occurs once."""
     found: dict[frozenset[tuple[str, ...]], list[Rule]] = {}
     for rule in rules:
@@ -65,7 +67,7 @@ def _sides(rule: Rule) -> frozenset[tuple[str, ...]]:
 
 def _says(one: Rule, other: Rule) -> bool:
     """Return whether the rule `other` is an instance of the rule `one`, read in either direction."""
-    chains = derivable(other, Laws([one]))
+    chains = derive_rule(other, Laws([one]))
     return chains is not None and all(len(chain.steps) == len(chain.outputs) for chain in chains)
 
 
@@ -76,7 +78,7 @@ def _wanted(rule: Rule) -> tuple[int, int, int, int, str]:
     """
     first = rule.equations[0]
     roots = first.left + first.right
-    return operators(*roots), -len(rule.equations), len(rule.statement.where), -len(variables(*roots)), rule.text
+    return operator_count(*roots), -len(rule.equations), len(rule.statement.where), -len(variables(*roots)), rule.text
 
 
 def _tried(
@@ -84,7 +86,7 @@ def _tried(
 ) -> dict[int, Chains]:
     """Return the chains of the rules that are derivable. Each task is a rule's position and the positions of unused laws."""
     if executor is None:
-        results = [(p, derivable(laws.rules[p], laws, limits, without)) for p, without in tasks]
+        results = [(p, derive_rule(laws.rules[p], laws, limits, without)) for p, without in tasks]
     else:
         stated = tuple((rule.name, rule.statement) for rule in laws.rules)
         batches = [tasks[i : i + PROOF.tried_rule_count] for i in range(0, len(tasks), PROOF.tried_rule_count)]
@@ -97,7 +99,7 @@ def _batch(
     stated: Stated, tasks: Sequence[tuple[int, frozenset[int]]], limits: SaturationLimits
 ) -> list[tuple[int, Chains | None]]:
     laws = laws_of(stated)
-    return [(p, derivable(laws.rules[p], laws, limits, without)) for p, without in tasks]
+    return [(p, derive_rule(laws.rules[p], laws, limits, without)) for p, without in tasks]
 
 
 @functools.lru_cache(maxsize=1)

@@ -11,19 +11,19 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from superopt.algebra.operators import requirements
+from superopt.algebra.operators import typing_conditions
 from superopt.algebra.terms import Compare, Cond, Term, at_least, conjunction, same, subterms
 from superopt.errors import ShapeError
 from superopt.notation.parsing import Equation
-from superopt.notation.printing import show
+from superopt.notation.printing import render_terms
 from superopt.policy import PROOF
 from superopt.proof.axioms.ematch import Direction, directions
 from superopt.proof.axioms.ground import Ground, write_regrouping
-from superopt.proof.axioms.replay import Derivation, goals_of, sound, well_typed
+from superopt.proof.axioms.replay import Derivation, goals_of, is_sound, type_objection
 from superopt.proof.axioms.saturate import Readings, Saturation, SaturationLimits
-from superopt.proof.definedness import founded
+from superopt.proof.definedness import defined_instances
 from superopt.proof.definitions.assumptions import Assumptions
-from superopt.proof.derivation.chain import Chain, linear
+from superopt.proof.derivation.chain import Chain, linear_steps
 from superopt.rules.rule import Rule
 
 LIMITS = SaturationLimits(
@@ -78,7 +78,7 @@ class Laws:
 
         Rules outside the scope have no effect on the search.
         """
-        own = {operators_of(subterms(*e.left, *e.right)) for e in self.rules[position].equations}
+        own = {term_operators(subterms(*e.left, *e.right)) for e in self.rules[position].equations}
         return frozenset((allowed, self._within(allowed)) for allowed in map(self.grown, own))
 
     def _within(self, operators: frozenset[str]) -> frozenset[str]:
@@ -105,12 +105,12 @@ def outputs(equation: Equation) -> tuple[Equation, ...]:
     """Split the equation into one equation for each output. Each holds wherever all outputs are well typed."""
     if len(equation.left) == 1:
         return (equation,)
-    where = conjunction(equation.where, *requirements(*equation.left))
+    where = conjunction(equation.where, *typing_conditions(*equation.left))
     pairs = zip(equation.left, equation.right, strict=True)
     return tuple(replace(equation, left=(left,), right=(right,), where=where) for left, right in pairs)
 
 
-def derivable(
+def derive_rule(
     rule: Rule, from_rules: Laws | Sequence[Rule], limits: SaturationLimits = LIMITS, without: Collection[int] = ()
 ) -> tuple[Chain, ...] | None:
     """Return a chain for every choice of the rule's ranks, or None if a choice was not derived within the limits.
@@ -132,27 +132,30 @@ def derivations(
     """Yield a chain, or None if none was found, for each choice of the rule's ranks in turn."""
     enough: Laws | None = None
     for equation in rule.equations:
-        chain = derived(equation, enough, limits) if enough is not None else None
-        chain = chain or derived(equation, laws, limits, without)
+        chain = derive_equation(equation, enough, limits) if enough is not None else None
+        chain = chain or derive_equation(equation, laws, limits, without)
         if enough is None and chain is not None:
             enough = laws.only(chain.rules)
         yield chain
 
 
-def derived(equation: Equation, laws: Laws, limits: SaturationLimits = LIMITS, without: Collection[int] = ()) -> Chain | None:
+def derive_equation(
+    equation: Equation, laws: Laws, limits: SaturationLimits = LIMITS, without: Collection[int] = ()
+) -> Chain | None:
     """Return a chain that turns each output of the left side into the output of the right side, or None if none was found.
 
-    Return None as well if the right side is not shown to be well typed wherever the left side is (see `completed`).
+    Return None as well if the right side is not shown to be well typed wherever the left side is (see
+    `with_typing_conditions`).
     """
     if equation.left == equation.right:
-        return Chain(equation.ranks, tuple((show(term), ()) for term in equation.left))
+        return Chain(equation.ranks, tuple((render_terms(term), ()) for term in equation.left))
     try:
         assumptions = Assumptions(equation)
     except ShapeError:
         return None
-    if well_typed(assumptions) is not None:
+    if type_objection(assumptions) is not None:
         return None
-    own = operators_of(subterms(*assumptions.left, *assumptions.right))
+    own = term_operators(subterms(*assumptions.left, *assumptions.right))
     for allowed in dict.fromkeys((own, laws.grown(own))):
         search = Saturation(assumptions, allowed, limits, laws.among(allowed, without))
         if search.run(goals_of(assumptions)):
@@ -162,7 +165,7 @@ def derived(equation: Equation, laws: Laws, limits: SaturationLimits = LIMITS, w
     return None
 
 
-def operators_of(terms: Iterable[Term]) -> frozenset[str]:
+def term_operators(terms: Iterable[Term]) -> frozenset[str]:
     """Return the operators in the terms."""
     return frozenset(t.op for t in terms if not t.is_variable)
 
@@ -177,16 +180,18 @@ def _chain(search: Saturation, equation: Equation, laws: Laws) -> Chain | None:
     given, regrouped = search.closure.explain(goals)
     sums = dict.fromkeys(s for step in regrouped for s in step.sums if len(s.args) > 2)
     grounds = [Ground(g.text, (name := g.text.partition("(")[0]), g.left, g.right, laws.directed(name)) for g in given]
-    grounds = founded(assumptions, [*grounds, *(Ground(write_regrouping(s), s.op, s, s) for s in sums)])
-    if not all(sound(g, assumptions) for g in grounds) or not Derivation(goals, grounds).follows(grounds):
+    grounds = defined_instances(assumptions, [*grounds, *(Ground(write_regrouping(s), s.op, s, s) for s in sums)])
+    if not all(is_sound(g, assumptions) for g in grounds) or not Derivation(goals, grounds).follows(grounds):
         return None
     try:
-        return Chain(equation.ranks, tuple((show(one), linear(search.closure, one, other)) for one, other in goals))
+        return Chain(
+            equation.ranks, tuple((render_terms(one), linear_steps(search.closure, one, other)) for one, other in goals)
+        )
     except ShapeError:
         return None
 
 
-def completed(equation: Equation) -> tuple[Equation, tuple[Cond, ...]]:
+def with_typing_conditions(equation: Equation) -> tuple[Equation, tuple[Cond, ...]]:
     """Add conditions until both sides are well typed and have the same shape. Return the new equation and the conditions.
 
     Raises:

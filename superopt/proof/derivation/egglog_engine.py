@@ -281,8 +281,8 @@ def regrouping(name: str) -> str:
 
 def reachable(readings: Iterable[Direction], terms: Iterable[Term]) -> list[Direction]:
     """Return the readings that may apply, given the operators and ranks in the terms and in the results of such readings."""
-    present = places(terms)
-    waiting = [(d, places(subterms(d.source)), places(subterms(d.target))) for d in readings]
+    present = operator_ranks(terms)
+    waiting = [(d, operator_ranks(subterms(d.source)), operator_ranks(subterms(d.target))) for d in readings]
     found: list[Direction] = []
     while True:
         ready = [w for w in waiting if w[1] <= present]
@@ -294,7 +294,7 @@ def reachable(readings: Iterable[Direction], terms: Iterable[Term]) -> list[Dire
             present |= after
 
 
-def places(terms: Iterable[Term]) -> set[tuple[str, int]]:
+def operator_ranks(terms: Iterable[Term]) -> set[tuple[str, int]]:
     """Return pairs of an operator in the terms and the rank of the operator's result."""
     return {(t.op, t.rank) for t in terms if not t.is_variable}
 

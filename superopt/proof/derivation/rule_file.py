@@ -16,13 +16,13 @@ from typing import Any
 
 from superopt.algebra.terms import subterms, variables
 from superopt.errors import InstantiationError, NotationError, ShapeError, SuperoptError
-from superopt.notation.parsing import Equation, parse_statement, show_condition
+from superopt.notation.parsing import Equation, parse_statement, render_condition
 from superopt.policy import PROOF, REPORT, RULE
 from superopt.proof.axioms.saturate import SaturationLimits
 from superopt.proof.derivation.chain import Chain
-from superopt.proof.derivation.derive import LIMITS, Laws, completed, derivations
+from superopt.proof.derivation.derive import LIMITS, Laws, derivations, with_typing_conditions
 from superopt.proof.sample import mismatch
-from superopt.proof.verify import prove
+from superopt.proof.verify import prove_rule
 from superopt.rules.rule import Rule, axioms
 from superopt.rules.store import load
 from superopt.rules.verdict import Counterexample, Proved
@@ -214,7 +214,7 @@ def _line(name: str, text: str) -> Line:
 # ---------------------------------------------------------------- comparing
 
 
-def compared(
+def compare_rules(
     lines: Sequence[Line],
     rules: Sequence[Rule],
     *,
@@ -231,7 +231,7 @@ def compared(
     theirs: list[Finding] = []
     sound: list[Rule] = []
     for line in lines:
-        finding, rule = examined(line, laws, seed)
+        finding, rule = examine_line(line, laws, seed)
         theirs.append(finding)
         progress(finding)
         if rule is not None and finding.word != WRONG:
@@ -244,7 +244,7 @@ def compared(
     return FileComparison(tuple(theirs), tuple(ours))
 
 
-def examined(line: Line, laws: Laws, seed: int) -> tuple[Finding, Rule | None]:
+def examine_line(line: Line, laws: Laws, seed: int) -> tuple[Finding, Rule | None]:
     """Return the finding for one line, and the line's rule, restricted to sizes at which both sides are well typed.
 
     The rule is None if the line is unreadable or wrong.
@@ -252,10 +252,10 @@ def examined(line: Line, laws: Laws, seed: int) -> tuple[Finding, Rule | None]:
     if line.rule is None:
         return Finding(line.name, line.text, UNREADABLE, why=line.why), None
     try:
-        rule, added = typed(line.rule)
+        rule, added = restrict_to_typed(line.rule)
         finding = _derived(line.name, line.text, rule, laws, added)
         settled = finding.word in (FOLLOWS, NOTATION)
-        counterexample = refuted(line.rule, seed, PROOF.settled_instance_count if settled else PROOF.file_instance_count)
+        counterexample = refute_rule(line.rule, seed, PROOF.settled_instance_count if settled else PROOF.file_instance_count)
     except MALFORMED as error:
         return Finding(line.name, line.text, UNREADABLE, why=" ".join(str(error).split())), None
     if counterexample is not None:
@@ -263,7 +263,7 @@ def examined(line: Line, laws: Laws, seed: int) -> tuple[Finding, Rule | None]:
     return finding if settled else _proved(finding, rule, seed), rule
 
 
-def refuted(rule: Rule, seed: int, samples: int) -> Counterexample | None:
+def refute_rule(rule: Rule, seed: int, samples: int) -> Counterexample | None:
     """Return a counterexample among about `samples` random instantiations, or None if there is none.
 
     The instantiations are spread over all choices of ranks.
@@ -278,7 +278,7 @@ def refuted(rule: Rule, seed: int, samples: int) -> Counterexample | None:
     return None
 
 
-def typed(rule: Rule) -> tuple[Rule, tuple[str, ...]]:
+def restrict_to_typed(rule: Rule) -> tuple[Rule, tuple[str, ...]]:
     """Return the rule restricted to ranks and sizes at which both sides are well typed, and the added conditions.
 
     Raises:
@@ -289,12 +289,12 @@ def typed(rule: Rule) -> tuple[Rule, tuple[str, ...]]:
     why: ShapeError | None = None
     for equation in rule.equations:
         try:
-            whole, conditions = completed(equation)
+            whole, conditions = with_typing_conditions(equation)
         except ShapeError as error:
             why = error
             continue
         equations.append(whole)
-        added.update(dict.fromkeys(map(show_condition, conditions)))
+        added.update(dict.fromkeys(map(render_condition, conditions)))
     if why is not None and not equations:
         raise why
     return replace(rule, given=tuple(equations)), tuple(added)
@@ -316,7 +316,7 @@ def _proved(finding: Finding, rule: Rule, seed: int) -> Finding:
 
     A true equality without inputs counts as derived, because the optimizer folds constants without a rule.
     """
-    verdict = prove(rule, seed=seed)
+    verdict = prove_rule(rule, seed=seed)
     if isinstance(verdict, Proved):
         by = ", ".join(verdict.axioms) if verdict.axioms else "the definitions"
         word = finding.word if variables(*rule.terms) else CONSTANT
@@ -324,7 +324,7 @@ def _proved(finding: Finding, rule: Rule, seed: int) -> Finding:
     return replace(finding, proof="agrees on random instantiations, not proved")
 
 
-def chosen(*, given: Path | None = None, core_alone: bool = False, axioms_alone: bool = False) -> list[Rule]:
+def choose_laws(*, given: Path | None = None, core_alone: bool = False, axioms_alone: bool = False) -> list[Rule]:
     """Return the rules to derive from: the axioms, the rules of a file, or the stored rules.
 
     With `core_alone`, return only the core of the stored rules.
@@ -345,7 +345,7 @@ def chosen(*, given: Path | None = None, core_alone: bool = False, axioms_alone:
     return rules
 
 
-def definitions() -> list[Rule]:
+def definition_axioms() -> list[Rule]:
     """Return the axioms that define composite operators. Every derivation may use these axioms as notation."""
     return [rule for name, rule in axioms().items() if name.endswith(".definition")]
 
