@@ -17,7 +17,7 @@ ORDINARY = 64.0
 """Magnitude of results computed from `DYADIC` numbers, which stand beside the infinities in a row."""
 ROUNDINGS = frozenset({FpFlag.REASSOC, FpFlag.CONTRACT, FpFlag.ARCP})
 FREEDOMS = ROUNDINGS | {FpFlag.RANGE, FpFlag.CANCEL}
-"""Flags that let finite results differ; results that overflow on both sides may then differ as well."""
+"""Flags that allow finite results to differ. Results that overflow on both sides may then differ as well."""
 
 
 @dataclass(frozen=True, eq=False)

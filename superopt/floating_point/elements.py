@@ -184,7 +184,7 @@ MOVES = frozenset(
 
 
 def pairs(case: RuleCase, rng: np.random.Generator, *, elements: int = FLOATING_POINT.element_count) -> Iterator[ElementPair]:
-    """Yield some output elements as code, no two of the same form.
+    """Yield some output elements as code. No two elements of one output have the same form.
 
     Raises:
         ProgramTooLongError: The elements take too many instructions.
@@ -236,7 +236,7 @@ def pair_at(case: RuleCase, output: int, element: tuple[int, ...]) -> ElementPai
 def elements_of(
     rule: Rule, rng: np.random.Generator, *, instances: int = FLOATING_POINT.max_rule_instances
 ) -> Iterator[tuple[RuleCase, ElementPair]]:
-    """Yield output elements of the rule at some sizes as code, one of each form."""
+    """Yield output elements of the rule at some sizes as code, one element of each form."""
     met: set[tuple[object, ...]] = set()
     for case in rule_cases(rule, rng, instances=instances):
         for turned in (False, True) if case.wide else (False,):

@@ -60,7 +60,8 @@ class RuleFlags:
 def flags_of(rule: Rule, seed: int = 0) -> RuleFlags:
     """Return the fp flags of a rule, each with a witness. If no element can be tried, return all flags without witnesses.
 
-    Sizes and rows are drawn repeatedly until `FLOATING_POINT.quiet_turn_count` turns in a row find no new flag.
+    Each turn draws new sizes and rows. The search ends after `FLOATING_POINT.quiet_turn_count` successive turns without a new
+    flag.
     """
     rng = generator_for(rule, seed)
     found: dict[FpFlag, Witness] = {}
@@ -124,7 +125,7 @@ def missing_flags(rule: Rule, seed: int, evaluations: int) -> tuple[int, list[Wi
 def draw_for(
     pair: ElementPair, rows: int, rng: np.random.Generator, least: int = FLOATING_POINT.min_element_rows
 ) -> Environments:
-    """Draw rows of inputs for the element, fewer if its code is long."""
+    """Draw rows of inputs for the element. For long code, fewer rows are drawn."""
     return draw(
         pair.inputs,
         pair.conditions,
@@ -134,7 +135,7 @@ def draw_for(
 
 
 def _witness(flag: FpFlag, case: RuleCase, pair: ElementPair, environments: Environments, mask: Mask) -> Witness:
-    """Return the simplest of the rows, with inputs replaced by 0 or 1 where the row still needs the flag."""
+    """Return the simplest of the rows as a witness. Inputs are replaced by 0 or 1 as long as the row still needs the flag."""
     candidates = np.flatnonzero(mask)[: FLOATING_POINT.witness_row_count]
     lengths = [sum(len(f"{environments.values[one][row]:g}") for one in pair.inputs) for row in candidates]
     row = int(candidates[int(np.argmin(lengths))])

@@ -30,7 +30,7 @@ FUSED = frozenset({"conv", "conv_transpose", "gram_matmul", "matmul", "winograd"
 CONDITIONS = {"where": (0,), "logical_and": (0, 1), "logical_not": (0,), "logical_or": (0, 1)}
 """The positions of the operands that are booleans in a model, by operator."""
 POSITIONS = {"gather": 1, "lookup": 1, "one_hot": 0}
-"""The operand of each operator that holds positions of an axis."""
+"""The position of the operand that has positions along an axis, by operator."""
 
 
 class ProgramTooLongError(Exception):
@@ -62,7 +62,7 @@ class Program:
         return number
 
     def under(self, roots: Iterable[int]) -> list[int]:
-        """Return the numbers of all instructions that the roots need, in execution order."""
+        """Return the numbers of the roots and of all instructions that they depend on, in execution order."""
         needed: set[int] = set()
         stack = list(roots)
         while stack:

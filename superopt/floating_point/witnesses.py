@@ -28,7 +28,7 @@ from superopt.rules.store import StoredRule, replace_file, sealed_line, sealed_l
 
 @dataclass(frozen=True)
 class StoredWitness:
-    """A witness of a flag of the named rule; `row` has the line's other fields."""
+    """A witness of a flag of a rule, as a line of the file. `row` has the fields of the line other than rule and flag."""
 
     rule: str
     flag: FpFlag

@@ -10,9 +10,9 @@
 
     x.shape[others(x, k)] == y.shape[others(y, k)]     in a condition: sizes agree along these axes
 
-A rule is `lhs => rhs for x[2, 3], y[2] where condition, condition`: `for` lists every tensor variable with the ranks it may
-have (all combinations that are well typed are meant; `for` is omitted without variables). Several outputs are written as a
-tuple. `for` may also list
+A rule is `lhs => rhs for x[2, 3], y[2] where condition, condition`. `for` lists every tensor variable with its possible ranks.
+The rule is stated for all well-typed combinations of these ranks. A rule without variables has no `for`. Several outputs are
+written as a tuple. `for` may also list
 
     k[-1, -2]                                          an axis variable and the axes it may be: concat(x, y, axis=k)
     s[2]                                               a tuple of attribute variables s0, s1: strides=s is strides=(s0, s1)

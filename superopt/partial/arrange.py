@@ -186,9 +186,9 @@ class Digit:
 
 
 def _digits(at: Array) -> list[Digit] | None:
-    """Return the digits, in row-major order, of an array that is a sum over its axes and 0 at its origin.
+    """Return the digits of an array in row-major order, or None if the array has none.
 
-    Return None for other arrays.
+    The array must be 0 at its origin, and a sum of one summand per axis that depends on the index along this axis alone.
     """
     lines = [np.moveaxis(at, axis, 0).reshape(n, -1)[:, 0] for axis, n in enumerate(at.shape)]
     if at.flat[0] or not np.array_equal(at, functools.reduce(np.add, np.ix_(*lines))):

@@ -118,7 +118,10 @@ def concat_nested(parts: Sequence[Term], axis: int) -> Term:
 
 
 def _side_by_side(cells: Cells, make: Make) -> Term:
-    """Build the term of a guillotine partition of the grid into windows of one label, the fewest possible on small grids."""
+    """Build the term from windows of one label, into which straight cuts across whole windows divide the grid.
+
+    On small grids the number of windows is the smallest possible.
+    """
     few = math.prod(n * (n + 1) // 2 for n in cells.labels.shape) <= MUTANT.max_assembly_windows
 
     @functools.cache

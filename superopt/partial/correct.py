@@ -116,7 +116,7 @@ def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> t
     return apply("mul", mutant, piecewise_constant(program.sizes, labelled, Fraction(1))), merge_boxes(left)
 
 
-# ---------------------------------------------------------------- boxes computed anew
+# ---------------------------------------------------------------- recomputed boxes
 
 
 def _recomputed(program: Term, mutant: Term, unequal: Sequence[Box], kind: str) -> Iterator[_Draft]:

@@ -199,7 +199,7 @@ class _Bench:
         return None
 
     def _general(self, term: Term) -> bool:
-        """Return whether the term holds at more than half of the first sizes at which mutants are looked for."""
+        """Return whether the term equals the program at more than half of the first round's draws of `typical` sizes."""
         left = MUTANT.trial_size_count // 2
         for draw in self._round(0)[: MUTANT.trial_size_count]:
             left -= not self._tried(term, draw).holds

@@ -131,7 +131,7 @@ class Convolution:
 
 
 def convolutions(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> Iterator[Form]:
-    """Yield the convolution with the most groups that matches the reads, and the dense one if there are several groups."""
+    """Yield the matching convolution with the most groups, and also the dense convolution if there are several groups."""
     if len(x_shape) != 4 or len(y_shape) != 4 or x_shape[0] != y_shape[0]:
         return
     if (np.where(sample.seen, sample.x[0] - sample.y[0], 0) != 0).any():

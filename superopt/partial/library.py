@@ -113,7 +113,7 @@ def exact(rule: Rule) -> Rule:
     return dataclasses.replace(rule, statement=dataclasses.replace(rule.statement, arrow="=>"))
 
 
-# ---------------------------------------------------------------- judged again
+# ---------------------------------------------------------------- judging again
 
 
 def certificate_objection(partial: PartialRule) -> str | None:
@@ -172,7 +172,7 @@ def partial_rules_summary(rules: Sequence[PartialRule]) -> str:
     return f"{len(rules)} partial rules hold at {held} sizes, and do not at {refused}; {proofs} are proved for all sizes"
 
 
-# ---------------------------------------------------------------- stored
+# ---------------------------------------------------------------- storage
 
 
 def write(family: str, about: str, rules: Sequence[PartialRule], folder: Path | None = None) -> None:
@@ -215,7 +215,7 @@ def shipped_partial_rules() -> tuple[PartialRule, ...]:
     return tuple(load_partial_rules())
 
 
-# ---------------------------------------------------------------- matched
+# ---------------------------------------------------------------- matching
 
 
 @dataclass(frozen=True)

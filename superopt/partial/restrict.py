@@ -172,7 +172,7 @@ class _Number:
 def _attributes(
     term: Term, axis: int, operands: Sequence[Term], box: Box, halos: Mapping[int, Box]
 ) -> Iterator[dict[str, Attribute]]:
-    """Yield attributes to try for the part: first the term's own, then the term's own with up to `MOST_CHANGED` changes.
+    """Yield attributes to try for the part: first the term's own, then the term's own with a few numbers changed.
 
     A `shape` attribute is always the shape of the part.
     """

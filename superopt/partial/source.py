@@ -133,7 +133,7 @@ class StackedSource:
         return self.sample(tuple(np.concatenate(axis) for axis in zip(*chosen, strict=True)))
 
     def _probed(self, member: Member, rng: np.random.Generator) -> Coordinates:
-        """Return positions of a member where the most is read."""
+        """Return positions of a member that read the most elements. See `probe`."""
         drawn = [
             rng.integers(start, start + n, MUTANT.probe_position_count)
             for start, n in zip(member.place, member.extents, strict=True)

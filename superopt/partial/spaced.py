@@ -62,7 +62,7 @@ def _read(program: Term, x: Term, position: Sequence[int]) -> tuple[int, ...]:
 
 
 def _padded(mutant: Term, x: Term, axis: int) -> Iterator[Term]:
-    """Yield the mutant on the padded input, few zeros first, in each cut of the right shape."""
+    """Yield cuts of the mutant on the padded input that have the mutant's shape, those with few added zeros first."""
     for amount in range(1, MUTANT.max_inserted_zeros + 1):
         for before, after in ((0, amount), (amount, 0), (amount, amount)):
             around = {

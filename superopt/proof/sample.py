@@ -1,9 +1,9 @@
 """Exact sampling: comparison of both sides of an equation on random well-typed instances, without rounding error.
 
-Values are real numbers with their images in prime fields (`superopt.algebra.exact`), and are compared by a residue. A false
-polynomial identity is missed with probability at most its degree over the modulus. If a side has no residue (the root of a sum
-that is not a square, the exponential of an exponential), the real parts are compared instead, up to
-`PROOF.sample_tolerance_share`.
+Each value is a real number together with residues in prime fields (`superopt.algebra.exact`). Two values are compared by their
+residues. A false polynomial identity passes with a probability of at most its degree divided by the modulus. Some values have
+no residue, such as the root of a sum that is not a square, or the exponential of an exponential. Such values are compared as
+real numbers, to `PROOF.sample_tolerance_share`.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ def _match_root(pattern: Term, term: Term, binding: Binding) -> Iterator[tuple[B
 def solve_pending(binding: Binding) -> Binding | None:
     """Return the binding with every pending attribute equation solved, or None if an equation is false or cannot be solved.
 
-    An equation is solved for an attribute variable that is its only unknown, occurs linearly and has an exact solution.
+    An equation is solved for its only unknown attribute variable, which must occur linearly and have an exact solution.
     """
     symbols = dict(binding.symbols)
     known = Binding(binding.tensors, symbols)

@@ -123,7 +123,7 @@ def _constants(graph: GraphProto) -> dict[str, Array]:
 
 
 class _Made:
-    """The weights that the passes of a certificate make, computed in float64 on demand."""
+    """The weights that the passes of a certificate define by terms, computed in float64 on demand."""
 
     def __init__(self, tensors: Tensors, passes: Sequence[Pass], constants: Mapping[str, Array]) -> None:
         self.tensors, self.passes, self.constants = tensors, passes, constants
@@ -450,7 +450,7 @@ def check_stored(original: ModelSource, optimized: ModelSource, certificate: Cer
 def check_segments(
     original: ModelSource, optimized: ModelSource, certificate: Certificate, feeds: Feeds, linked: SegmentCounts
 ) -> None:
-    """Check that the terms of segments give the values that the models compute in a run on these inputs.
+    """Check that the terms of segments have the values that the models compute in a run on these inputs.
 
     Raises:
         CertificateError: A segment computes other values than its terms.

@@ -94,7 +94,7 @@ class ModelSource:
 
     @cached_property
     def dimensions(self) -> tuple[str, ...]:
-        """The dynamic dimensions of the inputs, except those whose name is an expression over other names."""
+        """The dynamic dimensions of the inputs, without dimensions whose name is an expression of other dimensions' names."""
         found = dict.fromkeys(axis for port in self.inputs for axis in port.axes if isinstance(axis, str))
         return tuple(name for name in found if not expression_names(name) or not expression_names(name) <= found.keys())
 

@@ -23,7 +23,7 @@ from superopt.verification.models import ModelSource
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 FOLDER = "session.model_external_initializers_file_folder_path"
-"""The configuration entry for the folder in which ONNX Runtime looks for external tensors of a model that is given as bytes."""
+"""ONNX Runtime's configuration entry for the folder of the external tensors of a model that is given as bytes."""
 
 
 @dataclass

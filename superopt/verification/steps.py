@@ -21,7 +21,7 @@ from superopt.verification.certificates import Certificate, CertifiedStep, Rewri
 from superopt.verification.instances import is_instance
 
 PARTLY = "~>"
-"""The name prefix of steps that replace an operator with a corrected mutant. No rule states this equality."""
+"""The prefix of the names of steps that replace an operator with a corrected mutant. No rule states such an equality."""
 
 
 class StepEvidence(Enum):

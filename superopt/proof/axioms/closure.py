@@ -192,7 +192,7 @@ class Closure:
                     pending.append((user, known, Congruence(self._paired(user, known))))
 
     def _hang(self, one: Term, other: Term, reason: Reason) -> None:
-        """Add the edge one -> other to the proof forest, after turning `one`'s tree so that `one` is its root."""
+        """Make `one` the root of its tree in the proof forest, then add the edge one -> other."""
         while True:
             above = self._edges.get(one)
             self._edges[one] = (other, reason)

@@ -210,7 +210,7 @@ def _groupings(term: Term) -> list[z3.BoolRef]:
 
 
 def _partitions(operands: Sequence[Term]) -> Iterator[tuple[Sequence[Term], Sequence[Term], Sequence[Term]]]:
-    """Yield every subset of at least two operands, with every way to split it in two, in both orders."""
+    """Yield triples of a subset of at least two operands and its two parts, for every subset and every split in both orders."""
     places = range(len(operands))
     for count in range(2, len(operands) + 1):
         for whole in itertools.combinations(places, count):

@@ -120,7 +120,7 @@ class Cancellation:
         return tuple(open_)
 
     def _further(self, facts: Guard, open_: Sum) -> bool:
-        """Return whether the sum is shown to be zero by methods that consider it as a whole."""
+        """Return whether the sum is shown to be zero by clearing denominators, by cases, or under a common summation."""
         if self.depth > PROOF.max_cancel_depth:
             return False
         product = clear_denominator(open_, self.notation)
@@ -165,7 +165,7 @@ class Cancellation:
         return self._deeper().zero(inside, tuple(bodies)) and (not others or self._deeper().zero(facts, tuple(others)))
 
     def _body(self, first: Summand, other: Summand) -> Summand | None:
-        """Return the body of the other summand over the first one's indices, or None if their ranges differ."""
+        """Return the body of the summand `other` over the indices of `first`, or None if their ranges differ."""
         if len(other.bound) != len(first.bound) or len(first.bound) > PROOF.max_bound_indices:
             return None
         if other is first:

@@ -66,7 +66,10 @@ class TensorComparison:
         return f"{len(self.remainder)} summands are left that do not cancel"
 
     def _split(self, facts: Guard, value: Sum, position: set[Sym]) -> tuple[Guard, Sum]:
-        """Replace each position i that occurs in a quotient i // b by q * b + r with 0 <= r < b, which covers all positions."""
+        """Replace each position i that occurs in a quotient i // b by q * b + r, where 0 <= r < b.
+
+        Every position has this form. Return the facts, extended by the bounds of q and r, and the new sum.
+        """
         for _ in range(PROOF.max_compared_splits):
             found = self._splittable(facts, value, position)
             if found is None:

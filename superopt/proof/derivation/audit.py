@@ -35,9 +35,9 @@ WIDE = tuple(
     for steps in PROOF.wide_step_counts
     for growth in PROOF.wide_growth_counts
 )
-"""Limits of the searches with few laws, tried in order: small steps of weight, large steps, and no regard to weight.
+"""Limits of the searches with few laws, in the order of use: small, large and then nearly unlimited growth of writing costs.
 
-Each search is repeated with the laws that describe a variable also read from the variable.
+Each search is repeated with `introducing` (see `Laws`).
 """
 Order: TypeAlias = "Callable[[list[str]], list[str]]"
 ORDERS: tuple[Order, ...] = (list, lambda labels: labels[::-1], lambda labels: labels[::2] + labels[1::2])

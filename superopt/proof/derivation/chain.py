@@ -72,7 +72,7 @@ def linear_steps(closure: Closure, start: Term, goal: Term) -> tuple[ChainStep, 
     """Return the steps from `start` to `goal`, which must be equal in the closure.
 
     Raises:
-        ShapeError: there are more than `PROOF.max_chain_length_steps`.
+        ShapeError: There are more than `PROOF.max_chain_length_steps` steps.
     """
     steps: list[ChainStep] = []
     for move in _Walk(closure).between(start, goal):

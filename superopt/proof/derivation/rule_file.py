@@ -28,7 +28,7 @@ from superopt.rules.store import load
 from superopt.rules.verdict import Counterexample, Proved
 
 ASKED = SaturationLimits(PROOF.max_requested_rounds, PROOF.max_requested_terms, PROOF.max_requested_steps, LIMITS.growth)
-"""Limits of a search for a chain on request; a rule leaves the core only with a chain within `LIMITS`."""
+"""Limits of a search for a chain on request. They are wider than `LIMITS`, which decide whether a rule leaves the core."""
 
 FOLLOWS = "follows"
 PARTLY = "follows in part"
@@ -351,7 +351,10 @@ def definition_axioms() -> list[Rule]:
 
 
 def rearrangements() -> list[Rule]:
-    """Return the axioms that only rearrange many operators, which the store omits because no search gains by them."""
+    """Return the axioms that rearrange many operators without changing which operators occur.
+
+    The store omits these axioms as rules, because they do not improve any search.
+    """
     return [rule for rule in axioms().values() if _rearranges(rule.equations[0])]
 
 
