@@ -152,7 +152,7 @@ class Normal:
         """Count processed summands.
 
         Raises:
-            TooLongError: More than MOST_SUMMANDS were processed.
+            TooLongError: More than `PROOF.max_multiplied_summands` summands were processed.
         """
         self._work[0] += summands
         if self._work[0] > PROOF.max_multiplied_summands:
