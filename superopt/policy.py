@@ -12,9 +12,97 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class OptimizationPolicy:
+    """The flow of one optimization: budgets, comparisons, retries, memory and the growth of weights."""
+
+    algorithm_error_factor: float = 4.0
+    """The rounding error of an algorithm, as a multiple of the tolerance, up to which the algorithm is tried.
+
+    The algorithm is one operator of many, so its error may be larger than that of the model. Not measured.
+    """
+    contrib_budget_share: float = 0.1
+    """The share of the search budget that estimates how much fusions with contrib operators would gain if they were allowed.
+
+    Not measured.
+    """
+    min_saved_time_share: float = 0.01
+    """The share of the run time that gains must save by the cost model for a candidate to be checked and compared.
+
+    The share is half of the margin at which a candidate is accepted. Not measured.
+    """
+    slow_opening_seconds: float = 4.0
+    """Seconds to open a session and run it once, from which only necessary sessions are made.
+
+    A GPU's libraries choose kernels at that time. Not measured.
+    """
+    hurried_comparison_seconds: float = 3.0
+    """Seconds of a comparison after a stop was requested. A stopped run must end within ten seconds."""
+    memory_factor: float = 3.0
+    """The memory that a search may take before it ends, as a multiple of the model's bytes, beside `memory_bytes`.
+
+    Checks and comparisons take memory as well. In total, four times the model's bytes and 1 GiB are allowed.
+    `scripts/check_memory` measures the peak.
+    """
+    memory_bytes: int = 3 * 2**28
+    """The memory in bytes that a search may take before it ends, beside `memory_factor`."""
+    max_retries: int = 3
+    """The most smaller sets of gains that are tried if a candidate is not faster. Not measured."""
+    retry_seconds: float = 10.0
+    """Seconds of judging after which no smaller set of gains is tried. Not measured."""
+    failed_retry_seconds: float = 18.0
+    """Seconds of judging after which no smaller set of gains is tried after a failed check. Not measured."""
+    full_comparison_seconds: float = 7.0
+    """Seconds of a comparison. Not measured."""
+    glance_seconds: float = 1.0
+    """Seconds of a quick first comparison of a candidate that is unlikely to make a difference. Not measured."""
+    equal_sum_share: float = 0.005
+    """The relative difference between sums over nodes below which the sums count as equal. Not measured."""
+    repeated_comparison_seconds: float = 18.0
+    """Seconds of comparing after which no comparison is repeated. Not measured."""
+    min_mutant_pass_gain_share: float = 0.01
+    """The share of a model's time that mutants must save for rules to be searched after mutants as well as before.
+
+    Not measured.
+    """
+    sweeps_time_share: float = 0.6
+    """The weight of sweeps in the division of the search time among the kinds of passes. Not measured."""
+    window_time_share: float = 0.25
+    """The weight of windows in the division of the search time among the kinds of passes. Not measured."""
+    between_window_time_share: float = 0.15
+    """The weight of windows between the first windows, in the division of the search time. Not measured."""
+    first_mutant_time_share: float = 0.4
+    """The weight of mutants in the division of the search time if mutants are searched first. Not measured."""
+    last_mutant_time_share: float = 0.15
+    """The weight of mutants in the division of the search time if mutants are searched last. Not measured."""
+    min_search_seconds: float = 10.0
+    """The least seconds of a search if no budget is given. Not measured."""
+    max_search_seconds: float = 30.0
+    """The most seconds of a search if no budget is given. Not measured."""
+    loading_seconds_per_byte: float = 20 / 2**30
+    """Additional seconds for opening all sessions of an optimization, for each byte of weights. Not measured."""
+    weight_growth_share: float = 0.5
+    """The share of the original's weights by which weights may grow."""
+    small_weight_growth_share: float = 3.0
+    """The share of the original's weights by which small weights may grow."""
+    small_weight_bytes: int = 2**28
+    """The most bytes by which weights may grow at the share for small weights."""
+    min_weight_growth_bytes: int = 2**20
+    """The bytes by which weights may always grow."""
+
+
+@dataclass(frozen=True)
 class SearchPolicy:
     """The search for a cheaper equivalent of a segment, an island or a window."""
 
+    max_measured_terms: int = 100
+    """The number of terms of a segment beyond which steps are not measured individually. Not measured."""
+    min_seconds: float = 1e-09
+    """The least time in seconds that a segment is assumed to take, so that ratios of times exist. Safety limit."""
+    clear_speedup_factor: float = 1.1
+    """The predicted speedup from which a gain on a long segment is believed without a second measurement.
+
+    The whole candidate is compared in the end. Not measured.
+    """
     hill_rise_share: float = 0.02
     """The relative rise of the estimate by one step above which only matches near the new terms are followed.
 
@@ -845,6 +933,21 @@ class VerifyPolicy:
 class DiscoveryPolicy:
     """The discovery of rules."""
 
+    proof_sample_count: int = 24
+    """The number of random instances of a rule that must agree before a proof is tried. Not measured."""
+    quick_sample_count: int = 12
+    """The number of random instances that decide whether a form of an equality is plausible. Not measured."""
+    outcome_sample_count: int = 48
+    """The number of random values of attributes from which conditions are inferred. Not measured."""
+    small_operator_count: int = 3
+    """The number of operators up to which equalities between graphs are decided first, in all universes. Not measured."""
+    axiom_instance_count: int = 40
+    """The number of random instances of an axiom from which the instance with the most different sizes is chosen.
+
+    Not measured.
+    """
+    max_slice_candidates: int = 4_000
+    """The most of a universe's larger candidates that one task examines. Not measured."""
     launch_element_count: float = 10000.0
     """The number of elements that are moved in the time that it takes to start an operator, in the cost that decides which
     directions of a rule are kept.
@@ -1246,6 +1349,7 @@ class ReportPolicy:
     """The most refused rules that an error message names."""
 
 
+OPTIMIZATION = OptimizationPolicy()
 SEARCH = SearchPolicy()
 MUTANT = MutantPolicy()
 COMPARISON = ComparisonPolicy()

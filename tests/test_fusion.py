@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from superopt.model.load import as_proto, load
 from superopt.model.lower import lower
 from superopt.model.splice import Replacement, splice
 from superopt.partial.oracle import agreement
+from superopt.policy import COMPARISON
 from superopt.protobuf.nodes import domains
 from superopt.rules.fusion import fusions
 from superopt.rules.instances import instantiations, term_at
@@ -299,7 +301,7 @@ def test_in_a_long_model_fusions_are_weighed_by_their_nodes(tmp_path: Path, monk
         heads = any(term.op == "multi_head_attention" for term in subterms(*outputs))
         return (0.5 if heads else 1.0) * seconds(self, outputs, beside)
 
-    monkeypatch.setattr("superopt.search.segment_search.LONG", 0.0)
+    monkeypatch.setattr("superopt.search.segment_search.COMPARISON", replace(COMPARISON, long_run_seconds=0.0))
     monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._faster", lambda *_: pytest.fail("a whole was measured"))
     monkeypatch.setattr(Measured, "seconds", fused_is_free)
     found = superopt.optimize(path, budget=4, moves=(), cache=tmp_path / "cache").report

@@ -33,7 +33,7 @@ from superopt.errors import SchedulerError
 from superopt.flows import generate as generation
 from superopt.flows.generate import Generation
 from superopt.notation.parsing import Equation
-from superopt.policy import PROCESS
+from superopt.policy import DISCOVERY, PROCESS
 from superopt.proof.derivation.egglog_engine import Outcome
 from superopt.proof.sample import instantiations
 from superopt.rules import store
@@ -201,12 +201,12 @@ def test_what_is_known_is_not_found_again() -> None:
 
 
 def test_larger_candidates_are_examined_after_all_small_ones_and_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explore, "SLICE", 1_000_000)
+    monkeypatch.setattr(explore, "DISCOVERY", replace(DISCOVERY, max_slice_candidates=1_000_000))
     alone = explore_universe(convolution.ENLARGED, [], 0)
-    assert all(term_size(*e.candidate.left) <= explore.SMALL for e in alone.equalities)
+    assert all(term_size(*e.candidate.left) <= DISCOVERY.small_operator_count for e in alone.equalities)
     (rest,) = alone.rest
     whole = examine_slice(rest, [alone.known], 0)
-    monkeypatch.setattr(explore, "SLICE", 12)
+    monkeypatch.setattr(explore, "DISCOVERY", replace(DISCOVERY, max_slice_candidates=12))
     first = explore_universe(convolution.ENLARGED, [], 0)
     parts = [examine_slice(part, [first.known], 0) for part in first.rest]
     assert len(parts) > 1

@@ -26,6 +26,7 @@ from superopt.algebra.terms import variable
 from superopt.cost.first_run import FirstRun, measure_search_pace
 from superopt.cost.measure import Clock
 from superopt.errors import CheckFailedError, InvalidModelError, ProviderError
+from superopt.policy import OPTIMIZATION
 from superopt.report.progress import Progress
 from superopt.rules.rule import parse_rule, parse_rules
 from superopt.runtime.check import check_all
@@ -33,7 +34,7 @@ from superopt.runtime.compare import Comparison, Setting
 from superopt.runtime.session import Device
 from superopt.search.canonical import canonical
 from superopt.search.judging import CandidateJudge
-from superopt.search.passes import LEAST, MOST, budget_of
+from superopt.search.passes import budget_of
 from superopt.search.segments import relower
 from tests.models import model, run, weight
 
@@ -79,7 +80,7 @@ def branches(blocks: int = 1) -> onnx.ModelProto:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Short comparisons, none of the nodes alone, and no times kept between tests."""
-    monkeypatch.setattr(FLOW, "COMPARING", 1.0)
+    monkeypatch.setattr(FLOW, "OPTIMIZATION", replace(OPTIMIZATION, full_comparison_seconds=1.0))
     monkeypatch.setattr(FLOW, "relower", lambda *_: ())
     monkeypatch.setattr(FLOW, "default_path", lambda: tmp_path / "times.sqlite")
 
@@ -233,7 +234,7 @@ def test_nodes_of_which_onnxruntime_makes_the_same_are_not_compared(monkeypatch:
 
 def test_what_is_to_save_too_little_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FACTOR)
-    monkeypatch.setattr(FLOW, "SMALLEST", 10.0)
+    monkeypatch.setattr(FLOW, "OPTIMIZATION", replace(OPTIMIZATION, min_saved_time_share=10.0))
     compare_as(monkeypatch, never)
     proto = branches()
     optimized = superopt.optimize(proto, budget=10.0)
@@ -315,7 +316,7 @@ def test_a_second_run_tries_no_more_choices_than_the_first_had_time_for(monkeypa
         return measured(0.9)
 
     compare_as(monkeypatch, slowly)
-    monkeypatch.setattr(FLOW, "RETRYING", 1.0)
+    monkeypatch.setattr(FLOW, "OPTIMIZATION", replace(OPTIMIZATION, retry_seconds=1.0))
     first = superopt.optimize(two_sizes(), budget=20.0).report
     again = superopt.optimize(two_sizes(), budget=20.0).report
     assert len(tried) == 1
@@ -393,7 +394,7 @@ def test_nodes_as_they_are_written_are_tried_where_sessions_are_soon_made(
 @pytest.mark.parametrize(("patience", "low"), [(15.0, 1.1), (0.0, 1.01)])
 def test_what_the_noise_hides_is_measured_once_more(monkeypatch: pytest.MonkeyPatch, patience: float, low: float) -> None:
     use(monkeypatch, FACTOR)
-    monkeypatch.setattr("superopt.search.judging.PATIENCE", patience)
+    monkeypatch.setattr("superopt.search.judging.OPTIMIZATION", replace(OPTIMIZATION, repeated_comparison_seconds=patience))
     noisy = Comparison(original=1.1, candidate=1.0, ratio=1.1, low=1.01, high=1.2, control=1.0, noise=0.05, rounds=9)
     found = iter([noisy, measured(1.1)])
     compare_as(monkeypatch, lambda _: next(found))
@@ -475,14 +476,34 @@ def test_the_time_that_is_not_given_is_by_the_size_of_the_model(monkeypatch: pyt
     assert 1.0 <= measure_search_pace() <= 3.0
     monkeypatch.setattr("superopt.cost.first_run.measure_search_pace", lambda: 1.5)
     proto = branches()
-    assert superopt.optimize(proto, moves=()).report.budget == budget_of(len(proto.graph.node), 0.0, 1, 0, 1.5) == 1.5 * LEAST
+    assert (
+        superopt.optimize(proto, moves=()).report.budget
+        == budget_of(len(proto.graph.node), 0.0, 1, 0, 1.5)
+        == 1.5 * OPTIMIZATION.min_search_seconds
+    )
     assert budget_of(150, 0.0, 1, 0) == pytest.approx(18.4, abs=0.1)
     assert budget_of(10, 0.1, 1, 0) == 20.0
-    assert budget_of(1000, 0.0, 1, 0) == MOST
-    assert MOST > budget_of(1000, 0.2, 1, 0) > budget_of(1000, 0.2, 4, 0) > budget_of(1000, 0.3, 4, 0) > LEAST
-    assert MOST > budget_of(1000, 0.0, 1, 2**28) > budget_of(1000, 0.0, 1, 2**29) > LEAST == budget_of(1000, 0.0, 1, 2**34)
-    assert budget_of(1000, 10.0, 1, 0) == LEAST
-    assert [budget_of(0, 0.0, 1, 0, pace) for pace in (1.0, 1.5, 9.0)] == [LEAST, 1.5 * LEAST, MOST]
+    assert budget_of(1000, 0.0, 1, 0) == OPTIMIZATION.max_search_seconds
+    assert (
+        OPTIMIZATION.max_search_seconds
+        > budget_of(1000, 0.2, 1, 0)
+        > budget_of(1000, 0.2, 4, 0)
+        > budget_of(1000, 0.3, 4, 0)
+        > OPTIMIZATION.min_search_seconds
+    )
+    assert (
+        OPTIMIZATION.max_search_seconds
+        > budget_of(1000, 0.0, 1, 2**28)
+        > budget_of(1000, 0.0, 1, 2**29)
+        > OPTIMIZATION.min_search_seconds
+        == budget_of(1000, 0.0, 1, 2**34)
+    )
+    assert budget_of(1000, 10.0, 1, 0) == OPTIMIZATION.min_search_seconds
+    assert [budget_of(0, 0.0, 1, 0, pace) for pace in (1.0, 1.5, 9.0)] == [
+        OPTIMIZATION.min_search_seconds,
+        1.5 * OPTIMIZATION.min_search_seconds,
+        OPTIMIZATION.max_search_seconds,
+    ]
     assert budget_of(10, 0.1, 1, 0, 1.5) == 20.0
 
 

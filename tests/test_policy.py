@@ -16,15 +16,6 @@ from superopt import policy
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = [path for path in sorted((ROOT / "superopt").rglob("*.py")) if path.name != "policy.py"]
 ALLOWED: Mapping[str, Mapping[str, str]] = {
-    "moves next: these modules are being restructured": {
-        "flows/optimize": "LEEWAY FORGONE SMALLEST OPENING HURRIED MEMORY_FACTOR MEMORY_BYTES RETRIES RETRYING FAILING",
-        "search/judging": "COMPARING GLANCING ALIKE PATIENCE",
-        "search/passes": "RULES FIRST LAST LITTLE LEAST MOST LOADING",
-        "search/segment_search": "LARGE SHORTEST CLEAR",
-        "search/selection": "GROWTH GROWTH_OF_SMALL SMALL GROWTH_AT_LEAST",
-        "discovery/candidates": "SAMPLES QUICK_SAMPLES OUTCOMES",
-        "discovery/explore": "SMALL SLICE DRAWS",
-    },
     "definitions reach it, so that ledger keys depend on it or on its module": {
         "algebra/operators": "SHORT SMALLEST_PART MAX_LINEAR_OPERANDS",
     },

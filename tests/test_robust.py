@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from superopt.errors import (
 from superopt.model.bodies import TOP
 from superopt.model.islands import Chart
 from superopt.model.load import as_model, as_proto, load
+from superopt.policy import OPTIMIZATION
 from superopt.protobuf.validate import require_well_formed
 from superopt.runtime.bounds import IndexRange, index_bounds
 from superopt.runtime.child import Child, child, reuse_child
@@ -429,5 +431,5 @@ def test_a_search_ends_once_it_takes_more_memory_than_it_may_and_the_report_says
         with limit_memory_growth(-held.nbytes):
             assert expired(math.inf)
         assert not expired(math.inf)
-    monkeypatch.setattr(sys.modules["superopt.flows.optimize"], "MEMORY_BYTES", -(2**40))
+    monkeypatch.setattr(sys.modules["superopt.flows.optimize"], "OPTIMIZATION", replace(OPTIMIZATION, memory_bytes=-(2**40)))
     assert superopt.optimize(linear(), budget=2.0).report.stopped == "the memory allowed is used up"

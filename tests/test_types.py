@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 import superopt
 from superopt.errors import CheckFailedError, InvalidModelError
 from superopt.flows.optimized import Optimized
+from superopt.policy import OPTIMIZATION
 from superopt.rules.rule import parse_rules
 from superopt.runtime.check import check
 from superopt.runtime.session import Device, Session, random_inputs
@@ -33,7 +35,7 @@ NEWEST = 26
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Short comparisons, one rule, and no times kept between tests."""
-    monkeypatch.setattr(FLOW, "COMPARING", 0.5)
+    monkeypatch.setattr(FLOW, "OPTIMIZATION", replace(OPTIMIZATION, full_comparison_seconds=0.5))
     monkeypatch.setattr(FLOW, "default_path", lambda: tmp_path / "times.sqlite")
     monkeypatch.setattr(FLOW, "load_rules", lambda: parse_rules(FACTOR))
 

@@ -22,7 +22,7 @@ from superopt.algebra.terms import Sym, Term, at_least, same, size, variable
 from superopt.cli import main as cli
 from superopt.errors import CheckFailedError, ShapeError
 from superopt.model.lower import lower
-from superopt.policy import CHECK
+from superopt.policy import CHECK, OPTIMIZATION
 from superopt.proof.definitions.index import Attempt, prove_axiom
 from superopt.proof.definitions.sums import Read, Summand, TableElement
 from superopt.proof.definitions.tables import contract_table
@@ -243,7 +243,7 @@ def test_an_algorithm_is_taken_in_as_many_places_as_weights_may_grow_for(
     growth: float, places: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In each of the two places weights become four times as large, which is one and a half times more of all of them."""
-    monkeypatch.setattr("superopt.search.selection.GROWTH_AT_LEAST", 0)
+    monkeypatch.setattr("superopt.search.selection.OPTIMIZATION", replace(OPTIMIZATION, min_weight_growth_bytes=0))
     monkeypatch.setattr(FLOW, "relower", lambda *_: ())
     report = superopt.optimize(convolutions(), budget=10.0, tolerance=100.0, growth=growth).report
     assert sum(rule.times for rule in report.rules) == places

@@ -19,7 +19,7 @@ from superopt.algebra.dim_binding import DimBinding
 from superopt.errors import CheckFailedError, InvalidModelError, ProviderError, SuperoptError
 from superopt.model.dimensions import dynamic_dimension_names, representative_sizings, size_combinations
 from superopt.model.load import load
-from superopt.policy import CHECK
+from superopt.policy import CHECK, OPTIMIZATION
 from superopt.protobuf.stored import parse_model
 from superopt.runtime.bounds import index_bounds
 from superopt.runtime.check import Check, check
@@ -27,7 +27,6 @@ from superopt.runtime.compare import Comparison, compare_all, compare_settings
 from superopt.runtime.multi_shape import SizeComparisons
 from superopt.runtime.session import Array, Device, Session, random_inputs
 from superopt.runtime.settings import settings, with_choices
-from superopt.search.selection import GROWTH
 
 STANDARD = {"", "ai.onnx", "ai.onnx.ml"}
 CONTRIB = "com.microsoft"
@@ -53,7 +52,7 @@ class Settings:
     cache: Path | None
     tune: bool = False
     tolerance: float = CHECK.max_error_factor
-    growth: float = GROWTH
+    growth: float = OPTIMIZATION.weight_growth_share
     allow_contrib: bool = False
 
 

@@ -17,6 +17,7 @@ from superopt.discovery.phrase import backwards
 from superopt.discovery.prune import KeptEqualities, crosses_hill, exchanges_variables, is_shortcut, is_useful
 from superopt.errors import InstantiationError
 from superopt.notation.parsing import Equation
+from superopt.policy import DISCOVERY
 from superopt.proof.precondition import add_preconditions
 from superopt.proof.recheck import prove_and_record
 from superopt.proof.sample import instantiations, mismatch, mismatch_at
@@ -24,10 +25,6 @@ from superopt.rules import store
 from superopt.rules.match import Pattern
 from superopt.rules.rule import Rule, digest
 from superopt.rules.verdict import Proved, Refuted, Unknown, Verdict
-
-SAMPLES = 24
-QUICK_SAMPLES = 12
-OUTCOMES = 48
 
 
 @dataclass
@@ -273,7 +270,9 @@ class Discovery:
         """Test the rule on random instances, prove it, check the proof again, and return the verdict."""
         for equation in rule.equations:
             try:
-                counterexample = mismatch(equation, instances=max(2, SAMPLES // len(rule.equations)), seed=self.seed)
+                counterexample = mismatch(
+                    equation, instances=max(2, DISCOVERY.proof_sample_count // len(rule.equations)), seed=self.seed
+                )
             except InstantiationError as error:
                 return Unknown(str(error))
             if counterexample is not None:
@@ -286,7 +285,7 @@ class Discovery:
 
     def plausible(self, equations: Sequence[Equation]) -> bool:
         """Return whether both sides agree on a few random instances. Part of `ConditionJudge`."""
-        each = max(2, QUICK_SAMPLES // len(equations))
+        each = max(2, DISCOVERY.quick_sample_count // len(equations))
         return all(self._agrees(e, each) for e in equations)
 
     def _agrees(self, equation: Equation, instances: int) -> bool:
@@ -301,7 +300,7 @@ class Discovery:
 
     def outcomes(self, equation: Equation) -> list[tuple[Mapping[str, Extent], bool]]:
         """Return random values of the attribute variables, each with whether the sides agree. Part of `ConditionJudge`."""
-        found = itertools.islice(instantiations(equation, np.random.default_rng(self.seed + 2)), OUTCOMES)
+        found = itertools.islice(instantiations(equation, np.random.default_rng(self.seed + 2)), DISCOVERY.outcome_sample_count)
         try:
             return [(i.attributes, mismatch_at(equation, i, self.seed + n) is None) for n, i in enumerate(found)]
         except InstantiationError:

@@ -25,6 +25,7 @@ from superopt.discovery.universe import Universe
 from superopt.discovery.universes.elementwise import FAMILY as OPERATORS
 from superopt.discovery.universes.elementwise import universes_of
 from superopt.errors import InstantiationError
+from superopt.policy import DISCOVERY
 from superopt.proof.precondition import add_preconditions
 from superopt.proof.recheck import prove_and_record
 from superopt.rules import store
@@ -32,13 +33,6 @@ from superopt.rules.instances import instantiations, term_at
 from superopt.rules.match import Pattern
 from superopt.rules.rule import Rule, axioms
 from superopt.rules.verdict import Proved, Unknown
-
-SMALL = 3
-"""The number of operators up to which equalities between graphs are decided first, in all universes."""
-DRAWS = 40
-"""The number of random instances of an axiom from which the instance with the most different sizes is chosen."""
-SLICE = 4_000
-"""The most of a universe's larger candidates that one task examines."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +75,7 @@ def explore_universe(universe: Universe, known: Sequence[DiscoveryInput], seed: 
     enumeration = enumerate_universe(universe, seed)
     counts = UniverseCounts(universe.family, universe.name, enumeration.built, enumeration.graphs, enumeration.classes)
     ordered = sorted(enumeration.candidates, key=candidate_order)
-    small = [c for c in ordered if term_size(*c.left) <= SMALL]
+    small = [c for c in ordered if term_size(*c.left) <= DISCOVERY.small_operator_count]
     large = ordered[len(small) :]
     small.extend(joins(enumeration))
     del enumeration, ordered
@@ -90,7 +84,7 @@ def explore_universe(universe: Universe, known: Sequence[DiscoveryInput], seed: 
     discovery.learn(known)
     for candidate in small:
         discovery.examine(candidate)
-    slices = -(-len(large) // SLICE)
+    slices = -(-len(large) // DISCOVERY.max_slice_candidates)
     waiting = [large[first::slices] for first in range(slices)]
     settled = _packed(small) if waiting else b""
     return _findings(discovery, tuple(Slice(universe, settled, _packed(candidates)) for candidates in waiting))
@@ -173,7 +167,9 @@ def _instance_of(axiom: Rule, seed: int) -> Candidate | None:
     """
     equation = min(axiom.equations, key=lambda e: sum(abs(v.rank - 2) for v in variables(*e.left, *e.right)))
     try:
-        instances = list(itertools.islice(instantiations(equation, np.random.default_rng(seed)), DRAWS))
+        instances = list(
+            itertools.islice(instantiations(equation, np.random.default_rng(seed)), DISCOVERY.axiom_instance_count)
+        )
     except InstantiationError:
         return None
     instance = max(instances, key=lambda i: len({n for shape in i.shapes.values() for n in shape if n > 1}))

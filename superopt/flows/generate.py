@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from superopt.algebra.operators import registry
-from superopt.discovery.candidates import SAMPLES, Equality, FoundRule, UniverseCounts
+from superopt.discovery.candidates import Equality, FoundRule, UniverseCounts
 from superopt.discovery.definitions import ALGORITHMS
 from superopt.discovery.definitions import FAMILY as DEFINITIONS
 from superopt.discovery.explore import Findings, peak_bytes
@@ -34,6 +34,7 @@ from superopt.discovery.names import name_rules
 from superopt.discovery.universes.elementwise import FAMILY as OPERATORS
 from superopt.discovery.universes.families import ABOUT, FAMILIES, UNIVERSES
 from superopt.floating_point.witnesses import StoredWitness, read_witnesses, to_store, write_witnesses
+from superopt.policy import DISCOVERY
 from superopt.proof.definitions.arithmetic import version
 from superopt.rules import store
 from superopt.rules.rule import Rule
@@ -244,7 +245,14 @@ def _with_flags(rules: Sequence[FoundRule], tasks: Tasks, seed: int) -> list[_St
     """Return the rules as they are stored, with the floating-point flags that they need."""
     stored: list[_StoredRule] = []
     for found, flagged in zip(rules, flag_all([one.rule for one in rules], tasks, seed), strict=True):
-        entry = store.entry_of(found.rule, found.proof, solver=version(), origin=found.origin, samples=SAMPLES, part=found.part)
+        entry = store.entry_of(
+            found.rule,
+            found.proof,
+            solver=version(),
+            origin=found.origin,
+            samples=DISCOVERY.proof_sample_count,
+            part=found.part,
+        )
         entry = replace(entry, flags=flagged.names, flags_basis=flagged.basis)
         stored.append(_StoredRule(found.family, found.rule, entry, tuple(to_store(found.rule, w) for w in flagged.witnesses)))
     return stored

@@ -45,6 +45,7 @@ from superopt.model.save import loadable
 from superopt.model.session_metadata import config_of
 from superopt.model.splice import require_valid
 from superopt.partial.library import shipped_partial_rules
+from superopt.policy import CHECK, COMPARISON, OPTIMIZATION
 from superopt.protobuf.stored import Loadable, parse_model
 from superopt.report.optimization import Report
 from superopt.report.progress import Listener, Progress, ignore_progress
@@ -54,8 +55,6 @@ from superopt.rules.rule import Rule
 from superopt.rules.store import load_rules
 from superopt.runtime.bounds import index_bounds
 from superopt.runtime.cache import Cache, default_path
-from superopt.runtime.check import FACTOR
-from superopt.runtime.compare import RESIDENT
 from superopt.runtime.multi_shape import SizeComparisons
 from superopt.runtime.session import Device
 from superopt.runtime.settings import with_choices
@@ -63,7 +62,7 @@ from superopt.runtime.tuning import Tuning, tune
 from superopt.search.absorption import absorption
 from superopt.search.apply import PARTLY
 from superopt.search.gate import SPECIAL
-from superopt.search.judging import COMPARING, CandidateJudge, JudgingSeconds, ModelCandidate, ModelOutcome
+from superopt.search.judging import CandidateJudge, JudgingSeconds, ModelCandidate, ModelOutcome
 from superopt.search.passes import ImprovedModel, PassRunner, SearchedModel, budget_of, improvements
 from superopt.search.segment_search import SegmentSearch
 from superopt.search.segments import Gain, Passes, Runs, relower, whole_islands
@@ -81,27 +80,9 @@ from superopt.search.selection import (
 from superopt.search.unimproved_cache import UnimprovedModelCache
 from superopt.worker_pool import defer_garbage_collection
 
-LEEWAY = 4.0
-"""An algorithm is tried if its rounding error is at most this many times the tolerance: it is one operator of many."""
-FORGONE = 0.1
-"""The share of the budget that estimates how much disallowed fusions would gain."""
-SMALLEST = 0.01
-"""The share of the run time that gains must save by the cost model to be checked and compared: half of what is accepted."""
-OPENING = 4.0
-"""Seconds to open a session and run it once (a GPU's libraries choose kernels) from which only necessary sessions are made."""
 WHOLE, STOPPED = "every segment was searched", "it was asked to stop"
 """The report's words for a search that no budget ended, and for a search that was stopped."""
-HURRIED = 3.0
-"""Seconds that a comparison takes after a stop was requested."""
 OUT_OF_MEMORY = "the memory allowed is used up"
-MEMORY_FACTOR, MEMORY_BYTES = 3.0, 3 * 2**28
-"""The memory that a search may take before it ends: this factor times the model's bytes, plus this many bytes. Comparing and
-checking take memory on top. In total, four times the model's bytes and 1 GiB are allowed.
-"""
-RETRIES, RETRYING, FAILING = 3, 10.0, 18.0
-"""The number of smaller choices tried if a choice is not faster, and the seconds of judging after which no more are tried:
-without a failure, and after a failed check.
-"""
 
 
 @overload
@@ -125,7 +106,7 @@ def optimize(
     cache: str | os.PathLike[str] | None = None,
     tune: bool = False,
     ort_config: bool = False,
-    tolerance: float = FACTOR,
+    tolerance: float = CHECK.max_error_factor,
     growth: float | None = None,
     moves: Sequence[str] = MOVES,
     fp: str = FpMode.RELAXED,
@@ -220,7 +201,7 @@ def optimize(
             return result(model, loaded, loaded.model, report, evidence, embed=False)
         prepared = prepare(loaded, original, sizings, settings, phases, scratch)
         outcomes: list[ModelOutcome] = []
-        with limit_memory_growth(MEMORY_FACTOR * weight_bytes(loaded.model) + MEMORY_BYTES):
+        with limit_memory_growth(OPTIMIZATION.memory_factor * weight_bytes(loaded.model) + OPTIMIZATION.memory_bytes):
             for candidate in search(prepared, outcomes):
                 outcomes.append(judge(candidate, prepared, outcomes))
                 if outcomes[-1].accepted:
@@ -341,7 +322,14 @@ def prepare(
     if settings.tune:
         with phases("tune"):
             high = index_bounds(parse_model(original, external=False))
-            tuning = tune(original, device, seconds=COMPARING, seed=settings.seed, sizes=sizings[0].numbers, high=high)
+            tuning = tune(
+                original,
+                device,
+                seconds=OPTIMIZATION.full_comparison_seconds,
+                seed=settings.seed,
+                sizes=sizings[0].numbers,
+                high=high,
+            )
             prepared = replace(prepared, tuning=tuning, device=with_choices(device, tuning.choices))
     try:
         with phases("load"):
@@ -374,7 +362,7 @@ def search(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Iterato
         yield ModelCandidate(searched)
         return
     rules, tolerance = prepared.rules, prepared.settings.tolerance
-    tried, accurate = (admit_by_growth(rules, factor * tolerance) for factor in (LEEWAY, 1.0))
+    tried, accurate = (admit_by_growth(rules, factor * tolerance) for factor in (OPTIMIZATION.algorithm_error_factor, 1.0))
     doubtful = {rule.name for rule in tried} - {rule.name for rule in accurate}
     try:
         searched = search_model(prepared, tried, prepared.budget, searched)
@@ -410,7 +398,7 @@ def search_model(
     A `strict` search does not rely on ordinary inputs to conclude that a value is finite.
     """
     settings, phases, charts, start = prepared.settings, prepared.phases, prepared.charts, prepared.start
-    share = 0.0 if settings.allow_contrib else FORGONE
+    share = 0.0 if settings.allow_contrib else OPTIMIZATION.contrib_budget_share
     with closing(Cache(settings.cache)) as times:
         resident, together = weight_bytes(start), prepared.first.short
         clock = prepared.forecaster or Clock(prepared.device, times, resident=resident, together=together)
@@ -452,7 +440,9 @@ def relowered_islands(prepared: PreparedModel, rules: list[Rule], clock: Clock) 
     because their weights may have to be laid out anew. Models whose sessions take long to open are skipped too.
     """
     start, settings = prepared.start, prepared.settings
-    small = 2 * weight_bytes(start) <= RESIDENT and prepared.first.opening < OPENING
+    small = (
+        2 * weight_bytes(start) <= COMPARISON.max_resident_bytes and prepared.first.opening < OPTIMIZATION.slow_opening_seconds
+    )
     if not (small and settings.moves and prepared.forecaster is None):
         return ()
     try:
@@ -481,7 +471,9 @@ def candidates(
     for number, passes in enumerate(choices):
         failed = has_failed(searched, outcomes)
         if number and (
-            is_stop_requested() or (failed and check_first) or outcomes[-1].spent.total > (FAILING if failed else RETRYING)
+            is_stop_requested()
+            or (failed and check_first)
+            or outcomes[-1].spent.total > (OPTIMIZATION.failed_retry_seconds if failed else OPTIMIZATION.retry_seconds)
         ):
             return
         model = None if number else searched.best.model
@@ -495,7 +487,7 @@ def gain_choices(prepared: PreparedModel, searched: SearchedModel, outcomes: Seq
     every = fallback_choices(searched.best.passes, searched.relowered or (), searched.others)
     fitting_choices = (c for c in every if sum(gain.bytes for taken in c for gain in taken) <= prepared.weight_budget)
     passes: Passes = ()
-    for passes in islice(fitting_choices, 1 + RETRIES):
+    for passes in islice(fitting_choices, 1 + OPTIMIZATION.max_retries):
         yield passes
     best = max(passes[0] if passes else (), key=lambda gain: gain.seconds, default=None)
     while best is not None and all(outcome.compared is None for outcome in outcomes):
@@ -507,7 +499,10 @@ def gain_choices(prepared: PreparedModel, searched: SearchedModel, outcomes: Seq
 def negligible_share(prepared: PreparedModel, searched: SearchedModel) -> float:
     """Return the share of the run time that the gains save by the cost model, if that is too little to compare; 0 otherwise."""
     first, saved = prepared.first, sum(gain.seconds for taken in searched.best.passes for gain in taken)
-    hopeless = not (searched.relowered or first.short or prepared.forecaster) and 0 < saved < SMALLEST * first.seconds
+    hopeless = (
+        not (searched.relowered or first.short or prepared.forecaster)
+        and 0 < saved < OPTIMIZATION.min_saved_time_share * first.seconds
+    )
     return saved / first.seconds if hopeless else 0.0
 
 
@@ -516,7 +511,13 @@ def judge(candidate: ModelCandidate, prepared: PreparedModel, outcomes: Sequence
     spent = outcomes[-1].spent if outcomes else JudgingSeconds()
     if not candidate.passes:
         return ModelOutcome(candidate, spent)
-    seconds = HURRIED if is_stop_requested() else COMPARING / 2 if candidate.fallback else COMPARING
+    seconds = (
+        OPTIMIZATION.hurried_comparison_seconds
+        if is_stop_requested()
+        else OPTIMIZATION.full_comparison_seconds / 2
+        if candidate.fallback
+        else OPTIMIZATION.full_comparison_seconds
+    )
     try:
         model = splice_passes(prepared.start, candidate.passes) if candidate.model is None else candidate.model
         require_valid(model, prepared.start)

@@ -27,8 +27,6 @@ from superopt.runtime.rounding import OutputErrors, OutputPair, largest_of, ulp_
 from superopt.runtime.session import Array, Device, Port, Session, is_floating, random_inputs
 from superopt.runtime.sizes import dynamic_dimension_keys, sizes_to_check
 
-FACTOR = CHECK.max_error_factor
-
 
 @dataclass(frozen=True)
 class Check:

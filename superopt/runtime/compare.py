@@ -19,10 +19,6 @@ from superopt.runtime.feasible import feasible_bounds
 from superopt.runtime.session import Device, Session, random_inputs
 from superopt.runtime.timed import ColdTimedModel, Timed
 
-RESIDENT = COMPARISON.max_resident_bytes
-MARGIN = COMPARISON.min_gain_margin_share
-LOADS = COMPARISON.max_loads
-LONG = COMPARISON.long_run_seconds
 _CONFIDENCE = 1.96
 """The number of standard deviations on either side of the mean that cover 95 % of a normal distribution."""
 _DEVIATION = 1.4826

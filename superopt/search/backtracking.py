@@ -25,7 +25,6 @@ from superopt.search.ruleset import RuleSet
 
 Cost = Callable[[State], float]
 
-NOISE = SEARCH.min_gain_share
 OUT_OF_TIME = "out of time"
 
 

@@ -13,22 +13,14 @@ from superopt.cost.forecast import ForecastClock, Forecasts, forecast_everywhere
 from superopt.cost.measure import Clock
 from superopt.errors import CheckFailedError, InvalidModelError, ProviderError, failure
 from superopt.model.load import Model
+from superopt.policy import COMPARISON, OPTIMIZATION, SEARCH
 from superopt.protobuf.stored import Loadable
 from superopt.runtime.check import Check
-from superopt.runtime.compare import LOADS, LONG, MARGIN
 from superopt.runtime.multi_shape import CheckSettings, ComparisonSettings, SizeComparisons, cached_check, cached_comparison
 from superopt.runtime.result_cache import cached_result
 from superopt.runtime.session import Device
 from superopt.search.passes import SearchedModel
-from superopt.search.segment_search import SHORTEST
 from superopt.search.segments import Passes
-
-COMPARING, GLANCING = 7.0, 1.0
-"""Seconds of a comparison, and of a quick first comparison of a candidate that is unlikely to make a difference."""
-ALIKE = 0.005
-"""The relative difference between sums over nodes below which the sums count as equal."""
-PATIENCE = 18.0
-"""Seconds of comparing after which no comparison is repeated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +144,7 @@ class CandidateJudge:
                 return forecast_everywhere(self.forecaster, self.original, rewritten, self.sizings), spent
             compared, own = self._compared(rewritten, seconds)
             spent = replace(spent, comparing=spent.comparing + own)
-            if compared.promising and spent.comparing <= PATIENCE and not is_stop_requested():
+            if compared.promising and spent.comparing <= OPTIMIZATION.repeated_comparison_seconds and not is_stop_requested():
                 compared, own = self._compared(rewritten, seconds, again=True)
                 spent = replace(spent, comparing=spent.comparing + own)
             return compared, spent
@@ -169,16 +161,16 @@ class CandidateJudge:
             InvalidModelError, ProviderError: See `compare_settings`.
         """
         more, ratio, seconds = self._by_nodes(candidate, clock)
-        if not more and abs(ratio - 1) < ALIKE:
+        if not more and abs(ratio - 1) < OPTIMIZATION.equal_sum_share:
             return False
-        if seconds >= LONG:
+        if seconds >= COMPARISON.long_run_seconds:
             return ratio >= 1
-        if not clock.together and ratio < 1 + MARGIN:
-            first, _ = self._compared(candidate, GLANCING, loads=1, at=self.sizings[:1])
+        if not clock.together and ratio < 1 + COMPARISON.min_gain_margin_share:
+            first, _ = self._compared(candidate, OPTIMIZATION.glance_seconds, loads=1, at=self.sizings[:1])
             if not first.open:
                 return False
-        second, _ = self._compared(candidate, 2 * GLANCING, loads=2, at=self.sizings[:1])
-        return second.faster or second.promising or second.least.ratio >= 1 + MARGIN / 2
+        second, _ = self._compared(candidate, 2 * OPTIMIZATION.glance_seconds, loads=2, at=self.sizings[:1])
+        return second.faster or second.promising or second.least.ratio >= 1 + COMPARISON.min_gain_margin_share / 2
 
     def _by_nodes(self, candidate: Loadable, clock: Clock) -> tuple[int, float, float]:
         """Return the growth in ONNX Runtime's nodes, the speedup by sums over nodes, and the original's seconds.
@@ -196,10 +188,16 @@ class CandidateJudge:
             return 0, 0.0, 0.0
         record, _ = cached_result(self.cache, ["by nodes", *clock.settings], [self.original, candidate], measure)
         (before, own), (after, other) = record
-        return after - before, own / max(other, SHORTEST), own
+        return after - before, own / max(other, SEARCH.min_seconds), own
 
     def _compared(
-        self, candidate: Loadable, seconds: float, *, loads: int = LOADS, again: bool = False, at: Sequence[DimBinding] = ()
+        self,
+        candidate: Loadable,
+        seconds: float,
+        *,
+        loads: int = COMPARISON.max_loads,
+        again: bool = False,
+        at: Sequence[DimBinding] = (),
     ) -> tuple[SizeComparisons, float]:
         settings = ComparisonSettings(seconds, self.settings.seed, loads, again)
         return cached_comparison(self.original, candidate, self.device, at or self.sizings, settings, self.cache, self.progress)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from superopt.budget import active_time
 from superopt.model.islands import Charts
 from superopt.model.load import Model
+from superopt.policy import OPTIMIZATION
 from superopt.report.progress import Listener, Progress
 from superopt.search.backtracking import OUT_OF_TIME
 from superopt.search.backtracking import search as windowed
@@ -25,16 +26,14 @@ from superopt.search.segments import Gain, Passes, Runs, Segment, segments, whol
 from superopt.search.selection import affordable_gains, splice_fitting
 
 MUTANTS = "mutants"
-RULES = {"sweeps": 0.6, "windows": 0.25, "windows between": 0.15}
-FIRST = {MUTANTS: 0.4, **RULES}
-LAST = {**RULES, MUTANTS: 0.15}
+RULES = {
+    "sweeps": OPTIMIZATION.sweeps_time_share,
+    "windows": OPTIMIZATION.window_time_share,
+    "windows between": OPTIMIZATION.between_window_time_share,
+}
+FIRST = {MUTANTS: OPTIMIZATION.first_mutant_time_share, **RULES}
+LAST = {**RULES, MUTANTS: OPTIMIZATION.last_mutant_time_share}
 """The passes of each order with their shares of the time. Time that a pass does not use goes to the passes after it."""
-LITTLE = 0.01
-"""The share of a model's time that mutants must save for rules to be searched after mutants as well as before."""
-LEAST, MOST = 10.0, 30.0
-"""The least and the most seconds that a search takes if no budget is given."""
-LOADING = 20 / 2**30
-"""Additional seconds for opening all the sessions of an optimization, per byte of weights."""
 
 
 def budget_of(nodes: int, seconds: float, sizes: int, weights: int, pace: float = 1.0) -> float:
@@ -51,8 +50,14 @@ def budget_of(nodes: int, seconds: float, sizes: int, weights: int, pace: float 
         weights: The bytes of the weights.
         pace: How many times as long a search takes as on the machine of these figures.
     """
-    wanted = max(pace * max(LEAST, 0.01 * math.pow(nodes, 1.5)), 200 * seconds)
-    return max(LEAST, min(wanted, MOST - 20 * seconds - 3 * (sizes - 1) - LOADING * weights))
+    wanted = max(pace * max(OPTIMIZATION.min_search_seconds, 0.01 * math.pow(nodes, 1.5)), 200 * seconds)
+    return max(
+        OPTIMIZATION.min_search_seconds,
+        min(
+            wanted,
+            OPTIMIZATION.max_search_seconds - 20 * seconds - 3 * (sizes - 1) - OPTIMIZATION.loading_seconds_per_byte * weights,
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,7 @@ def improvements(model: Model, passes: PassRunner, moves: Sequence[str], budget:
     """Return what passes make of the model within the budget, in seconds, sorted by the time saved, most first.
 
     `moves` are "rules", "mutants", or both. With both, one result has mutants last; another has mutants first if they save more
-    than `LITTLE`.
+    than `OPTIMIZATION.min_mutant_pass_gain_share`.
     """
     start, end = ImprovedModel(model), active_time() + budget
     if MUTANTS not in moves:
@@ -116,7 +121,9 @@ def improvements(model: Model, passes: PassRunner, moves: Sequence[str], budget:
     mutated = passes.run({MUTANTS: 1.0}, start, now + (end - now) * FIRST[MUTANTS] / sum(FIRST.values()))
     if not mutated.seconds:
         return [passes.run(RULES, mutated, end)]
-    if mutated.seconds < LITTLE * sum(gain.found.before * gain.runs for gain in mutated.searched if gain.found.steps):
+    if mutated.seconds < OPTIMIZATION.min_mutant_pass_gain_share * sum(
+        gain.found.before * gain.runs for gain in mutated.searched if gain.found.steps
+    ):
         return [passes.run(LAST, start, end)]
     first = passes.run(RULES, mutated, (active_time() + end) / 2)
     last = passes.run(LAST, start, end)

@@ -18,15 +18,15 @@ from superopt.errors import InvalidModelError, ShapeError, failure
 from superopt.model.available_fusions import contrib_fusions, fusions_at_opset
 from superopt.model.islands import Island
 from superopt.partial.library import PartialRule
+from superopt.policy import COMPARISON, SEARCH
 from superopt.rules.accuracy import is_algorithm
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.rule import Rule
 from superopt.runtime.cache import Part, json_digest
-from superopt.runtime.compare import LONG
 from superopt.runtime.result_cache import digest_of_files
 from superopt.search import roofline
 from superopt.search.apply import State, run_time_terms
-from superopt.search.backtracking import NOISE, Cost, SearchLimits, SearchResult, search
+from superopt.search.backtracking import Cost, SearchLimits, SearchResult, search
 from superopt.search.fuse import fusion_states, with_fusions
 from superopt.search.gate import Gate
 from superopt.search.island import search_island
@@ -37,14 +37,6 @@ from superopt.search.schedule import Find, gains, search_all, unchanged_result, 
 from superopt.search.segments import LEFT, Gain, Segment, gate_of, unsearched
 from superopt.search.vanish import search_cleaned
 
-LARGE = 100
-"""The number of terms beyond which steps are not measured individually."""
-SHORTEST = 1e-9
-"""The least time in seconds that anything is taken to need."""
-CLEAR = 1.1
-"""The predicted speedup from which a gain on a segment that takes `LONG` is believed without a second measurement: the whole
-candidate is compared in the end. A gain within the noise is discarded, because a second measurement is not worth its time.
-"""
 MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA, "tensorrt": roofline.CUDA}
 """The machine assumed for an uncalibrated device of each provider."""
 SEARCHING = ("cost", "model", "partial", "protobuf", "runtime", "search")
@@ -331,15 +323,19 @@ class SegmentSearch:
     ) -> Callable[[State, State], float]:
         """Return `_faster` with a deadline, after which the speedup is 0.
 
-        For states that take `LONG`, divide the cost of each state measured by itself: their kernels outweigh the overhead
-        between kernels, and timing whole states takes long.
+        For states that take a long time (`COMPARISON.long_run_seconds`), divide the cost of each state measured by itself:
+        their kernels outweigh the overhead between kernels, and timing whole states takes long.
         """
 
         def faster(before: State, after: State) -> float:
             if expired(deadline):
                 return 0.0
             cost = measure(before)
-            return cost / measure(after) if cost >= LONG else self._faster(measured, everywhere, before, after)
+            return (
+                cost / measure(after)
+                if cost >= COMPARISON.long_run_seconds
+                else self._faster(measured, everywhere, before, after)
+            )
 
         return faster
 
@@ -355,7 +351,7 @@ class SegmentSearch:
 
     def _saved(self, state: State, found: SearchResult, measure: Cost) -> list[float]:
         """Return the seconds that each step saves; for a large state, the measured total shared out by estimates."""
-        if len(subterms(*state)) <= LARGE:
+        if len(subterms(*state)) <= SEARCH.max_measured_terms:
             return gains(state, found.steps, measure)
         shares = gains(state, found.steps, self._estimate)
         return [share * (found.before - found.after) / (sum(shares) or 1.0) for share in shares]
@@ -389,10 +385,16 @@ class SegmentSearch:
         """
         if not run_time_terms(found.outputs):
             return True
-        predicted = found.before / max(found.after, SHORTEST)
-        if found.before >= LONG and not 1 + NOISE < predicted < CLEAR:
-            return predicted >= CLEAR
-        return any(measured.stands(self._at(before, s), self._at(found.outputs, s), predicted, NOISE) for s in self.sizings)
+        predicted = found.before / max(found.after, SEARCH.min_seconds)
+        if (
+            found.before >= COMPARISON.long_run_seconds
+            and not 1 + SEARCH.min_gain_share < predicted < SEARCH.clear_speedup_factor
+        ):
+            return predicted >= SEARCH.clear_speedup_factor
+        return any(
+            measured.stands(self._at(before, s), self._at(found.outputs, s), predicted, SEARCH.min_gain_share)
+            for s in self.sizings
+        )
 
     def _measure(self, measured: Measured, everywhere: Sequence[DimBinding], start: State) -> Cost:
         """Return a cost function that measures equivalents of a state beside the state itself."""

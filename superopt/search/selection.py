@@ -11,6 +11,7 @@ from superopt.algebra.value_analysis import ASSUMPTIONS
 from superopt.errors import failure
 from superopt.model.load import Model
 from superopt.model.splice import splice
+from superopt.policy import OPTIMIZATION
 from superopt.report.optimization import AppliedRule, Arithmetic, SegmentGain
 from superopt.rules.fp_flags import ALL_FLAGS, FpFlag, FpMode
 from superopt.rules.fusion import fusions
@@ -19,20 +20,21 @@ from superopt.search.apply import PARTLY
 from superopt.search.segments import Gain, Passes, unsearched
 from superopt.speclib.recurrence import recurrences
 
-GROWTH, GROWTH_OF_SMALL, SMALL = 0.5, 3.0, 2**28
-"""How much the weights may grow, as a share of the original's weights. The second share applies as long as the growth is at
-most the last figure, in bytes.
-"""
 REGROUPED = frozenset({FpFlag.REASSOC, FpFlag.CONTRACT})
 """The flags of a step that sums in another order."""
-GROWTH_AT_LEAST = 2**20
-"""The growth of the weights, in bytes, that is always allowed."""
 
 
 def weight_budget(weights: int, growth: float | None) -> float:
     """Return the bytes by which weights of this size may grow; `growth` is a share of the size, if it is given."""
-    share = max(GROWTH * weights, min(GROWTH_OF_SMALL * weights, SMALL)) if growth is None else growth * weights
-    return GROWTH_AT_LEAST + share
+    share = (
+        max(
+            OPTIMIZATION.weight_growth_share * weights,
+            min(OPTIMIZATION.small_weight_growth_share * weights, OPTIMIZATION.small_weight_bytes),
+        )
+        if growth is None
+        else growth * weights
+    )
+    return OPTIMIZATION.min_weight_growth_bytes + share
 
 
 def affordable_gains(found: Iterable[Gain], growth: float) -> list[Gain]:

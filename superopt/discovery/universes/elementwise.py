@@ -9,7 +9,7 @@ from __future__ import annotations
 from superopt.algebra.operators import apply, operator
 from superopt.algebra.terms import Attribute, Sym, size, variable
 from superopt.algebra.traits import is_elementwise
-from superopt.discovery.universe import FACTORS, Template, Universe, binary, split_parts, symbols, unary
+from superopt.discovery.universe import Template, Universe, binary, split_parts, symbols, unary
 from superopt.errors import ShapeError
 
 FAMILY = "operators"
@@ -17,6 +17,8 @@ CONDITIONS = frozenset({"c", "d"})
 """The names that definitions use for operands that are 0 or 1."""
 N, K = symbols("n k")
 MATRICES, ROW = tuple(variable(name, (N, K)) for name in "xyzq"), variable("t", (K,))
+PARAMETERS = (1, 2, 3)
+"""The values of an operator's real attributes in an environment: small, so that a threshold divides the values of operands."""
 LEAVES = tuple(v.name for v in (*MATRICES, ROW))
 OPERANDS = (*LEAVES, "transpose", "expand", "reshape", "slice", "concat")
 """The operands of an operator of several operands. Its own results are left out, because they tell little about moves."""
@@ -48,7 +50,7 @@ def universes_of(name: str) -> tuple[Universe, ...]:
                 split_parts(-1),
                 binary("concat", axis=-1),
             ),
-            ranges={"n": (2, 3, 4), "k": (2, 3, 4), **{f"f{n}": FACTORS for n in range(len(attributes))}},
+            ranges={"n": (2, 3, 4), "k": (2, 3, 4), **{f"f{n}": PARAMETERS for n in range(len(attributes))}},
             limit=3,
             positive=(*LEAVES,) if spec.domain == "positive" else (),
             conditions=(*LEAVES,) if CONDITIONS.issuperset(spec.operands) else (),
