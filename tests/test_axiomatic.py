@@ -301,3 +301,13 @@ def test_stored_proofs_replay() -> None:
         verdict = replay_proof(stored.rule, stored.entry.instances)
         assert isinstance(verdict, Proved), stored.rule
         assert verdict.instances == stored.entry.instances
+
+
+@pytest.mark.parametrize(
+    ("quotient", "divisor"), [("7 // k == 3", 2), ("7 // k == 2", 3), ("8 // k == 8", 1), ("8 // k == 2", None)]
+)
+def test_a_quotient_of_one_divisor_alone_is_solved_for_it(quotient: str, divisor: int | None) -> None:
+    """8 // 3 and 8 // 4 are 2."""
+    text = f"cut: slice(x, axis=-1, start=0, stop=k) => slice(x, axis=-1, start=0, stop=k) for x[1] where {quotient}"
+    solved = Assumptions(parse_rule(text).equations[0]).solved
+    assert solved.get(Sym("k")) == divisor
