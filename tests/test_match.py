@@ -9,7 +9,7 @@ from superopt.notation.parsing import equation_at_ranks, parse_statement
 from superopt.rules.match import Pattern
 from superopt.rules.rule import Rule, parse_rule
 from superopt.rules.signature import Outline, outlines
-from superopt.search.apply import successors
+from superopt.search.apply import neighbourhood, successors
 from superopt.search.backtracking import SearchLimits, search
 from superopt.search.lookahead import Horizon, chains
 from superopt.search.partition import windows
@@ -121,6 +121,18 @@ def test_enlargement_solves_for_the_border_and_refuses_a_smaller_kernel() -> Non
     assert (padded["before"], padded["after"]) == ((0, 0, 1, 1), (0, 0, 1, 1))
     shifted = apply("conv", x, w, pads=(1, 2, 3, 2), dilations=(2, 2), group=8)
     assert after((apply("add", small, shifted),), ENLARGE) == []
+
+
+def test_the_neighbourhood_of_a_step_is_its_new_terms_and_two_levels_of_users() -> None:
+    def chain(first: str) -> list[Term]:
+        terms = [variable("x", (2, 3))]
+        for op in (first, "exp", "tanh", "sigmoid", "relu"):
+            terms.append(apply(op, terms[-1]))
+        return terms
+
+    before, after_step, other = chain("abs"), chain("sqrt"), apply("log", variable("y", (2, 3)))
+    assert neighbourhood((after_step[-1], other), (before[-1], other)) == {*after_step[1:4]}
+    assert neighbourhood((before[-1], other), (before[-1], other)) == set()
 
 
 def test_search_crosses_a_hill_and_reports_the_steps() -> None:
