@@ -14,6 +14,7 @@ from superopt.proof.axioms.axiomatic import prove_from_axioms
 from superopt.proof.axioms.closure import Closure, Given
 from superopt.proof.axioms.ground import read_ground
 from superopt.proof.axioms.replay import Derivation, replay_proof, type_objection
+from superopt.proof.definedness import undefined_somewhere
 from superopt.proof.definitions.assumptions import Assumptions
 from superopt.proof.precondition import add_preconditions
 from superopt.rules.rule import Rule, axioms, law_names, laws, parse_rule, parse_rules
@@ -311,3 +312,9 @@ def test_a_quotient_of_one_divisor_alone_is_solved_for_it(quotient: str, divisor
     text = f"cut: slice(x, axis=-1, start=0, stop=k) => slice(x, axis=-1, start=0, stop=k) for x[1] where {quotient}"
     solved = Assumptions(parse_rule(text).equations[0]).solved
     assert solved.get(Sym("k")) == divisor
+
+
+@pytest.mark.parametrize(("where", "undefined"), [("", True), (" where a >= 0", True), (" where a != 0", False)])
+def test_a_divisor_that_may_be_zero_on_the_right_alone_leaves_it_undefined(where: str, *, undefined: bool) -> None:
+    rule = parse_rule(f"divided: x => scale(scale(x, factor=a), factor=1 / a) for x[1]{where}")
+    assert undefined_somewhere(Assumptions(rule.equations[0])) == undefined
