@@ -79,7 +79,7 @@ def test_code_is_mutated_and_texts_constants_and_checks_are_not() -> None:
 def test_a_mutant_is_the_module_with_one_change() -> None:
     file = ROOT / "superopt" / "search" / "selection.py"
     (mutant,) = (m for m in MUTANTS.mutants_of(file) if m.before == "gain.bytes <= left")
-    assert (mutant.function, mutant.operator, mutant.after) == ("affordable", "comparison", "gain.bytes < left")
+    assert (mutant.operator, mutant.after) == ("comparison", "gain.bytes < left")
     changed = compile(file.read_text().replace(mutant.before, mutant.after), str(file), "exec", dont_inherit=True)
     assert functions(MUTANTS.mutated(mutant)) == functions(changed)
 
