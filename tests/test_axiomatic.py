@@ -235,7 +235,7 @@ def test_a_false_axiom_proves_too_much_but_has_no_standing(monkeypatch: pytest.M
     name = "relu.additive"
     wrong = {**axioms(), name: Rule(name, false.statement, false.equations)}
     for module in ("saturate", "ground"):
-        monkeypatch.setattr(f"superopt.proof.{module}.axioms", lambda: wrong)
+        monkeypatch.setattr(f"superopt.proof.axioms.{module}.axioms", lambda: wrong)
     monkeypatch.setattr("superopt.proof.axioms.standing.laws", lambda: wrong)
     forget_axioms()
     standing.axiom_verdict.cache_clear()

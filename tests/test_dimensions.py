@@ -279,8 +279,8 @@ def test_what_was_found_at_the_same_sizes_is_not_searched_again(tmp_path: Path, 
         searched.append(start)
         return search_island(start, rules, **how)
 
-    for module in ("passes", "search"):
-        monkeypatch.setattr(f"superopt.{module}.search_island", noted)
+    for module in ("passes", "segment_search"):
+        monkeypatch.setattr(f"superopt.search.{module}.search_island", noted)
     proto = attention()
     for shapes, expected in (([{"length": 16}], 1), ([{"length": 16}], 1), ([{"length": 24}], 2)):
         superopt.optimize(proto, budget=3.0, shapes=shapes, moves=("rules",), cache=tmp_path / "times.sqlite")

@@ -12,6 +12,7 @@ import pytest
 from superopt.algebra.dim_binding import dimension
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms, variable
+from superopt.budget import active_time
 from superopt.partial.judge import equal_positions
 from superopt.policy import MUTANT
 from superopt.rules.accuracy import admit_by_growth, is_algorithm
@@ -110,7 +111,7 @@ def test_nothing_is_exchanged_where_nothing_is_cheaper() -> None:
 
 
 def test_the_deadline_is_kept() -> None:
-    found = searched(SearchLimits(deadline=time.monotonic()))
+    found = searched(SearchLimits(deadline=active_time()))
     assert (found.outputs, found.steps, found.stopped) == ((TWICE,), (), OUT_OF_TIME)
 
 
@@ -214,7 +215,7 @@ def test_nothing_is_measured_after_the_deadline() -> None:
     def measure(_: State) -> Cost:
         raise AssertionError("there is no time for this")
 
-    ((_, found),) = search_all({(DILATED,): 1.0}, RuleSet([]), estimate=counted, measure=measure, deadline=time.monotonic())
+    ((_, found),) = search_all({(DILATED,): 1.0}, RuleSet([]), estimate=counted, measure=measure, deadline=active_time())
     assert (found.outputs, found.steps, found.after, found.stopped) == ((DILATED,), (), 1.0, OUT_OF_TIME)
 
 

@@ -16,7 +16,7 @@ from tests.test_house import ROOT, script
 
 pytestmark = pytest.mark.slow
 
-ON_THEIR_OWN = {"timed", "zoo"}
+ON_THEIR_OWN = {"draw_prose", "timed", "zoo"}
 """The scripts that need nothing that Python does not have: the zoo has an environment of its own for what it writes."""
 PYTHON_SCRIPTS = sorted(
     path

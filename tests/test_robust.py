@@ -213,7 +213,7 @@ MALFORMED: Mapping[str, tuple[Callable[[ModelProto], object], str]] = {
         lambda m: m.graph.node[0].attribute.extend([helper.make_attribute("a", 1), helper.make_attribute("a", 2)]),
         "twice",
     ),
-    "a cycle": (lambda m: m.graph.node[0].input.__setitem__(0, "y"), "circle"),
+    "a cycle": (lambda m: m.graph.node[0].input.__setitem__(0, "y"), "cycle"),
     "opset -1": (lambda m: setattr(m.opset_import[0], "version", -1), "opset version -1"),
     "two opsets": (lambda m: m.opset_import.add(domain="ai.onnx", version=11), "two versions"),
     "an initializer twice": (lambda m: m.graph.initializer.add().CopyFrom(m.graph.initializer[0]), "stored twice"),
@@ -327,7 +327,7 @@ def test_a_model_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     program = tmp_path / "slow.py"
     program.write_text(DYING)
     process = Child(program)
-    with pytest.raises(TimeoutError, match="does not sleep the model within 0 s"):
+    with pytest.raises(TimeoutError, match="did not sleep the model within 0 s"):
         process.ask("sleep", patience=0.1)
     assert not process.is_alive
 

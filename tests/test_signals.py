@@ -42,26 +42,26 @@ def wait(text):
 """What a process begins with: `wait` stands for work that takes a minute."""
 LOADING = "flow.load_rules = lambda: wait('here')"
 SEARCHING = """
-find = flow.Search.gains
+find = flow.SegmentSearch.gains
 def gains(self, *arguments, **how):
     for gain in find(self, *arguments, **how):
         yield gain
-        while gain.found.steps and not flow.stopping():
+        while gain.found.steps and not flow.is_stop_requested():
             print("here", file=sys.stderr, flush=True)
             time.sleep(0.1)
-flow.Search.gains = gains
+flow.SegmentSearch.gains = gains
 """
 NOTHING_FOUND = """
 def gains(self, *arguments, **how):
     print("here", file=sys.stderr, flush=True)
-    while not flow.stopping():
+    while not flow.is_stop_requested():
         time.sleep(0.1)
     return iter(())
-flow.Search.gains = gains
+flow.SegmentSearch.gains = gains
 """
 CHECKING = (
     """
-sys.modules["superopt.search.judging"].check_once = lambda *_, **__: wait("checking")
+sys.modules["superopt.search.judging"].cached_check = lambda *_, **__: wait("checking")
 """
     + SEARCHING
 )

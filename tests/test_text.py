@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol, TypeVar
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from superopt.algebra.operators import Operator, Parameter, apply, registry
@@ -124,6 +124,7 @@ def test_what_is_shown_reads_as_itself(roots: tuple[Term, ...]) -> None:
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_every_operator_is_among_the_random_terms(name: str) -> None:
+    @settings(max_examples=400)
     @given(st.data())
     def draws(data: st.DataObject) -> None:
         found = application(data.draw, registry()[name], list(VARIABLES.values()))

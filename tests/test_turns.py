@@ -26,8 +26,8 @@ pytestmark = pytest.mark.slow
 OTHER = """
 import sys
 from pathlib import Path
-from superopt.runtime.gpu_lock import Turn
-with Turn(Path(sys.argv[1])):
+from superopt.runtime.gpu_lock import GpuLock
+with GpuLock(Path(sys.argv[1])):
     print("begins", flush=True)
     sys.stdin.readline()
 """

@@ -82,7 +82,7 @@ def agreement(programs: Sequence[Term], others: Sequence[Term], *, seed: int = 0
     asked = math.log2(domain.asked + sum(math.prod(t.sizes) for t in programs) + 1)
     log2_error = max(2 * asked - (count - lost) * per_field, 2 * asked - STATE)
     if log2_error > MUTANT.log2_error:
-        raise Undecidable(f"oracles are asked too often: 2 ** {asked:.0f} times")
+        raise Undecidable(f"oracles would be queried too often: 2 ** {asked:.0f} times")
     return Agreement(equal, count, log2_error)
 
 

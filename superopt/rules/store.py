@@ -247,7 +247,7 @@ def load(folder: Path | None = None) -> list[StoredRule]:
                 found.append(StoredRule(replace(rule, flags=entry.fp_flags), family, entry))
     if refused:
         more = f"; and {len(refused) - REPORT.max_refused_rules} more" if len(refused) > REPORT.max_refused_rules else ""
-        raise StoreError(f"{'; '.join(refused[: REPORT.max_refused_rules])}{more} (superopt generate writes them anew)")
+        raise StoreError(f"{'; '.join(refused[: REPORT.max_refused_rules])}{more} (superopt generate writes the store again)")
     return found
 
 

@@ -184,7 +184,7 @@ class _Pair:
             return False
         found = self.after.run(feeds)
         if isinstance(found, str):
-            raise CheckFailedError(f"on {name} the original runs, and the optimized model does not ({found})")
+            raise CheckFailedError(f"on {name} the original runs, but the optimized model does not ({found})")
         near = [self.before.run(perturb_feeds(feeds, self.seed + turn)) for turn in range(1, VERIFY.nudged_run_count + 1)]
         others = [run for run in near if not isinstance(run, str)]
         for place, output in enumerate(self.before.source.outputs):

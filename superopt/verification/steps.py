@@ -139,7 +139,7 @@ class StepChecker:
                 continue
             worked += 1
             if not all(map(equal_up_to_rounding, left, right)):
-                raise CertificateError(f"step {step.rule!r} is not right: values differ")
+                raise CertificateError(f"step {step.rule!r} is wrong: the values of its two sides differ")
             if worked >= VERIFY.step_draw_count // 2 or (
                 worked >= VERIFY.min_step_draws and all(isinstance(n, int) for v in variables for n in v.shape)
             ):
