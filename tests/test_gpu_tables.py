@@ -63,9 +63,11 @@ def test_the_page_tells_batches_from_single_items(tmp_path: Path) -> None:
     parts = ("gpu", "gpus", "results")
     page = "".join(f"<!-- {part}:begin -->\nold\n<!-- {part}:end -->\n" for part in parts)
     text = script("readme_tables").rendered(page, tmp_path, tmp_path)
-    told = "geometric mean **2.000** of 2, **1.414** in CUDA graphs of 2, **5.000** with contrib operators of 1 models"
+    told = (
+        "geometric mean **2.000** (2 models), in CUDA graphs **1.414** (2 models), with contrib operators **5.000** (1 model)"
+    )
     assert text.count(f"A GPU, cuda, ONNX Runtime 1.2, the zoo: {told}; no improvement was found on 1.\n\n| model") == 2
-    assert "the zoo in batches: geometric mean **2.000** of 1 models; no improvement was found on 0.\n" in text
+    assert "the zoo in batches: geometric mean **2.000** (1 model); no improvement was found on 0.\n" in text
     assert text.endswith("<!-- results:begin -->\n<!-- results:end -->\n")
 
 

@@ -71,10 +71,12 @@ def for_graphs(model: Model) -> Entry | None:
 
 def told(group: Sequence[Model]) -> str:
     """How many models there are, and the geometric means of their gains in each way."""
-    ways: Mapping[str, Cell] = {"": plain, " in CUDA graphs": plain_replayed, " with contrib operators": contrib}
+    ways: Mapping[str, Cell] = {"": plain, "in CUDA graphs ": plain_replayed, "with contrib operators ": contrib}
     counted = {way: [entry for model in group if (entry := cell(model)) is not None] for way, cell in ways.items()}
-    means = (f"**{mean(found):.3f}**{way} of {len(found)}" for way, found in counted.items() if found)
-    return f"geometric mean {', '.join(means)} models; no improvement was found on {sum(entry.kept for entry in counted[''])}"
+    means = (
+        f"{way}**{mean(found):.3f}** ({len(found)} model{'s' * (len(found) != 1)})" for way, found in counted.items() if found
+    )
+    return f"geometric mean {', '.join(means)}; no improvement was found on {sum(entry.kept for entry in counted[''])}"
 
 
 def line(model: Model) -> list[str]:
