@@ -88,7 +88,7 @@ def limit_memory_growth(more: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting() -> Iterator[None]:
-    """Stop the active time inside the context."""
+    """Exclude the time that is spent in the context from the active time."""
     global _waited  # noqa: PLW0603
     start = time.monotonic()
     try:

@@ -124,7 +124,7 @@ _Place = tuple[str, str]
 
 
 class _Code:
-    """The code of all modules, given the content of each file by the module's name."""
+    """The code of all modules. `contents` maps each module's name to the content of its file."""
 
     def __init__(self, contents: Mapping[str, bytes]) -> None:
         self.contents = contents

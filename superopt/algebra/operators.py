@@ -134,8 +134,9 @@ class Emit(Protocol):
         """Write a term as a chain of binary nodes, or as one node if the ONNX operator takes any number of inputs.
 
         Parts that other terms also need come first, then the other operands from left to right. An `expand` is left out where
-        ONNX broadcasting makes it superfluous. `inverse` contains the ONNX operator that undoes `op_type`, and a function. This
-        function returns the term whose inverse an operand is, or None.
+        ONNX broadcasting makes it superfluous. `inverse` contains the ONNX operator that undoes `op_type`, and a function. If
+        an operand is the inverse of another term, as `-y` is the inverse of `y` in a sum, this function returns the other term.
+        Otherwise it returns None.
         """
 
 

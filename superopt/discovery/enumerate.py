@@ -194,7 +194,7 @@ class _Enumerator:
         self.values.add(new, self.typing.kinds.things)
 
     def _suggest(self, rows: Rows, classes: Classified, before: int) -> None:
-        """Add candidates for terms that do not represent their class, and record which slices equal representatives."""
+        """Add candidates of a term and the representative of its class. Record slices that equal older representatives."""
         others = np.flatnonzero(~classes.represents)
         sides = self._used(rows, others) | self._used_by_class(rows, classes, others)
         suggested = others[self.table.prefixed(sides)]

@@ -66,7 +66,9 @@ class Findings:
 
 
 def explore_universe(universe: Universe, known: Sequence[DiscoveryInput], seed: int) -> Findings:
-    """Enumerate a universe and decide its small candidates, then pairs of outputs that one term computes.
+    """Enumerate a universe, decide its small candidates, and then decide candidates with several outputs.
+
+    The outputs of such a candidate are computed together by one larger operation (see `joins`).
 
     Larger candidates are divided into slices, which later tasks examine. Each slice contains candidates of all sizes. So the
     findings of the first slice make many candidates of the other slices redundant.

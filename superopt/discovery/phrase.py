@@ -53,7 +53,7 @@ class Phrase:
 
     @property
     def statement(self) -> Statement:
-        """The phrase as a statement of a rule without a name, before parsing."""
+        """The statement of a rule with this phrase and an empty name. It is not parsed yet."""
         return Statement("", self.left, "=>", self.right, self.ranks, self.where)
 
     def rule(self) -> Rule | None:

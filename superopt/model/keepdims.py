@@ -15,7 +15,11 @@ from superopt.algebra.traits import is_elementwise
 
 
 def hoist_unit_axes(term: Term) -> Term:
-    """Move a reshape of an operand of the term outwards, if the reshape only adds axes of extent 1 to reductions."""
+    """Move a reshape from an operand of an elementwise term to the result of the term.
+
+    The reshape must only add axes of extent 1, and its operand must be an elementwise function of reductions. A term without
+    such an operand is returned unchanged.
+    """
     under = next((a.args[0] for a in term.args if _adds_units(a)), None)
     if under is None or not is_elementwise(term):
         return term

@@ -902,7 +902,7 @@ def _given(shape: Shape | None) -> Shape:
 def _ints(extents: Iterable[Extent]) -> tuple[int, ...]:
     found = tuple(extents)
     if not all(isinstance(n, int) for n in found):
-        raise ShapeError("the numbers depend on the dynamic dimensions")
+        raise ShapeError("a shape, an axis or another number must be constant, but depends on the dynamic dimensions")
     return tuple(int(str(n)) for n in found)
 
 

@@ -32,7 +32,7 @@ class Cut(Exception):  # noqa: N818 (no error: the analysis starts again with th
 
 
 def span(coefficients: Sequence[int], box: Box) -> tuple[int, int]:
-    """Return the smallest and the largest value in the box of coefficients . q, the dot product."""
+    """Return the smallest and the largest dot product of the coefficients with a position q of the box."""
     ends = [c * (run.count - 1) for c, run in zip(coefficients, box.runs, strict=True)]
     return sum(min(e, 0) for e in ends), sum(max(e, 0) for e in ends)
 
@@ -54,7 +54,7 @@ class Affine:
         return not any(self.coefficients)
 
     def span(self) -> tuple[int, int]:
-        """Return the smallest and the largest value of coefficients . q."""
+        """Return the smallest and the largest dot product of the coefficients with a position q of the box."""
         return span(self.coefficients, self.box)
 
     def _plus(self, other: Affine | int, sign: int) -> Affine:

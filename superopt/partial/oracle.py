@@ -74,7 +74,7 @@ def agreement(programs: Sequence[Term], others: Sequence[Term], *, seed: int = 0
     try:
         values = evaluate_terms(roots, arrays, lambda _: None, domain)
     except (TooLarge, MemoryError) as error:
-        raise Undecidable("the tensors are too large for prime fields") from error
+        raise Undecidable("the tensors are too large to be evaluated in prime fields") from error
     except (ShapeError, NotImplementedError) as error:
         raise Undecidable(f"an operator has no values in prime fields ({error})") from error
     half = len(programs)

@@ -70,7 +70,7 @@ class Place:
                 yield stack_sources(ones, -axis, -axis, shared=False, level=True)
 
     def uncut(self) -> Place:
-        """Return the place without cuts. Replacements for its operators are terms over the program's own terms."""
+        """Return the same operators, applied to the program's own terms instead of variables."""
         return Place(self.group, self.group, {})
 
     def put(self, outputs: Sequence[Term], replacements: Sequence[Term]) -> tuple[Term, ...]:

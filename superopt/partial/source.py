@@ -201,12 +201,13 @@ def _at(values: tuple[int, ...], axis: int, value: int) -> tuple[int, ...]:
 
 
 def part(source: StackedSource, of_y: int, start: int, stop: int) -> StackedSource:
-    """Return the source for output positions from `start` to `stop`, with only the part of the data that these read.
+    """Return the source for a part of the output: the positions from `start` to `stop` on the axis `of_y`.
 
-    The part of the data is determined from the first, middle and last positions of the part of the output.
+    The source's data is cut to the elements that the part reads. These elements are determined from the first, middle and last
+    positions of the part.
 
     Raises:
-        Undecidable: See `StackedSource.sample`, or these positions read nothing.
+        Undecidable: The part reads no data, or `StackedSource.sample` raises this error.
     """
     (member,) = source.members
     extents = _at(member.extents, of_y, stop - start)

@@ -29,9 +29,10 @@ class Verification:
         segments: The number of segments.
         mode: The floating-point mode.
         assumptions: The assumptions in the certificate.
-        weights: The numbers of weights that are unchanged, that were computed from their terms, and that have no term.
-        linked: The numbers of segments whose terms were compared with values of the original, with values of the optimized
-            model, and not at all.
+        weights: Three numbers of weights: unchanged weights, weights that were computed from their terms, and weights without
+            a term.
+        linked: Three numbers: comparisons of a segment's terms before the steps with values of the original, comparisons of the
+            terms after the steps with values of the optimized model, and comparisons that were left out.
         run: The numbers of sizes, inputs and elements at which both models were compared.
     """
 

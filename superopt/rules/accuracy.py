@@ -23,7 +23,7 @@ def growth(rule: Rule) -> float:
 
 
 def admit_by_growth(rules: Iterable[Rule], tolerance: float) -> list[Rule]:
-    """Return the rules whose rounding error typically grows by at most the factor `tolerance`, or does not grow."""
+    """Return the rules that multiply the typical rounding error by at most `tolerance`, or do not increase the error."""
     return [rule for rule in rules if growth(rule) <= max(1.0, tolerance)]
 
 

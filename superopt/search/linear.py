@@ -104,5 +104,5 @@ def _parted(term: Term) -> Term:
 
 
 def _none(_: str) -> Sequence[Term]:
-    """Return no terms, for the other outputs of a rule with several outputs."""
+    """Return no terms, so that rules with several outputs do not match."""
     return ()

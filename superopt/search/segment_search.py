@@ -98,12 +98,13 @@ class Batch:
 
 
 class SegmentSearch:
-    """The search over the segments of one model: rules, and costs on a device, summed over the `sizings`.
+    """The search for cheaper equivalents of the segments of one model.
 
-    Searches for mutants begin with the `partial` rules. The result may have operators that the opset offers in place of their
-    definitions and, with `allow_contrib`, ONNX Runtime's own operators. `mode` is the floating-point mode; `strict` makes the
-    gates strict. Results of an earlier search with the same `budget`, in seconds, and the same rules are read from the clock's
-    cache. `tally` counts what searches for mutants did.
+    A segment's cost is measured on the clock's device, and is the sum of the costs at all `sizings`. Searches for mutants begin
+    with the `partial` rules. A term that equals an operator's definition may become this operator if the opset has the
+    operator. With `allow_contrib`, it may also become one of ONNX Runtime's own operators. `mode` is the floating-point mode.
+    `strict` is passed to the gates (see `Gate`). If an earlier search had the same rules and the same `budget` (in seconds),
+    its results are read from the clock's cache. `tally` counts what searches for mutants did.
     """
 
     def __init__(
@@ -323,8 +324,9 @@ class SegmentSearch:
     ) -> Callable[[State, State], float]:
         """Return `_faster` with a deadline, after which the speedup is 0.
 
-        For states that take a long time (`COMPARISON.long_run_seconds`), divide the cost of each state measured by itself:
-        their kernels outweigh the overhead between kernels, and timing whole states takes long.
+        If the first state takes at least `COMPARISON.long_run_seconds`, the speedup is the quotient of the two costs. Such
+        states are not timed as a whole, because this takes long, and their kernels take much longer than the overhead
+        between kernels.
         """
 
         def faster(before: State, after: State) -> float:

@@ -286,7 +286,11 @@ class Sweeper:
 
 
 def _replacements(match: Match, here: Mapping[Term, Term]) -> Sequence[Term]:
-    """Return the replacements of the match's roots in their present form, or these roots if the match no longer applies."""
+    """Return a term that replaces the present form of each root of the match.
+
+    Earlier matches may have rewritten the roots. `here` maps each root to its present form. If the match no longer applies, the
+    present forms are returned unchanged.
+    """
     if all(here[root] is root for root in match.roots):
         return match.replacements
     try:

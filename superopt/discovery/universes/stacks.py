@@ -218,7 +218,7 @@ NUMBERS = Universe(
 
 
 def _regrouped(name: str, one: Shape, other: Shape, shapes: Sequence[Shape], axes: Sequence[int]) -> Universe:
-    """Return a universe of two tensors that are concatenated along the axes and reshaped to the shapes, in any order."""
+    """Return a universe with two tensors, a concatenation along each of the axes and a reshape to each of the shapes."""
     return Universe(
         family="stacks",
         name=name,
