@@ -207,6 +207,7 @@ def test_of_laws_that_join_the_sides_at_numbers_none_can_be_spared() -> None:
     assert delta_debug("abc", lambda some: "c" in some) == ["c"]
 
 
+@pytest.mark.long
 def test_the_few_laws_that_egglog_needs_are_searched_far_enough() -> None:
     laws = Laws(parse_rules(LATTICE))
     assert derive_rule(laws.rules[0], laws, without={0}) is None
@@ -216,6 +217,7 @@ def test_the_few_laws_that_egglog_needs_are_searched_far_enough() -> None:
     assert {name for chain in said.chains for name in chain.rules} == {"absorbs", "shares", "chosen", "lesser", "greater"}
 
 
+@pytest.mark.long
 def test_where_numbers_need_fewer_laws_than_symbols_all_laws_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(derive_audit, "WIDE", derive_audit.WIDE[1:2])
     laws = Laws(parse_rules(ORDERED))

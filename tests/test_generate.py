@@ -169,7 +169,7 @@ def rules_of(name: str, *, large: bool = False) -> list[FoundRule]:
         ("residual", "residual-kernel"),
         ("residual", "residual-scaled"),
         ("residual", "point-depthwise"),
-        ("dense", "share-image"),
+        pytest.param("dense", "share-image", marks=pytest.mark.long),
     ],
 )
 def test_it_is_the_enumeration_that_finds_them(universe: str, name: str) -> None:
@@ -200,6 +200,7 @@ def test_what_is_known_is_not_found_again() -> None:
     assert again.equalities == ()
 
 
+@pytest.mark.long
 def test_larger_candidates_are_examined_after_all_small_ones_and_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explore, "DISCOVERY", replace(DISCOVERY, max_slice_candidates=1_000_000))
     alone = explore_universe(convolution.ENLARGED, [], 0)
@@ -317,7 +318,7 @@ def kill_one(killed: list[int]) -> None:
         os.kill(victim.pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("where", [{"workers": 2}, {"scheduler": "local:2"}], ids=str)
+@pytest.mark.parametrize("where", [{"workers": 2}, pytest.param({"scheduler": "local:2"}, marks=pytest.mark.long)], ids=str)
 def test_the_files_are_the_same_wherever_tasks_run_though_a_worker_is_killed(
     where: dict[str, Any], serial: Path, tmp_path: Path
 ) -> None:
@@ -387,6 +388,7 @@ def test_rules_are_read_back_as_they_were_found(serial: Path) -> None:
     assert len({(stored_rule.family, stored_rule.rule.name) for stored_rule in loaded}) == len(loaded)
 
 
+@pytest.mark.long
 def test_a_family_alone_writes_that_family_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generation, "UNIVERSES", (matrix.LOW_RANK, convolution.ENLARGED))
     seen: list[str] = []

@@ -129,7 +129,7 @@ def test_tables_and_what_is_behind_them_become_one_lookup(rules: RuleSet) -> Non
     np.testing.assert_allclose(evaluated(given, *state)[0], evaluated(given, *start)[0], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize(("count", "products", "cut"), [(4, 4, 2), (7, 5, 4)])
+@pytest.mark.parametrize(("count", "products", "cut"), [(4, 4, 2), pytest.param(7, 5, 4, marks=pytest.mark.long)])
 def test_a_mixture_of_experts_becomes_a_few_products(rules: RuleSet, count: int, products: int, cut: int) -> None:
     """Whatever the gate says stays in its order: nothing is cut out of a layer and put together again, but for an odd one."""
     start = mixture(count, width=6, hidden=10)

@@ -72,6 +72,7 @@ def linear(term: Term) -> Term:
     return done[term]
 
 
+@pytest.mark.long
 def test_every_place_of_an_operator_is_exchanged_for_the_corrected_mutant() -> None:
     found, _, _ = first()
     (after,) = found.outputs
@@ -140,6 +141,7 @@ def test_what_was_found_of_a_program_is_taken_from_memory_in_another_island() ->
     assert later.after == slow_pools(later.outputs) < later.before
 
 
+@pytest.mark.long
 def test_a_search_that_is_cut_short_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     memory, clock = Cache(), itertools.chain([0.0, 0.0], itertools.repeat(2.0))
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))

@@ -84,6 +84,7 @@ def test_a_mutant_is_the_module_with_one_change() -> None:
     assert functions(MUTANTS.mutated(mutant)) == functions(changed)
 
 
+@pytest.mark.long
 def test_packages_get_mutants_by_their_lines() -> None:
     mutants = MUTANTS.drawn(40, 0)
     assert mutants == MUTANTS.drawn(40, 0) != MUTANTS.drawn(40, 1)

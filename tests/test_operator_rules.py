@@ -70,6 +70,7 @@ def test_what_stored_rules_imply_is_not_found_again() -> None:
     assert not findings.equalities
 
 
+@pytest.mark.long
 def test_the_rules_of_an_operator_are_found_again_byte_for_byte(tmp_path: Path) -> None:
     folder = tmp_path / "substitutions"
     shutil.copytree(substitutions_folder(), folder)

@@ -212,6 +212,7 @@ def test_there_may_be_no_partial_rules(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- found
 
 
+@pytest.mark.long
 def test_a_small_family_gives_the_same_bytes_again(tmp_path: Path) -> None:
     for folder in ("one", "other"):
         library.write("along", "Along one axis.", name_partial_rules(discover_mutants(ALONG, 0, drawn=6), 0), tmp_path / folder)
