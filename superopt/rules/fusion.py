@@ -3,7 +3,7 @@
 A spec's `FUSIONS` states the operator's definition in the form in which models write it. Invertible moves, such as reshapes,
 may be on the side of the operator. A fusion is a rule, but is not in the rule store, because not every model may use the
 operator. A standard operator may be newer than the model's opset. An operator of another domain runs only in ONNX Runtime, so
-callers must request it (`model.offered`). Tests compare both sides of each fusion.
+callers must request it (`superopt.model.available_fusions`). Tests compare both sides of each fusion.
 """
 
 from __future__ import annotations

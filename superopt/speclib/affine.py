@@ -1,7 +1,7 @@
 """The factor and the bias along one axis of ONNX's normalizations, lifted as a product and a sum.
 
-Lowering puts factor and bias back into the normalization (see `model.hosts`). In terms, an `expand` repeats factor and bias
-along the other axes.
+Lowering puts factor and bias back into the normalization (see `superopt.model.epilogues`). In terms, an `expand` repeats factor
+and bias along the other axes.
 """
 
 from __future__ import annotations
