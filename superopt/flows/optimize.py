@@ -137,9 +137,9 @@ def optimize(
             side of an image, and 128 elsewhere.
         cache: The time cache; by default a file in the user's cache folder. A model that a whole search leaves unchanged is
             recorded there, and not searched again.
-        tune: Measure sessions with other settings than the defaults first (`superopt.runtime.tuning`), and optimize for the
-        best settings. ort_config: With `tune`, embed those of the settings that ONNX Runtime can read from a model in the
-        result's metadata
+        tune: Measure sessions with other settings than the defaults first (`superopt.runtime.tuning`), and optimize for
+            the best settings.
+        ort_config: With `tune`, embed those of the settings that ONNX Runtime can read from a model in the result's metadata
             (`superopt.model.session_metadata`), also if the model itself is unchanged.
         tolerance: The result's rounding error, against a float64 run, may be this many times the original's. Larger tolerances
             admit less accurate algorithms.
@@ -158,11 +158,13 @@ def optimize(
 
     Raises:
         ModelNotFoundError, InvalidModelError: The model cannot be loaded, see `superopt.model.load` and
-        `superopt.runtime.session`. ProviderError, RuntimeMissingError: The provider, or ONNX Runtime, is not installed.
-        ProfileError: The file is not a device profile, or is a profile of another provider. OpsetError: The model cannot be
-        converted to the opset. StoreError: A stored rule lacks a valid proof. CheckFailedError: The rewritten nodes cannot be
-        put into the model, because the model would have a cycle. ValueError: A number is too small or NaN, a move or mode is
-        unknown, `tune` is given with a device profile, or
+            `superopt.runtime.session`.
+        ProviderError, RuntimeMissingError: The provider, or ONNX Runtime, is not installed.
+        ProfileError: The file is not a device profile, or is a profile of another provider.
+        OpsetError: The model cannot be converted to the opset.
+        StoreError: A stored rule lacks a valid proof.
+        CheckFailedError: The rewritten nodes cannot be put into the model, because the model would have a cycle.
+        ValueError: A number is too small or NaN, a move or mode is unknown, `tune` is given with a device profile, or
             `ort_config` is given without `tune`.
     """
     settings = OptimizationSettings(
