@@ -111,7 +111,7 @@ def test_an_unproved_rule_is_refused(folder: Path) -> None:
     with pytest.raises(StoreError, match="factor: the ledger says unknown"):
         store.load(folder)
     (folder / "matrix.proofs.jsonl").unlink()
-    with pytest.raises(StoreError, match="factor: no proof of it"):
+    with pytest.raises(StoreError, match="factor: the ledger has no proof"):
         store.load(folder)
 
 
