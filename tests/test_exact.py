@@ -22,6 +22,8 @@ from superopt.proof.sample import mismatch
 from superopt.rules.rule import parse_rule
 from tests.operator_cases import DEFINED, concrete, forms
 
+pytestmark = pytest.mark.slow
+
 
 @functools.cache
 def equation(text: str) -> Equation:

@@ -20,6 +20,8 @@ from superopt.search.backtracking import search
 from superopt.search.ruleset import RuleSet, only_reshapes
 from tests.operator_cases import evaluated
 
+pytestmark = pytest.mark.slow
+
 GROUPS, SHARED, TOKENS, WIDTH, NEW = 2, 4, 256, 32, 1
 
 

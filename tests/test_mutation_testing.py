@@ -91,6 +91,7 @@ def test_packages_get_mutants_by_their_lines() -> None:
     assert {m.file.split("/")[1] for m in mutants} == set(MUTANTS.PACKAGES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "test"), [("superopt/rules/match.py", "test_match.py"), ("superopt/search/widen.py", "test_widen.py")]
 )

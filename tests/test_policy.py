@@ -221,6 +221,7 @@ def test_every_field_is_documented() -> None:
                 assert str(after.value.value).split(), ast.unparse(statement)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
