@@ -38,8 +38,13 @@ def cached_result(
 @functools.cache
 def runtime_code_version() -> str:
     """Return a digest of the code that loads, runs, checks and compares models, and of the policy."""
+    return digest_of_packages(RUNNING)
+
+
+def digest_of_packages(names: Iterable[str]) -> str:
+    """Return a digest of the policy and of the code of these packages of superopt."""
     package = Path(__file__).resolve().parents[1]
-    return digest_of_files(path for part in RUNNING for path in package.glob(f"{part}/*.py"))
+    return digest_of_files(path for name in names for path in package.glob(f"{name}/*.py"))
 
 
 def digest_of_files(paths: Iterable[Path]) -> str:

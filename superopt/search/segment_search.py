@@ -7,7 +7,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from pathlib import Path
 
 from superopt.algebra.dim_binding import DimBinding
 from superopt.algebra.terms import subterms
@@ -23,7 +22,7 @@ from superopt.rules.accuracy import is_algorithm
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.rule import Rule
 from superopt.runtime.cache import Part, json_digest
-from superopt.runtime.result_cache import digest_of_files
+from superopt.runtime.result_cache import digest_of_packages
 from superopt.search import roofline
 from superopt.search.apply import State, run_time_terms
 from superopt.search.backtracking import Cost, SearchLimits, SearchResult, search
@@ -39,15 +38,14 @@ from superopt.search.vanish import search_cleaned
 
 MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA, "tensorrt": roofline.CUDA}
 """The machine assumed for an uncalibrated device of each provider."""
-SEARCHING = ("cost", "model", "partial", "protobuf", "runtime", "search")
+SEARCHING = ("algebra", "cost", "model", "partial", "protobuf", "runtime", "search")
 """The packages on whose code the results of a search depend."""
 
 
 @functools.cache
 def search_code_version() -> str:
     """Return a digest of the searching and measuring code; cached results are valid only for the same code."""
-    package = Path(__file__).resolve().parents[1]
-    return digest_of_files(path for part in SEARCHING for path in package.glob(f"{part}/*.py"))
+    return digest_of_packages(SEARCHING)
 
 
 @dataclass(frozen=True, eq=False)
