@@ -116,24 +116,29 @@ def _renamed(candidate: Candidate) -> bool:
     """Return whether exchanging interchangeable variables turns the left side into the right side."""
     used = variables(*candidate.left)
     rows = [[v for v in row if v in used] for row in candidate.universe.variables]
-    for orders in itertools.product(*(itertools.permutations(row) for row in rows)):
-        exchanged = {
-            a: b for row, order in zip(rows, orders, strict=True) for a, b in zip(row, order, strict=True) if a is not b
-        }
-        if exchanged and tuple(replace_subterms(t, exchanged) for t in candidate.left) == candidate.right:
-            return True
-    return False
+    return _is_exchange(candidate.left, candidate.right, rows)
 
 
 def exchanges_variables(rule: Rule) -> bool:
     """Return whether a rule only exchanges weights with weights or other variables with each other, as commutativity does."""
     equation = rule.equations[0]
-    used = list(variables(*equation.left))
-    kinds = [(v.rank, v.name in WEIGHTS) for v in used]
-    orders = itertools.permutations(used) if len(used) <= DISCOVERY.max_exchanged_variables else iter(())
-    for order in (list(o) for o in orders if list(o) != used and [(v.rank, v.name in WEIGHTS) for v in o] == kinds):
+    used = variables(*equation.left)
+    if len(used) > DISCOVERY.max_exchanged_variables:
+        return False
+    rows: dict[tuple[int, bool], list[Term]] = {}
+    for v in used:
+        rows.setdefault((v.rank, v.name in WEIGHTS), []).append(v)
+    return _is_exchange(equation.left, equation.right, [*rows.values()])
+
+
+def _is_exchange(left: Sequence[Term], right: tuple[Term, ...], rows: Sequence[Sequence[Term]]) -> bool:
+    """Return whether exchanging variables within the rows turns the left side into the right side."""
+    for orders in itertools.product(*(itertools.permutations(row) for row in rows)):
+        exchanged = {
+            a: b for row, order in zip(rows, orders, strict=True) for a, b in zip(row, order, strict=True) if a is not b
+        }
         with suppress(ShapeError):
-            if tuple(replace_subterms(t, dict(zip(used, order, strict=True))) for t in equation.left) == equation.right:
+            if exchanged and tuple(replace_subterms(t, exchanged) for t in left) == right:
                 return True
     return False
 

@@ -205,14 +205,14 @@ def _of_operators(
 
 def _replace(family: str, names: Sequence[str], new: Sequence[_StoredRule], folder: Path | None) -> None:
     """Write the family with these rules in the place of all that were found for the operators of these names."""
-    witnesses = read_witnesses(family, folder)
+    families, witnesses = store.families(folder), read_witnesses(family, folder)
     old = [
         _StoredRule(family, rule, entry, tuple(w for w in witnesses if w.rule == rule.name))
-        for rule, entry in (store.read_family(family, folder) if family in store.families(folder) else ())
+        for rule, entry in (store.read_family(family, folder) if family in families else ())
         if entry is not None and _operator_of(entry.origin) not in names
     ]
     ordered = sorted((*old, *new), key=lambda one: (one.entry.part != store.CORE, _operator_of(one.entry.origin)))
-    earlier = [f for f in EVERY[: EVERY.index(family)] if f in store.families(folder)]
+    earlier = [f for f in EVERY[: EVERY.index(family)] if f in families]
     before = [rule for other in earlier for rule, _ in store.read_family(other, folder)]
     renamed = name_rules([one.rule for one in ordered], before)
     _write(family, [one.renamed(rule) for one, rule in zip(ordered, renamed, strict=True)], folder)

@@ -47,7 +47,7 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class OptimizationSettings:
-    """What the caller of `optimize` asked for, validated; see `optimize`.
+    """The validated arguments of `optimize`; see `optimize`.
 
     Attributes:
         prices: The prices of the profiled device; None to measure on this one.

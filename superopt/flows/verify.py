@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from superopt.errors import CertificateError, InvalidModelError, ModelNotFoundError
 from superopt.report.progress import Listener, Progress, ignore_progress
@@ -52,8 +51,9 @@ def verify(
     """
     given = parse_certificate(certificate)
     rules = load_rules() if given.passes else []
-    how: dict[str, Any] = {"provider": provider, "threads": threads, "seed": seed, "progress": progress}
-    return verify_certificate(original, optimized, given, rules, **how)
+    return verify_certificate(
+        original, optimized, given, rules, provider=provider, threads=threads, seed=seed, progress=progress
+    )
 
 
 def verify_certificate(

@@ -9,9 +9,9 @@ the layout that the processor prefers. With CUDA, tuning tries the layout NHWC a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import onnx
 
@@ -20,7 +20,7 @@ from superopt.files import scratch_folder
 from superopt.policy import COMPARISON
 from superopt.protobuf.stored import Loadable, parse_model
 from superopt.runtime.compare import Comparison, compare_settings
-from superopt.runtime.session import Bound, Device, Session, random_inputs
+from superopt.runtime.session import Array, Bound, Device, Port, Session, random_inputs
 from superopt.runtime.settings import EXTENDED, GRAPH, LEVEL, NHWC, THREADS, Settings, settings, with_choices
 
 LEAVES: Mapping[str, tuple[str, ...]] = {
@@ -83,10 +83,10 @@ def tune(
         InvalidModelError: ONNX Runtime cannot load or run the model.
         ProviderError: a session fell back to another provider.
     """
-    inputs: dict[str, Any] = {"seed": seed, "sizes": sizes, "high": high}
+    inputs = partial(random_inputs, seed=seed, sizes=sizes, high=high)
 
     def possible(several: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-        return [choices for choices in several if _is_possible(model, device, choices, **inputs)]
+        return [choices for choices in several if _is_possible(model, device, choices, inputs)]
 
     def compared(several: Sequence[tuple[str, ...]], share: float) -> list[Comparison]:
         others = [(model, with_choices(device, choices)) for choices in several]
@@ -128,7 +128,9 @@ def _joined(names: Sequence[str]) -> list[str]:
     return [name for name in names if name not in idle]
 
 
-def _is_possible(model: Loadable, device: Device, choices: Sequence[str], **inputs: Any) -> bool:
+def _is_possible(
+    model: Loadable, device: Device, choices: Sequence[str], inputs: Callable[[Sequence[Port]], dict[str, Array]]
+) -> bool:
     """Return whether the model runs in a session with these choices. Choices without provider options always count as possible.
 
     Not every operator has every layout. A CUDA graph allows no nodes on the CPU, no sequences and no dynamic dimensions.
@@ -140,7 +142,7 @@ def _is_possible(model: Loadable, device: Device, choices: Sequence[str], **inpu
         session = Session(model, with_choices(device, choices))
         if GRAPH in wanted and any(isinstance(extent, str) for port in session.inputs for extent in port.shape):
             return False
-        return isinstance(session.ready(random_inputs(session.inputs, **inputs)), Bound)
+        return isinstance(session.ready(inputs(session.inputs)), Bound)
     except (InvalidModelError, ProviderError):
         return False
 
