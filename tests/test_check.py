@@ -274,6 +274,27 @@ def test_values_below_the_least_magnitude_are_rounded_to_it_or_to_zero() -> None
     assert not zeros.any()
 
 
+def test_an_operator_of_onnx_runtime_in_float16_has_a_reference_in_float32() -> None:
+    proto = model(
+        [
+            helper.make_node("BiasGelu", ["x", "b"], ["h"], domain="com.microsoft"),
+            helper.make_node("QuickGelu", ["h"], ["y"], domain="com.microsoft", alpha=1.5),
+        ],
+        {"x": ("rows", 64)},
+        ["y"],
+        {"b": RNG.standard_normal(64).astype(np.float16)},
+        kind=TensorProto.FLOAT16,
+        domains=(("", 18), ("com.microsoft", 1)),
+    )
+    x = RNG.standard_normal((3, 64)).astype(np.float16)
+    reference = Reference(proto)
+    (exact,), (rounded,) = reference.run({"x": x}), reference.run_rounded({"x": x}, 0)
+    (own,) = Session(proto, CPU).run({"x": x})
+    assert exact.dtype == np.float64
+    assert 0 < np.abs(exact - own.astype(np.float64)).max() < 2**-8
+    assert 0 < np.abs(exact - rounded).max() < 2**-7
+
+
 def test_another_interface_is_refused() -> None:
     w = weight(8, 8)
     with pytest.raises(CheckFailedError, match="outputs differ"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -357,6 +358,25 @@ def picking(op: str, table: Sequence[int | str], rows: Sequence[int | str], **at
         helper.make_node(op, ["t", "i"], ["y", "where"] if op == "TopK" else ["y"], **attributes),
     ]
     return model(nodes, [port("x", table), integers("i", rows)], [port("y", [None] * len(table))])
+
+
+@pytest.mark.parametrize(("domain", "operator"), [("com.microsoft", "QuickGelu"), ("", "Relu")])
+def test_an_operator_whose_domain_is_not_imported_gives_no_traceback(domain: str, operator: str, tmp_path: Path) -> None:
+    proto = model(
+        [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node(operator, ["h"], ["y"], domain=domain)],
+        [port("x", (2, 4))],
+        [port("y", (2, 4))],
+        [weight("w", 4, 4)],
+    )
+    imports = [] if domain == "" else [helper.make_opsetid("", 17)]
+    del proto.opset_import[:]
+    proto.opset_import.extend([*imports, helper.make_opsetid("ai.onnx.ml", 3)])
+    path = tmp_path / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    command = [sys.executable, "-m", "superopt", "optimize", str(path), str(tmp_path / "out.onnx"), "--budget", "0.1"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "Traceback" not in ran.stderr
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_positions_that_are_made_up_fit_the_tensor_they_are_in() -> None:

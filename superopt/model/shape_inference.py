@@ -5,6 +5,7 @@ If the shapes of a model's inputs are known, these values are known when the mod
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -23,6 +24,8 @@ from superopt.model.lift import FLOATS, constant_tensor, is_standard, leaf_of, l
 from superopt.policy import MODEL
 
 Array = npt.NDArray[Any]
+# If inference fails, onnx_ir logs a traceback, and shapes stay unknown. Without a handler, Python prints the traceback.
+logging.getLogger("onnx_ir").addHandler(logging.NullHandler())
 # fmt: off
 FOLDED = frozenset(
     {

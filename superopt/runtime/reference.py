@@ -15,12 +15,21 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    OperatorSetIdProto,
+    TensorProto,
+    helper,
+    numpy_helper,
+)
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from superopt.errors import first_line
-from superopt.runtime.session import Array, is_floating
+from superopt.runtime.session import Array, Device, Session, is_floating
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _ULPS = {
@@ -51,6 +60,9 @@ _PICKS = frozenset({"Gather", "GatherElements", "GatherND"})
 
 The result, not the table, is converted to float64 and rounded.
 """
+_STANDARD_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training"})
+_IR_VERSION = 8
+"""The version of the file format of a model of one node, old enough for each ONNX Runtime."""
 _TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype"}
 
 
@@ -83,6 +95,10 @@ class Reference:
         evaluator = type("Evaluator", (_Evaluator,), {"weights": weights})
         try:
             opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
+            kinds = [value.type.tensor_type.elem_type for value in (*own.input, *own.output)]
+            kinds += [tensor.data_type for tensor in own.initializer]
+            floats = [kind for kind in kinds if kind in _ULPS] or [TensorProto.FLOAT]
+            self._ulp, self._least = (max(by_type[kind] for kind in floats) for by_type in (_ULPS, _LEAST))
             own_ops: list[type[OpRun]] = [
                 type("Conv", (Conv,), {"tiles": tiles}),
                 AveragePool,
@@ -91,12 +107,9 @@ class Reference:
                 Loop,
                 ZipMap,
                 *([DequantizeLinear] if opset < _DEQUANTIZES else []),
+                *(_runtime_kernels(model) if self._ulp > _ULPS[TensorProto.FLOAT] else []),
             ]
             self._evaluator = evaluator(wide, new_ops=own_ops)
-            kinds = [value.type.tensor_type.elem_type for value in (*own.input, *own.output)]
-            kinds += [tensor.data_type for tensor in own.initializer]
-            floats = [kind for kind in kinds if kind in _ULPS] or [TensorProto.FLOAT]
-            self._ulp, self._least = (max(by_type[kind] for kind in floats) for by_type in (_ULPS, _LEAST))
         except Exception as error:
             raise NoReferenceError(first_line(error)) from error
 
@@ -435,6 +448,52 @@ class ZipMap(OpRun):
     ) -> tuple[list[dict[Any, Any]]]:
         labels = classlabels_int64s or classlabels_strings or ()
         return ([dict(zip(labels, row, strict=True)) for row in np.atleast_2d(x)],)
+
+
+def _runtime_kernels(model: ModelProto) -> Iterator[type[OpRun]]:
+    """Yield a kernel for each operator of the model that neither a standard domain nor a function of the model defines."""
+    defined = {(function.domain, function.name) for function in model.functions}
+    for domain, name in sorted({(node.domain, node.op_type) for node in _nodes(model.graph)} - defined):
+        if domain not in _STANDARD_DOMAINS:
+            yield type(name, (RuntimeKernel,), {"op_domain": domain, "opsets": model.opset_import})
+
+
+def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    """Yield the nodes of the graph and of the graphs inside these nodes."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _nodes(inner)
+
+
+class RuntimeKernel(OpRun):
+    """An operator that only ONNX Runtime knows. ONNX Runtime runs the operator in float32, its widest type for most of them.
+
+    The result is a reference only for a model whose floats are narrower than float32.
+    """
+
+    op_domain = ""
+    opsets: Sequence[OperatorSetIdProto] = ()
+
+    def _run(self, *given: Array | None, **_: Any) -> tuple[Array, ...]:
+        narrow = [None if v is None else v.astype(np.float32) if is_floating(v.dtype) else v for v in given]
+        feeds = {name: v for name, v in zip(self.onnx_node.input, narrow, strict=False) if v is not None}
+        key = tuple((name, v.dtype, v.ndim) for name, v in feeds.items())
+        if key not in self._sessions:
+            ports = [
+                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(v.dtype), [None] * v.ndim)
+                for name, v in feeds.items()
+            ]
+            outputs = [helper.make_empty_tensor_value_info(name) for name in self.onnx_node.output if name]
+            graph = helper.make_graph([self.onnx_node], "kernel", ports, outputs)
+            self._sessions[key] = Session(helper.make_model(graph, opset_imports=self.opsets, ir_version=_IR_VERSION), Device())
+        found = iter(self._sessions[key].run(feeds))
+        return tuple(_wide(next(found)) if name else np.empty(0) for name in self.onnx_node.output)
+
+    @functools.cached_property
+    def _sessions(self) -> dict[tuple[Any, ...], Session]:
+        return {}
 
 
 class GatherElements(OpRun):
