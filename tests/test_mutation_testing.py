@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.machinery
 import importlib.util
+import json
 import sys
 import types
 from dataclasses import replace
@@ -91,13 +92,32 @@ def test_packages_get_mutants_by_their_lines() -> None:
     assert {m.file.split("/")[1] for m in mutants} == set(MUTANTS.PACKAGES)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("file", "test"), [("superopt/rules/match.py", "test_match.py"), ("superopt/search/widen.py", "test_widen.py")]
-)
-def test_the_tests_that_import_a_module_run_first(file: str, test: str) -> None:
-    found: list[Path] = list(MUTANTS.nearest(file))
-    assert test in [path.name for path in found[:4]]
+def test_a_function_has_the_tests_that_call_it_the_fastest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {"a": [9.0, ["m.py:f"]], "b": [1.0, ["m.py:f", "m.py:C.g"]], "c": [2.0, ["m.py:f"]], "d": [90.0, ["m.py:f"]]}
+    monkeypatch.setattr(MUTANTS, "TRACE", tmp_path / "trace.json")
+    monkeypatch.setattr(MUTANTS, "FIRST_TESTS", 2)
+    MUTANTS.TRACE.write_text(json.dumps(rows))
+    MUTANTS.tests_of.cache_clear()
+    places = [MUTANTS.Mutant("m.py", 1, function, "integer", "1", "0", 0) for function in ("f", "C.g", "C", "")]
+    assert [MUTANTS.chosen(mutant) for mutant in places] == [
+        [["b", "c"], ["a"]],
+        [["b"]],
+        [["b", "c"], ["a"]],
+        [["b", "c"], ["a"]],
+    ]
+    MUTANTS.tests_of.cache_clear()
+
+
+def test_code_belongs_to_the_function_around_it() -> None:
+    file = str(ROOT / "superopt" / "search" / "selection.py")
+    code = compile("class C:\n def f(self):\n  def g(): return [x for x in y]\n", file, "exec", dont_inherit=True)
+    (c,) = (k for k in code.co_consts if isinstance(k, types.CodeType))
+    (f,) = (k for k in c.co_consts if isinstance(k, types.CodeType))
+    (g,) = (k for k in f.co_consts if isinstance(k, types.CodeType))
+    (x,) = (k for k in g.co_consts if isinstance(k, types.CodeType))
+    names = [MUTANTS.function_of(one).partition(":")[2] for one in (c, f, g, x)]
+    assert names == ["C", "C.f", "C.f.g", "C.f.g"]
+    assert MUTANTS.function_of(compile("", "elsewhere.py", "exec")) == ""
 
 
 def test_a_listed_survivor_is_equivalent_and_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
