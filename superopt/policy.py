@@ -807,6 +807,8 @@ class ModelPolicy:
     """The largest magnitude of an ordinary value: at it, float32 keeps three decimals. Reports state it as an assumption."""
     assumed_summand_count: int = 1 << 20
     """The number of summands assumed for a sum over a dynamic dimension. Not measured."""
+    max_analysed_steps: int = 256
+    """The most steps of a recurrence whose values are bounded step by step. Safety limit on time."""
     body_run_seconds: float = 5.0
     """The seconds after which no further input shows how often the bodies of a model run. Not measured."""
     exported_instance_count: int = 4

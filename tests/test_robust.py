@@ -232,6 +232,14 @@ def test_a_malformed_model_is_refused_in_one_line(name: str) -> None:
     assert "\n" not in str(refused.value)
 
 
+def test_a_model_that_is_read_but_cannot_be_written_is_refused_in_one_line() -> None:
+    proto = linear()
+    proto.ir_version = 11
+    proto.graph.node[0].device_configurations.add()
+    with pytest.raises(InvalidModelError, match="the model cannot be written"):
+        superopt.optimize(proto, budget=0.1, moves=())
+
+
 @pytest.mark.parametrize("field", ["name", "op_type", "domain", "input", "metadata"])
 def test_text_that_is_not_utf8_is_refused(field: str, tmp_path: Path) -> None:
     proto = linear()

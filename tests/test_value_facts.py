@@ -8,7 +8,7 @@ import pytest
 from superopt.algebra.evaluate import Floats, evaluate_terms
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, variable, variables
-from superopt.algebra.value_analysis import ORDINARY_INPUT, UNBOUNDED, Facts, facts_of
+from superopt.algebra.value_analysis import ORDINARY_INPUT, UNBOUNDED, UNKNOWN, Facts, facts_of
 from superopt.policy import MODEL
 from tests.operator_cases import WITH_OPERANDS, concrete, forms
 
@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 X, C = variable("x", (3, 4)), variable("c", (3, 4))
 ONES = apply("ones", shape=(3, 4))
 COUNT = Facts(0.0, 64.0)
+ORDINARY = {f"v{place}": ORDINARY_INPUT for place in range(6)}
 SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 88.0, 1e-38, 1e4, -1e4])
 INFINITE = np.array([0.0, 1.0, -1e9, 3e38, -3.4e38, np.inf, -np.inf])
 
@@ -50,6 +51,15 @@ def test_facts_hold_what_definitions_evaluate_to(name: str, known: Facts, values
         assert (numbers <= found.high + 1e-6 * abs(found.high) + 1e-9).all()
         if found.finite and found.high < MODEL.max_ordinary_magnitude and found.low > -MODEL.max_ordinary_magnitude:
             assert np.isfinite(result).all()
+
+
+def test_nothing_is_known_of_a_recurrence_over_a_long_sequence() -> None:
+    def states(steps: int) -> Facts:
+        operands = [(steps, 2, 3), (3, 20), (5, 20), (20,), (2, 5), (2, 5)]
+        return facts_of(apply("lstm", *(variable(f"v{place}", shape) for place, shape in enumerate(operands))), ORDINARY)
+
+    assert states(4).finite
+    assert states(1 << 16) == UNKNOWN
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from typing import Any
 
 from superopt.algebra import index
 from superopt.algebra.bilinear import Matrix
-from superopt.algebra.operators import interpret
+from superopt.algebra.operators import interpret, operator
 from superopt.algebra.tautology import is_tautology
 from superopt.algebra.terms import Cond, Extent, Term, at_least, subterms
 from superopt.policy import MODEL
@@ -415,6 +415,8 @@ def raw_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
         return TABLE[term.op](term, operands)
     if term.op == "mul" and term.args[0] is term.args[1] and len(term.args) == 2:
         return _power(operands[0], Facts(2.0, 2.0, zero=False))
+    if operator(term.op).unrolled is not None and term.args[0].sizes[0] > MODEL.max_analysed_steps:
+        return UNKNOWN
     tensors = [index.Tensor(arg.shape, _everywhere(operand)) for arg, operand in zip(term.args, operands, strict=True)]
     with index.interpreted(_Interpretation()):
         result = interpret(term, tensors)

@@ -152,8 +152,6 @@ def _add_generate(commands: Commands) -> None:
     which.add_argument("--family", action="append", metavar="F", help="a family of rules, such as matrix (all)")
     about = "only the rules of this operator, from its definition, its traits and its axioms; for a new file of specs/"
     which.add_argument("--operator", action="append", default=[], metavar="NAME", help=about)
-    about = "find partial rules instead, by generalising mutants"
-    command.add_argument("--mutants", action="store_true", help=about)
     command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
     command.add_argument("--output", type=Path, metavar="DIR", help="folder for the rules (superopt's own substitutions/)")
     command.add_argument("--json", type=Path, metavar="FILE", help="write the counts as JSON")
@@ -174,8 +172,6 @@ def _add_prove(commands: Commands) -> None:
     which.add_argument("--fresh", action="store_true", help="prove every stored rule again without its stored proof")
     about = "with --axioms, only the axioms of this operator"
     command.add_argument("--operator", action="append", default=[], metavar="NAME", help=about)
-    about = "test every stored partial rule again, at all sizes of its certificate"
-    which.add_argument("--mutants", action="store_true", help=about)
     which.add_argument(
         "--samples", type=positive_integer, metavar="N", help="test every stored rule on N random instances instead"
     )
@@ -196,8 +192,6 @@ def _add_rules(commands: Commands) -> None:
     actions = command.add_subparsers(title="actions", required=True, metavar="action")
     listing = actions.add_parser("list", help="list the rules, one a line")
     listing.set_defaults(run="rules list")
-    about = "list the partial rules and their certificates"
-    actions.add_parser("partial", help=about).set_defaults(run="rules partial")
     about = "Write the rules as a Python module for onnxscript.rewriter, or as a model of function pairs for onnxsim."
     export = actions.add_parser("export", help="export the rules to other tools", description=about)
     export.add_argument("--format", choices=("onnxscript", "functions"), required=True, help="format of the other tool")

@@ -261,8 +261,6 @@ def run_generate(options: argparse.Namespace) -> int:
     from superopt.flows.generate import EVERY, generate, generate_operators
     from superopt.worker_pool import cores, default_folder
 
-    if options.mutants:
-        return run_generate_mutants(options)
     families = [family for family in EVERY if family in (options.family or EVERY)]
     unknown = [family for family in options.family or () if family not in EVERY]
     if unknown:
@@ -297,26 +295,6 @@ def rule_files(folder: Path | None = None) -> dict[str, Path]:
     return {f"the stored {file.name}": file for file in stored if file.is_file()}
 
 
-def run_generate_mutants(options: argparse.Namespace) -> int:
-    """`superopt generate --mutants`: write the partial rules to the folder, and print the number of rules in each file."""
-    from superopt.partial.generation import generate_partial_rules
-    from superopt.partial.proofs import attach_proof
-
-    if options.output is not None:
-        require_folder(options.output)
-    with progress_listener() as listener:
-        found = generate_partial_rules(
-            seed=options.seed,
-            files=options.family or (),
-            folder=options.output,
-            proved=attach_proof,
-            progress=lambda family, count: listener(Progress(f"mutants, {family}", detail=f"{count} kept")),
-        )
-    for file, rules in found.items():
-        out.print(f"partial/{file}.rules: {len(rules)} partial rules, {sum(p.proved for p in rules)} proved for all sizes")
-    return 0
-
-
 def run_prove(options: argparse.Namespace) -> int:
     """`superopt prove`: print the counts of axioms or stored rules by family, and those that are not proved for all sizes.
 
@@ -328,8 +306,6 @@ def run_prove(options: argparse.Namespace) -> int:
 
     if options.samples:
         return run_samples(options)
-    if options.mutants:
-        return run_judge()
     what = "axioms" if options.axioms else "stored rules"
     seed, workers = options.seed, options.workers or cores()
     operators = {operator(name).name for name in options.operator}
@@ -374,38 +350,6 @@ def run_samples(options: argparse.Namespace) -> int:
     out.print(f"{len(rows)} rules, {sum(tried)} instantiations, {min(tried, default=0)} or more each: {len(wrong)} mismatches")
     if wrong:
         raise UnprovedError("; ".join(f"{row.name}: {row.mismatch}" for row in wrong[:3]))
-    return 0
-
-
-def run_judge() -> int:
-    """`superopt prove --mutants`: print a line with the numbers of partial rules, of tested sizes, and of proofs.
-
-    Raises:
-        UnprovedError: A rule does not match its certificate, or its proof does not hold.
-    """
-    from superopt.partial.library import load_partial_rules, partial_rules_summary
-    from superopt.partial.proofs import recheck_objection
-
-    rules = load_partial_rules()
-    wrong: list[str] = []
-    with progress_listener() as listener:
-        for partial in rules:
-            listener(Progress("judging", detail=partial.rule.name))
-            why = recheck_objection(partial)
-            wrong += [] if why is None else [f"{partial.rule.name}: {why}"]
-    out.print(f"{partial_rules_summary(rules)}: {len(wrong)} are not as certified", soft_wrap=True)
-    if wrong:
-        raise UnprovedError("; ".join(wrong[:3]))
-    return 0
-
-
-def run_rules_partial(_: argparse.Namespace) -> int:
-    """`superopt rules partial`: print each partial rule, followed by its certificate."""
-    from superopt.partial.library import describe_partial_rule, load_partial_rules
-
-    for one in load_partial_rules():
-        out.print(str(one.rule), soft_wrap=True, markup=False)
-        out.print(f"    {describe_partial_rule(one)}", soft_wrap=True, markup=False)
     return 0
 
 
@@ -497,7 +441,6 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "generate": run_generate,
     "prove": run_prove,
     "rules list": run_rules_list,
-    "rules partial": run_rules_partial,
     "rules export": run_rules_export,
     "rules show": run_rules_show,
     "rules derive": run_rules_derive,

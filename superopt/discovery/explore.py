@@ -10,7 +10,7 @@ import itertools
 import pickle
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,6 +25,9 @@ from superopt.discovery.universe import Universe
 from superopt.discovery.universes.elementwise import FAMILY as OPERATORS
 from superopt.discovery.universes.elementwise import universes_of
 from superopt.errors import InstantiationError
+from superopt.partial.discover import discover_mutants
+from superopt.partial.families import MUTANTS, PROGRAMS
+from superopt.partial.phrase import rule_of
 from superopt.policy import DISCOVERY
 from superopt.proof.precondition import add_preconditions
 from superopt.proof.recheck import prove_and_record
@@ -105,19 +108,29 @@ def examine_slice(part: Slice, known: Sequence[DiscoveryInput], seed: int) -> Fi
 
 def prove_definition(stated: str, seed: int) -> Findings:
     """Prove the rules of a composite operator's definition or of an algorithm."""
-    started = time.process_time()
     family, origin = (FAMILY, "definition of") if stated in composite_definitions() else (ALGORITHMS, "algorithm")
-    counts = UniverseCounts(family, stated)
+    return prove_all(UniverseCounts(family, stated), definition_rules(stated), f"{origin} {stated}", seed)
+
+
+def explore_mutants(name: str, seed: int) -> Findings:
+    """Generalise the mutants of a program, given by the name of its family, and prove the rules that result."""
+    (family,) = (one for one in PROGRAMS if one.name == name)
+    return prove_all(UniverseCounts(MUTANTS, name), map(rule_of, discover_mutants(family, seed)), f"mutants of {name}", seed)
+
+
+def prove_all(counts: UniverseCounts, rules: Iterable[Rule], origin: str, seed: int) -> Findings:
+    """Return the rules that are proved for all sizes, with the conditions under which both sides are defined."""
+    started = time.process_time()
     found: list[FoundRule] = []
     undecided: list[tuple[str, str]] = []
-    for rule in definition_rules(stated):
+    for rule in rules:
         counts.candidates += 1
         complete = add_preconditions(rule)
         verdict = prove_and_record(complete, seed=seed) if complete is not None else Unknown("its conditions cannot be stated")
-        if complete is not None and isinstance(verdict, Proved):
+        if complete is not None and isinstance(verdict, Proved) and not verdict.bounded:
             counts.proved += 1
             if Pattern.of(complete.equations[0]).usable:
-                found.append(FoundRule(family, complete, verdict, store.CORE, f"{origin} {stated}"))
+                found.append(FoundRule(counts.family, complete, verdict, store.CORE, origin))
         else:
             counts.unknown += 1
             undecided.append((rule.text, str(verdict)))

@@ -13,12 +13,21 @@ from superopt.algebra.operators import registry
 from superopt.algebra.terms import Term
 from superopt.discovery.candidates import DiscoveryInput, Equality, UniverseCounts
 from superopt.discovery.definitions import algorithms, composite_definitions
-from superopt.discovery.explore import Findings, Slice, examine_slice, explore_operator, explore_universe, prove_definition
+from superopt.discovery.explore import (
+    Findings,
+    Slice,
+    examine_slice,
+    explore_mutants,
+    explore_operator,
+    explore_universe,
+    prove_definition,
+)
 from superopt.discovery.join import THREE
 from superopt.discovery.prune import KeptEqualities
 from superopt.discovery.universe import Universe
 from superopt.discovery.universe_order import foundations
 from superopt.floating_point.flags import RuleFlags, flags_of
+from superopt.partial.families import MUTANTS, PROGRAMS
 from superopt.proof.definitions.arithmetic import version
 from superopt.rules import store
 from superopt.rules.rule import Rule, digest
@@ -87,6 +96,16 @@ def define_all(tasks: Tasks, seed: int, names: Sequence[str] | None = None) -> t
     for stated in every if names is None else (one for one in every if one.partition(".")[0] in names):
         tasks.start(stated, task_key(discovery_code_version(), seed, stated), prove_definition, stated, seed)
     return tuple(findings for _, findings in sorted(tasks.results()))
+
+
+def generalise_all(tasks: Tasks, seed: int) -> tuple[Findings, ...]:
+    """Return the rules that the mutants of each program give, in the order of `PROGRAMS`."""
+    for family in PROGRAMS:
+        tasks.start(
+            family.name, task_key(discovery_code_version(), seed, MUTANTS, family.name), explore_mutants, family.name, seed
+        )
+    found = dict(tasks.results())
+    return tuple(found[family.name] for family in PROGRAMS)
 
 
 def explore_operators(

@@ -3,8 +3,8 @@
 Every universe is a task. Its terms are enumerated and grouped by value. An equality that two terms of one value suggest is
 dropped if known rules imply it, and otherwise generalised, proved, and kept in the directions that serve a search. The results
 of all tasks are merged in the order of the universes, whichever worker ran them and whenever they finished. Rules that the
-other rules derive leave the core. At last, the traits and axioms of each operator are examined in the same way. This step can
-be run for one operator alone.
+other rules derive leave the core. Definitions of composite operators, algorithms and generalised mutants are proved as they
+are. At last, the traits and axioms of each operator are examined like a universe. This step can be run for one operator alone.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from superopt.discovery.job import (
     explore_operators,
     final_counts,
     flag_all,
+    generalise_all,
     merge_findings,
 )
 from superopt.discovery.join import THREE
@@ -34,13 +35,14 @@ from superopt.discovery.names import name_rules
 from superopt.discovery.universes.elementwise import FAMILY as OPERATORS
 from superopt.discovery.universes.families import ABOUT, FAMILIES, UNIVERSES
 from superopt.floating_point.witnesses import StoredWitness, read_witnesses, to_store, write_witnesses
+from superopt.partial.families import MUTANTS
 from superopt.policy import DISCOVERY
 from superopt.proof.definitions.arithmetic import version
 from superopt.rules import store
 from superopt.rules.rule import Rule
 from superopt.worker_pool import Finished, Tasks
 
-EVERY = (*FAMILIES, DEFINITIONS, ALGORITHMS, OPERATORS)
+EVERY = (*FAMILIES, DEFINITIONS, ALGORITHMS, OPERATORS, MUTANTS)
 
 
 @dataclass(frozen=True)
@@ -110,21 +112,23 @@ def generate(
     with Tasks(workers=workers, scheduler=scheduler, finished=finished) as tasks:
         found = explore_all(universes, tasks, seed, progress)
         composites = define_all(tasks, seed) if {DEFINITIONS, ALGORITHMS} & set(families) else ()
+        mutants = generalise_all(tasks, seed) if MUTANTS in families else ()
         equalities, prune = _pruned(merge_findings(found), tasks)
-        rules = [rule for e in equalities for rule in e.rules] + [rule for one in composites for rule in one.definitions]
+        stated = (*composites, *mutants)
+        rules = [rule for e in equalities for rule in e.rules] + [rule for one in stated for rule in one.definitions]
         rules = [one for one in sort_rules(rules) if one.family in families]
         stored = _with_flags(rules, tasks, seed)
         for family in families:
             if family != OPERATORS:
                 _write(family, [one for one in stored if one.family == family], folder)
-        every = [findings for parts in (*found.values(), composites) for findings in parts]
+        every = [findings for parts in (*found.values(), stated) for findings in parts]
         operators = tuple(registry()) if OPERATORS in families else ()
         alone, their_rules, their_prune = _of_operators(operators, tasks, seed, folder, progress)
     _write_refuted((*every, *alone), folder)
     finished.drop_old()
     return _generation(
         seed,
-        (*final_counts(found, equalities), *(findings.counts for findings in (*composites, *alone))),
+        (*final_counts(found, equalities), *(findings.counts for findings in (*stated, *alone))),
         (*rules, *their_rules),
         (*every, *alone),
         prune + their_prune,
@@ -193,7 +197,7 @@ def _of_operators(
     """
     if not names:
         return (), (), 0.0
-    others = [family for family in store.families(folder) if family != OPERATORS]
+    others = [family for family in store.families(folder) if family not in (OPERATORS, MUTANTS)]
     stored = [pair for family in others for pair in store.read_family(family, folder)]
     known = [rule for rule, entry in stored if store.ledger_objection(rule, entry) is None]
     findings = explore_operators(names, known, tasks, seed, progress)

@@ -44,7 +44,6 @@ from superopt.model.load import Loaded, Model, ModelProto, count, load, opset_of
 from superopt.model.save import loadable
 from superopt.model.session_metadata import config_of
 from superopt.model.splice import require_valid
-from superopt.partial.library import shipped_partial_rules
 from superopt.policy import CHECK, COMPARISON, OPTIMIZATION
 from superopt.protobuf.stored import Loadable, parse_model
 from superopt.report.optimization import Report
@@ -405,10 +404,9 @@ def search_model(
         resident, together = weight_bytes(start), prepared.first.short
         clock = prepared.forecaster or Clock(prepared.device, times, resident=resident, together=together)
         with phases("search"):
-            partial, opset = shipped_partial_rules() if rules else (), opset_of(start)
             contrib, mode = settings.allow_contrib, settings.mode
             segment_search = SegmentSearch(
-                rules, clock, opset, prepared.sizings, budget, partial, allow_contrib=contrib, mode=mode, strict=strict
+                rules, clock, opset_of(start), prepared.sizings, budget, allow_contrib=contrib, mode=mode, strict=strict
             )
             passes = PassRunner(segment_search, charts, prepared.weight_budget, prepared.runs, phases.listener)
             best, *others = improvements(start, passes, settings.moves, (1 - share) * budget)

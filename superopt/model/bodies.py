@@ -7,7 +7,7 @@ So facts about the value, such as its shape, are known in the body too.
 from __future__ import annotations
 
 import contextlib
-import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
@@ -19,7 +19,7 @@ from superopt.budget import active_time
 from superopt.errors import InvalidModelError
 from superopt.files import scratch_folder
 from superopt.model.load import Model
-from superopt.policy import CHECK, MODEL
+from superopt.policy import MODEL
 from superopt.protobuf.stored import Loadable, StoredModel, folder_of, parse_model
 from superopt.runtime.bounds import index_bounds
 from superopt.runtime.check import ordinary_inputs
@@ -61,7 +61,7 @@ def count_body_runs(
     """Return how often each body runs in one run of the model.
 
     The result is the mean over the random inputs that a numerical check uses, and comes from ONNX Runtime's trace of executed
-    nodes. At least two inputs are run, and no further input is run after `seconds`. Inputs on which the model fails do not
+    nodes. At least one input is run, and no further input is run after `seconds`. Inputs on which the model fails do not
     count. Bodies without nodes are left out. A body that no input reaches has the count 0.
 
     Raises:
@@ -80,12 +80,13 @@ def count_body_runs(
         session = Session(source, device, optimize=False, traced=folder / "trace")
         high = feasible_bounds(session, sizes, index_bounds(marked))
         for _, make in ordinary_inputs(session.inputs, seed, sizes, high):
-            if done < CHECK.min_inputs or active_time() < deadline:
+            if not done or active_time() < deadline:
                 with contextlib.suppress(InvalidModelError):
                     session.run(make())
                     done += 1
-        events = json.loads(session.trace().read_text(encoding="utf-8"))
-    counted = Counter(event["name"].removesuffix(_EVENT) for event in events if event["name"].endswith(_EVENT))
+        event = re.compile(rf'"name"\s*:\s*"({_MARK}\d+){_EVENT}"')
+        with session.trace().open(encoding="utf-8") as lines:
+            counted = Counter(found[1] for line in lines for found in event.finditer(line))
     return {scope: counted[mark] / max(done, 1) for mark, scope in marks.items()}
 
 

@@ -15,7 +15,7 @@ from onnx_ir import Model
 
 from superopt.errors import InvalidModelError, ModelNotFoundError, first_line
 from superopt.model.shape_inference import with_shapes
-from superopt.protobuf.map_types import make_untyped, with_maps, without_maps
+from superopt.protobuf.map_types import make_untyped, to_proto, without_maps
 from superopt.protobuf.validate import require_well_formed
 
 __all__ = [
@@ -138,8 +138,12 @@ def as_model(model: Model | ModelProto) -> Model:
 
 
 def as_proto(model: Model) -> ModelProto:
-    """Return the model as an `onnx.ModelProto`. Tensors in other files stay there."""
-    return with_maps(ir.to_proto(model))
+    """Return the model as an `onnx.ModelProto`. Tensors in other files stay there.
+
+    Raises:
+        InvalidModelError: onnx_ir cannot write a part of the model.
+    """
+    return to_proto(model)
 
 
 def opset_of(model: Model) -> int:

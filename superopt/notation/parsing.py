@@ -338,7 +338,7 @@ _LINE = re.compile(r"^\s*(?:(?P<name>[a-z0-9][a-z0-9-]*)\s*:\s)?(?P<rest>.*)$", 
 
 
 def parse_statement(line: str) -> Statement:
-    """Split a line `name: left => right for ranks where conditions`. The arrow is `=>`, `==` or `~>`.
+    """Split a line `name: left => right for ranks where conditions`. The arrow is `=>` or `==`.
 
     Raises:
         NotationError: The line is not of that form.
@@ -348,7 +348,7 @@ def parse_statement(line: str) -> Statement:
     rest = matched["rest"]
     rest, _, where = rest.partition(" where ")
     rest, _, ranks = rest.partition(" for ")
-    parts = re.split(r"\s(=>|==|~>)\s", rest)
+    parts = re.split(r"\s(=>|==)\s", rest)
     if len(parts) != 3:
         raise NotationError(f"not of the form 'name: left => right for x[2] where ...': {line.strip()}")
     left, arrow, right = (p.strip() for p in parts)

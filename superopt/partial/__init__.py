@@ -2,5 +2,5 @@
 
 The package may import `superopt.proof` and the packages below `superopt.proof`. Read `mutate` first (enumeration of mutants),
 then `judge` (multilinear testing), `region` (boxes in which programs read uniformly) and `correct` (recomputation or scaling of
-wrong boxes). `library` stores the partial rules that were found.
+wrong boxes). `discover` generalises mutants to rules.
 """

@@ -1,8 +1,7 @@
-"""Discovery of partial rules: mutants of a family's programs are generalised, corrected and tried at other sizes.
+"""Discovery of rules by mutants: mutants of a family's programs are generalised, corrected and tried at other sizes.
 
-A rule is accepted if, at the sizes tried, its right side equals its left side exactly where its condition holds. Each trial is
-judged as the search judges a mutant. The search judges every instance of a rule again: a rule saves the enumeration of mutants,
-but is not trusted.
+A generalised mutant is accepted if, at the sizes tried, it equals its program exactly where its condition holds. Each trial is
+judged as the search judges a mutant. A generalised mutant becomes a stored rule only if it is proved for all sizes.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -40,18 +39,12 @@ class GeneralisedMutant:
     Attributes:
         family: The family.
         term: The term.
-        counted: The operators of the term that sum (see `summing_operators`).
         where: The conditions.
-        trials: The trials at which the conditions hold and the term equals the program.
-        refused: The draws at which the conditions fail, and the term is unequal or not well typed.
     """
 
     family: ProgramFamily
     term: Term
-    counted: frozenset[str]
     where: tuple[StatedCondition, ...]
-    trials: tuple[Trial, ...]
-    refused: tuple[FamilyDraw, ...]
 
     @property
     def everywhere(self) -> bool:
@@ -84,7 +77,7 @@ def discover_mutants(family: ProgramFamily, seed: int, *, drawn: int = MUTANT.di
         rule = None if True in known else bench.first(terms, next(iter(held)), conditional=not known)
         if rule is not None:
             known.append(rule.everywhere)
-            found.append(replace(rule, counted=summing_operators(next(iter(held.values())))))
+            found.append(rule)
     return found
 
 
@@ -190,7 +183,7 @@ class _Bench:
             if where is not None:
                 fresh += [self._tried(term, draw) for draw in self._border(where)]
                 if all(t.draw.holds(conjoin_stated(where)) == t.holds for t in fresh):
-                    return self._told(term, where, [*trials, *fresh])
+                    return GeneralisedMutant(self.family, term, where)
             trials += fresh
             good, bad = ([t.draw for t in trials if t.holds == held] for held in (True, False))
             where = separating_conditions(self.family, good, bad) if conditional or not bad else None
@@ -214,7 +207,3 @@ class _Bench:
             for sizes in (SIZES, LARGER, SMALLEST):
                 with suppress(InstantiationError):
                     yield from itertools.islice(draws(self.family, sizes, self.rng, where=condition), MUTANT.border_draw_count)
-
-    def _told(self, term: Term, where: tuple[StatedCondition, ...], trials: Sequence[Trial]) -> GeneralisedMutant:
-        held = tuple(t for t in trials if t.holds)
-        return GeneralisedMutant(self.family, term, frozenset(), where, held, tuple(t.draw for t in trials if not t.holds))

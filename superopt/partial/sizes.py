@@ -78,7 +78,7 @@ class ProgramFamily:
     @functools.cached_property
     def _read(self) -> _Reading:
         where = f" where {self.typical}" if self.typical else ""
-        statement = parse_statement(f"{self.name}: {self.text} ~> {self.text} for {self.ranks}{where}")
+        statement = parse_statement(f"{self.name}: {self.text} == {self.text} for {self.ranks}{where}")
         equation = equation_at_ranks(statement, next(statement.rank_choices()))
         return _Reading(equation.left, equation.where)
 

@@ -1,4 +1,4 @@
-"""Trials of partial rules: the rule's result for a program at given sizes, and whether it equals the program."""
+"""Trials of rules from mutants: the result of a rule for a program at given sizes, and whether the result is right there."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from itertools import chain
 import onnx_ir as ir
 from onnx import ModelProto, TypeProto, ValueInfoProto
 
+from superopt.errors import InvalidModelError, first_line
 from superopt.protobuf.graphs import all_graphs
 
 KEY = "superopt.type"
@@ -32,6 +33,21 @@ def without_maps(model: ModelProto) -> ModelProto:
             value.metadata_props.add(key=KEY, value=base64.b64encode(value.type.SerializeToString()).decode())
             value.ClearField("type")
     return copy
+
+
+def to_proto(model: ir.Model) -> ModelProto:
+    """Return the model as a ModelProto, with map types in their usual places.
+
+    Raises:
+        InvalidModelError: onnx_ir cannot write a part of the model.
+    """
+    try:
+        return with_maps(ir.to_proto(model))
+    except ir.serde.SerdeError as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise InvalidModelError(f"the model cannot be written ({first_line(cause)})") from error
 
 
 def with_maps(model: ModelProto) -> ModelProto:

@@ -26,13 +26,15 @@ class Rule:
     """A rewrite `left => right` or an axiom `left == right`: one statement, typed at each of its choices of ranks.
 
     The statement is read when its equations are first requested, unless the equations are `given`. `flags` are the
-    floating-point flags that the rule needs, or all flags if the ledger does not list the needed flags.
+    floating-point flags that the rule needs, or all flags if the ledger does not list the needed flags. `family` is the
+    name of the file that stores the rule, or empty if the rule is not stored.
     """
 
     name: str
     statement: Statement
     given: tuple[Equation, ...] | None = field(default=None, compare=False, repr=False)
     flags: frozenset[FpFlag] = field(default=ALL_FLAGS, compare=False, repr=False)
+    family: str = field(default="", compare=False, repr=False)
 
     @functools.cached_property
     def equations(self) -> tuple[Equation, ...]:

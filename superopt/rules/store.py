@@ -244,7 +244,7 @@ def load(folder: Path | None = None) -> list[StoredRule]:
             if why is not None:
                 refused.append(f"{family}.rules: {rule.name}: {why}")
             elif entry is not None:
-                found.append(StoredRule(replace(rule, flags=entry.fp_flags), family, entry))
+                found.append(StoredRule(replace(rule, flags=entry.fp_flags, family=family), family, entry))
     if refused:
         more = f"; and {len(refused) - REPORT.max_refused_rules} more" if len(refused) > REPORT.max_refused_rules else ""
         raise StoreError(f"{'; '.join(refused[: REPORT.max_refused_rules])}{more} (superopt generate writes the store again)")

@@ -2,8 +2,7 @@
 
 A program is an operator application that is a polynomial in its operands. A mutant is a term with the program's inputs and
 output shape that equals the program at some output positions. A program is examined once per device, however often it occurs.
-The stored partial rules (rules whose sides agree at some output positions) are matched first. If no rule helps, mutants are
-enumerated.
+The stored rules that were found by generalising mutants are matched first. If no rule helps, mutants are enumerated.
 
 The cost of a mutant does not depend on the values of its weights, so mutants are timed with variables as weights. First only
 the nodes that do arithmetic are timed, with a quick measurement. Then all nodes are timed. If the mutant is cheaper than the
@@ -31,7 +30,6 @@ from superopt.budget import active_time, expired
 from superopt.errors import Undecidable
 from superopt.partial.correct import corrections
 from superopt.partial.judge import Judgement, judge
-from superopt.partial.library import PartialRule, Recalled, recall_mutants
 from superopt.partial.mutate import Mutant, Program, Sketch, sketches
 from superopt.policy import MUTANT, SEARCH
 from superopt.search.algorithm import algorithm_sites, with_algorithms
@@ -94,6 +92,18 @@ class MutantDraft(Protocol):
     def solved(self) -> Mutant | None: ...
 
 
+@dataclass(frozen=True)
+class StoredMutant:
+    """A mutant that a stored rule gives for a program. The mutant has no weights to solve for."""
+
+    term: Term
+    rule: str
+
+    def solved(self) -> Mutant:
+        """Return the mutant, with the rule as its origin."""
+        return Mutant(self.term, (self.rule,), proved=True)
+
+
 class _OutOfTimeError(Exception):
     """The deadline passed while mutants were examined."""
 
@@ -109,14 +119,13 @@ def search_mutants(
     faster: Faster | None = None,
     memory: Memory | None = None,
     tally: MutantTally | None = None,
-    partial: Sequence[PartialRule] = (),
 ) -> SearchResult:
     """Return the state with each program replaced by its cheapest corrected mutant, if that is cheaper.
 
     Returns `start` if no corrected mutant is cheaper.
 
     All programs are looked up in `memory` first. Mutants are enumerated only for programs for which neither `memory` nor a
-    `partial` rule gives a corrected mutant. Programs with matching rules are examined in the order of their time, longest
+    stored rule gives a cheaper mutant. Programs with matching rules are examined in the order of their time, longest
     first.
 
     Programs to enumerate mutants for are examined by the ratio of their time to the estimate from arithmetic and traffic,
@@ -125,7 +134,7 @@ def search_mutants(
 
     Args:
         start: The state to improve.
-        rules: Rules for later passes. Only their algorithms are used here.
+        rules: The rules. Only their algorithms and mutants are used here.
         estimate: The estimated seconds of a state.
         measure: The measured seconds of a state.
         limits: The deadline, and how many elements the weights may gain.
@@ -133,11 +142,10 @@ def search_mutants(
         faster: Times two states in turns. It is called for a program and a mutant that is only a little faster.
         memory: The store of complete results of programs on this device, read and written.
         tally: The counts to add to.
-        partial: The stored partial rules.
     """
     within, began = limits or SearchLimits(), active_time()
     deadline, most = within.deadline, weight_elements(start) + within.growth
-    bench = _Bench(rules.gated(None), partial, estimate, measure, glance or measure, memory, tally or MutantTally())
+    bench = _Bench(rules.gated(None), estimate, measure, glance or measure, memory, tally or MutantTally())
     state, steps, looked = start, list[Step](), set[Term]()
     before = cost = measure(start)
     ratios = _programs(start, estimate, measure)
@@ -202,14 +210,13 @@ class _Bench:
     def __init__(
         self,
         rules: RuleSet,
-        partial: Sequence[PartialRule],
         estimate: Cost,
         measure: Cost,
         glance: Cost,
         memory: Memory | None,
         tally: MutantTally,
     ) -> None:
-        self.rules, self.partial = rules, partial
+        self.rules = rules
         self.estimate, self.measure, self.glance, self.memory, self.tally = estimate, measure, glance, memory, tally
         self.cut_short = False
 
@@ -221,13 +228,13 @@ class _Bench:
         self.tally.remembered += record is not None
         return None if record is None else mutants_from_json(record)
 
-    def recalled(self, program: Term, deadline: float) -> dict[Recalled, float]:
-        """Return the drafts that the partial rules make of the program, with their estimates, lowest estimates first.
+    def recalled(self, program: Term, deadline: float) -> dict[StoredMutant, float]:
+        """Return the mutants that the stored rules give for the program, with their estimates, lowest estimates first.
 
         Drafts that are too expensive or contain the program are left out. The result is empty if the deadline is reached.
         """
         with self.tally.stage("recall"), suppress(_OutOfTimeError):
-            made = recall_mutants(program, self.partial)
+            made = (StoredMutant(match.replacements[0], rule) for rule, match in self.rules.mutants.matches(program))
             found = [one for one in made if program not in map(program_of, run_time_terms(_state(one.term)))]
             self.tally.recalled += len(found)
             priced = {one: self._price(one.term, deadline) for one in found}
@@ -235,7 +242,7 @@ class _Bench:
             return {one: priced[one] for one in sorted(found, key=priced.__getitem__) if priced[one] <= most}
         return {}
 
-    def by_rules(self, program: Term, drafts: Mapping[Recalled, float], deadline: float) -> list[CorrectedMutant]:
+    def by_rules(self, program: Term, drafts: Mapping[StoredMutant, float], deadline: float) -> list[CorrectedMutant]:
         """Return the corrected mutants from these drafts, in the form of `enumerated`.
 
         After a corrected mutant is found, drafts with higher estimates are skipped.
@@ -290,7 +297,7 @@ class _Bench:
     def _key(self, program: Term) -> list[Json] | None:
         """Return the memory key of a program and the available rules, or None if an extent is dynamic."""
         try:
-            rules = [[*self.rules.algorithms.names], [p.certificate.key for p in self.partial]]
+            rules = [*self.rules.algorithms.names], [*self.rules.mutants.names]
             return ["mutants", terms_to_nodes((program,))[0], *rules]
         except ValueError:
             return None
@@ -311,11 +318,12 @@ class _Bench:
             if mutant is None or not isinstance(mutant.term, Term):
                 continue
             done |= {draft.term, mutant.term}
-            for term, kind in [(mutant.term, "proved")] if mutant.proved else self._corrected(program, mutant.term):
+            made = ", ".join(mutant.made)
+            corrected = ((term, f"{PARTLY} {made}; {kind}") for term, kind in self._corrected(program, mutant.term))
+            for term, name in [(mutant.term, made)] if mutant.proved else corrected:
                 form = self._seconds(term, deadline)
                 if form.after < bound:
                     bound = form.after * (1 - SEARCH.min_gain_share)
-                    name = f"{PARTLY} {', '.join(mutant.made)}; {kind}"
                     yield CorrectedMutant(form.outputs[0], name, form.after, term, form.steps)
 
     def _price(self, term: Program, deadline: float) -> float:

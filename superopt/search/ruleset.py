@@ -99,13 +99,15 @@ class RuleSet:
     Args:
         rules: the rules.
         algorithms: rules that replace an operator by another algorithm. They are matched separately.
+        mutants: rules that were found by generalising mutants. They are matched separately.
     """
 
     gate: Gate | None = None
 
-    def __init__(self, rules: Iterable[Rule], algorithms: Iterable[Rule] = ()) -> None:
+    def __init__(self, rules: Iterable[Rule], algorithms: Iterable[Rule] = (), mutants: Iterable[Rule] = ()) -> None:
         self._rules = tuple(rules)
-        self._apart = tuple(algorithms)
+        self._algorithms = tuple(algorithms)
+        self._mutants = tuple(mutants)
         prepared = [Prepared(rule, outlines(rule.statement.left)) for rule in self._rules]
         self._by_operator: dict[str, list[Prepared]] = {}
         for one in prepared:
@@ -121,7 +123,12 @@ class RuleSet:
     @property
     def algorithms(self) -> RuleSet:
         """The rules that replace an operator by another algorithm, as a separate rule set."""
-        return self._part("algorithms", lambda: self._apart)
+        return self._part("algorithms", lambda: self._algorithms)
+
+    @property
+    def mutants(self) -> RuleSet:
+        """The rules that were found by generalising mutants, as a separate rule set."""
+        return self._part("mutants", lambda: self._mutants)
 
     @property
     def vanishing(self) -> RuleSet:

@@ -16,7 +16,7 @@ from superopt.cost.segment_cost import Measured
 from superopt.errors import InvalidModelError, ShapeError, failure
 from superopt.model.available_fusions import contrib_fusions, fusions_at_opset
 from superopt.model.islands import Island
-from superopt.partial.library import PartialRule
+from superopt.partial.families import MUTANTS
 from superopt.policy import COMPARISON, SEARCH
 from superopt.rules.accuracy import is_algorithm
 from superopt.rules.fp_flags import FpMode
@@ -98,11 +98,11 @@ class Batch:
 class SegmentSearch:
     """The search for cheaper equivalents of the segments of one model.
 
-    A segment's cost is measured on the clock's device, and is the sum of the costs at all `sizings`. Searches for mutants begin
-    with the `partial` rules. A term that equals an operator's definition may become this operator if the opset has the
-    operator. With `allow_contrib`, it may also become one of ONNX Runtime's own operators. `mode` is the floating-point mode.
-    `strict` is passed to the gates (see `Gate`). If an earlier search had the same rules and the same `budget` (in seconds),
-    its results are read from the clock's cache. `tally` counts what searches for mutants did.
+    A segment's cost is measured on the clock's device, and is the sum of the costs at all `sizings`. A term that equals an
+    operator's definition may become this operator if the opset has the operator. With `allow_contrib`, the term may also become
+    one of ONNX Runtime's own operators. `mode` is the floating-point mode. `strict` is passed to the gates (see `Gate`). If an
+    earlier search had the same rules and the same `budget` (in seconds), its results are read from the clock's cache. `tally`
+    counts what searches for mutants did.
     """
 
     def __init__(
@@ -112,23 +112,23 @@ class SegmentSearch:
         opset: int,
         sizings: Sequence[DimBinding],
         budget: float,
-        partial: Sequence[PartialRule] = (),
         *,
         allow_contrib: bool = False,
         mode: FpMode = FpMode.RELAXED,
         strict: bool = False,
     ) -> None:
         self.mode, self.strict = mode, strict
-        apart = [rule for rule in rules if is_algorithm(rule)]
-        self.rules = RuleSet([rule for rule in rules if not (rule in apart or only_reshapes(rule))], apart)
+        mutants = [rule for rule in rules if rule.family == MUTANTS]
+        algorithms = [rule for rule in rules if is_algorithm(rule)]
+        others = [rule for rule in rules if not (rule in algorithms or rule in mutants or only_reshapes(rule))]
+        self.rules = RuleSet(others, algorithms, mutants)
         standard, own = fusions_at_opset(opset), contrib_fusions() if allow_contrib else ()
         self.fusions = [RuleSet(some) for some in dict.fromkeys(((*standard, *own), own)) if some]
         self.clock = clock
         self.opset = opset
         self.sizings = sizings
         self.machine = machine(clock)
-        self.partial = partial
-        texts = [rule.text for rule in (*rules, *(p.rule for p in partial), *standard, *own)]
+        texts = [rule.text for rule in (*rules, *standard, *own)]
         calibration = [*astuple(self.machine)] if clock.roofline is not None else []
         self.settings = [search_code_version(), json_digest(texts), *clock.settings, opset, budget, *calibration]
         self.tally = MutantTally()
@@ -260,7 +260,6 @@ class SegmentSearch:
             limits=task.limits,
             memory=Part(self.clock.cache, [search_code_version(), *self.clock.settings, self.opset, island.dtype.name]),
             tally=self.tally,
-            partial=self.partial,
         )
 
     def _fuse(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx import NodeProto
 
-from superopt.protobuf.map_types import with_maps, without_maps
+from superopt.protobuf.map_types import to_proto, without_maps
 
 
 def content_digest(model: ir.Model) -> str:
@@ -33,7 +33,7 @@ def _hollow(model: ir.Model) -> bytes:
                 array = np.frombuffer(text + _tensor_digest(tensor), dtype=np.uint8)
                 value.const_value = ir.tensor(array, name=value.name)
                 value.shape, value.type = ir.Shape(array.shape), ir.TensorType(ir.DataType.UINT8)
-    proto = with_maps(ir.to_proto(ir.from_proto(without_maps(with_maps(ir.to_proto(copy))))))
+    proto = to_proto(ir.from_proto(without_maps(to_proto(copy))))
     _forget_names(proto.graph.node)
     for function in proto.functions:
         _forget_names(function.node)

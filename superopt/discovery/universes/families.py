@@ -96,5 +96,6 @@ ABOUT: Mapping[str, str] = {
     "definitions": "What composite operators are: folded always, written out where only moves, sums and products are gained.",
     "operators": "Rules of single operators: how elements move through the operator, and what its axioms state.",
     "algorithms": "By what other algorithms operators can be computed: with fewer multiplications, or in fuller vectors.",
+    "mutants": "What mutants of pools and convolutions generalise to: other layouts, and factors that correct borders.",
 }
 """The subject of each family's rules, as stated in the first line of the family's file."""
