@@ -1,4 +1,6 @@
-"""Toom-Cook's bilinear algorithms for correlation, in exact arithmetic: fewer products than the definition, but more sums.
+"""Toom-Cook's bilinear algorithms for correlation, in exact arithmetic.
+
+The algorithms compute fewer products than the definition of correlation, but more sums.
 
 After Toom (1963), Cook (1966) and Winograd, Arithmetic Complexity of Computations (1980), chapter V. The original algorithm
 computes the product of two polynomials from their values at points. Its transpose computes a correlation.
@@ -24,7 +26,8 @@ Matrix: TypeAlias = "tuple[tuple[Fraction, ...], ...]"
 class ToomCook:
     """An algorithm that computes `tile` neighbouring values of a correlation of `taps` weights with tile + taps - 1 products.
 
-    The algorithm is called F(tile, taps). For g[taps] and d[tile + taps - 1], each entry of both sides is equal:
+    The algorithm is called F(tile, taps). For weights g[taps] and data d[tile + taps - 1], it computes the right side of this
+    equation by the left side:
 
         back @ ((kernel @ g) * (data @ d))  ==  [total(taps, lambda k: g[k] * d[i + k]) for i in range(tile)]
     """
@@ -34,7 +37,7 @@ class ToomCook:
 
     @property
     def products(self) -> Extent:
-        """The number of products."""
+        """The number of products that the algorithm computes."""
         return self.tile + self.taps - 1
 
     def kernel(self) -> Matrix:
@@ -59,8 +62,9 @@ class ToomCook:
     def growth(self) -> float:
         """The typical ratio of the algorithm's rounding error to the definition's rounding error.
 
-        The error is assumed to grow as the root of the sum of the squares of the summands, where weights and elements are
-        independent and of the same magnitude. For the definition, this is the root of `taps`.
+        The rounding error of a sum is assumed to be proportional to the root of the sum of the squared summands. Weights and
+        data are assumed to be independent and of the same magnitude. The error of the definition is then proportional to the
+        root of `taps`.
         """
         sizes = [_squares(g) * _squares(d) for g, d in zip(self.kernel(), self.data(), strict=True)]
         worst = max(sum(a * a * size for a, size in zip(row, sizes, strict=True)) for row in self.back())
@@ -80,7 +84,7 @@ def points() -> Iterator[Fraction]:
 
 @functools.cache
 def _matrices(tile: int, taps: int) -> tuple[Matrix, Matrix, Matrix]:
-    """Return the matrices for the weights, for the data and for the products. The last point is the point at infinity."""
+    """Return the matrices that multiply the weights, the data and the products. The last point is the point at infinity."""
     finite = list(itertools.islice(points(), tile + taps - 2))
     others = [[b for b in finite if b != a] for a in finite]
     scales = [math.prod((a - b for b in rest), start=Fraction(1)) for a, rest in zip(finite, others, strict=True)]

@@ -1,10 +1,14 @@
-"""Digests of the operators' meaning: hashes of the parsed code of their definitions and axioms, whichever file contains it.
+"""Digests of operators: hashes of the parsed code of an operator's definition and axioms.
 
-The digest of an operator covers the definition and the axioms in its file in specs/, the code that these use in the modules
-that the files share (`index`, `elementwise`, `composite` ...), and the definitions of the operators of which it is composed. A
-digest does not cover comments, docstrings, layout and the modules in which code is located. It does not cover the code that
-lifts and lowers ONNX nodes, because no proof depends on this code. It does not cover the term language (`TERM_LANGUAGE`), which
-parses and types definitions and belongs to the provers.
+The digest of an operator covers three parts:
+
+- the definition and the axioms in the operator's file in specs/,
+- the shared code that the definition and the axioms use (`index`, `elementwise`, `composite` ...),
+- the definitions of the operators that a composite operator applies.
+
+A digest does not change with comments, docstrings, layout, or the module in which code is located. A digest does not cover the
+code that lifts and lowers ONNX nodes, because no proof depends on this code. A digest does not cover the term language
+(`TERM_LANGUAGE`), which parses and types definitions and belongs to the provers.
 """
 
 from __future__ import annotations
@@ -27,11 +31,11 @@ DEFINITION = ("COMMUTATIVE", "COMPOSITE", "DOMAIN", "EXACT", "RECURRENCE", "body
 """The names in a spec file that, besides the operator's own name, define what the operator computes."""
 AXIOMS = "AXIOMS"
 DEFINING = ("algebra", "speclib")
-"""The packages of superopt that definitions use, besides the rule language."""
+"""The packages of superopt whose code definitions use. The rule language, which definitions also use, is not covered."""
 TERM_LANGUAGE = frozenset({"extent", "operators", "substitution", "tautology", "terms"})
-"""The modules of `algebra` that end the search for the code of a definition: their code is not covered."""
+"""The modules of `algebra` that digests do not cover, even if a definition uses their code."""
 INFIX = {"@": "matmul", "+": "add", "-": "sub", "*": "mul"}
-"""The operators that notation text writes between their operands."""
+"""The infix symbols of the rule notation, each with its operator."""
 DIGITS = 16
 SPECS, PACKAGE = "specs", "superopt"
 CACHE = "meaning-{}.json"
@@ -39,7 +43,7 @@ IGNORED_FIELDS = frozenset({"ctx", "kind", "type_comment"})
 
 
 def digests(specs: Path, package: Path) -> Mapping[str, str]:
-    """Return the digest of each operator in the folder `specs`, whose files import the package in the folder `package`.
+    """Return the digest of each operator in the folder `specs`. `package` is the folder of the superopt package.
 
     The digests are cached in `__pycache__` under a hash of all files that they may depend on.
 
@@ -77,7 +81,7 @@ def digests_of(contents: Mapping[str, bytes]) -> Mapping[str, str]:
 
 
 def _keep(path: Path, text: str) -> None:
-    """Write the text to the file, and remove the files for older sources. If the folder is read-only, do nothing."""
+    """Write the text to the file `path`, and remove all other cache files. If the folder is read-only, do nothing."""
     with suppress(OSError):
         path.parent.mkdir(exist_ok=True)
         for old in path.parent.glob(CACHE.format("*")):
@@ -112,7 +116,13 @@ class _Statement:
 
 @dataclass(frozen=True)
 class _Module:
-    """The top-level statements of a file, except imports: those that bind each name, and those that bind no name."""
+    """The top-level statements of a file.
+
+    Attributes:
+        bindings: The statements that bind each name, except imports.
+        imports: The source module of each imported name, and the name in that module.
+        loose: The statements that bind no name, except docstrings.
+    """
 
     bindings: Mapping[str, tuple[_Statement, ...]]
     imports: Mapping[str, tuple[str, str]]
@@ -120,7 +130,9 @@ class _Module:
 
 
 _Place = tuple[str, str]
-"""A module, such as "superopt.algebra.index", and a name that it binds. "" stands for the statements that bind no name."""
+"""A module, such as "superopt.algebra.index", and a name that the module binds. A place identifies the code that binds the
+name. The name "" stands for the module's statements that bind no name.
+"""
 
 
 class _Code:
@@ -134,7 +146,7 @@ class _Code:
         self.reached: dict[tuple[_Place, bool], tuple[str, tuple[_Place, ...]]] = {}
 
     def digest(self, operator: str) -> str:
-        """Return the digest of the operator: of its definition, the operators in the definition, and its axioms' statements."""
+        """Return the digest of the operator. It covers the definition, the operators in the definition, and the axioms."""
         found = self._closure(self._definition(operator), composed=True)
         found |= self._closure([(f"{SPECS}.{operator}", AXIOMS)], composed=False)
         lines = sorted(f"{name}={code}" for (_, name), code in found.items() if code)
@@ -144,9 +156,9 @@ class _Code:
         return [(f"{SPECS}.{operator}", name) for name in (operator, *DEFINITION)]
 
     def _closure(self, waiting: list[_Place], *, composed: bool) -> dict[_Place, str]:
-        """Return the code at these places and at all places that this code uses, directly or indirectly.
+        """Return the hash of the code at each place (module and name) in `waiting`, and at each place that this code uses.
 
-        If `composed` is True, the definitions of operators that the code mentions are included.
+        Indirect uses are included. If `composed` is True, the definitions of operators that the code mentions are included too.
         """
         found: dict[_Place, str] = {}
         while waiting:
@@ -159,7 +171,7 @@ class _Code:
         return found
 
     def _read(self, module: str, name: str, *, composed: bool) -> tuple[str, tuple[_Place, ...]]:
-        """Return the hash of the code that binds the name, and the places that this code uses."""
+        """Return the hash of the code that binds `name` in `module`, and the places (modules and names) that this code uses."""
         here = self._module(module)
         statements = here.bindings.get(name, ()) if name else here.loose
         places: dict[_Place, None] = {(module, ""): None} if name else {}
@@ -178,7 +190,10 @@ class _Code:
         return "+".join(code), tuple(places)
 
     def _imported(self, source: str, name: str) -> Iterator[_Place]:
-        """Yield the places that bind an imported name, if definitions in its module are covered."""
+        """Yield the place of an imported name: the module that binds the name, and the name.
+
+        Yield nothing if digests do not cover the module. If `name` is a module, yield every name that this module binds.
+        """
         if f"{source}.{name}" in self.contents:  # a whole module is imported: any of its names may be used
             source, name = f"{source}.{name}", ""
         package, stem = source.partition(".")[0], source.rpartition(".")[2]
@@ -186,7 +201,7 @@ class _Code:
             yield from ((source, one) for one in ([name] if name else self._module(source).bindings))
 
     def _mentioned(self, texts: Iterable[str]) -> Iterator[str]:
-        """Yield the operators that string constants name, or that notation in string constants applies."""
+        """Yield the operators in the texts. A text may be an operator's name, or a term in the rule notation."""
         for text in texts:
             if text in self.operators:
                 yield text
@@ -221,7 +236,7 @@ class _Code:
 
 
 def _bound(node: ast.stmt) -> list[str]:
-    """Return the names that a statement binds, if it is a definition or an assignment to names."""
+    """Return the names that a definition or an assignment to names binds. Any other statement gives no names."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [node.name]
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
@@ -232,7 +247,7 @@ def _bound(node: ast.stmt) -> list[str]:
 
 
 def _is_docstring(node: object) -> bool:
-    """Return whether the node is a statement that consists of a string."""
+    """Return whether the syntax node is a statement that consists of a string."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 

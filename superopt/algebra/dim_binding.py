@@ -1,4 +1,4 @@
-"""Dynamic dimensions as extents of the algebra, and bindings of sizes to dynamic dimensions."""
+"""Symbolic extents for a model's dynamic dimensions, and the substitution of numbers for these extents."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ Numbers = Mapping[str, int]
 
 
 def dimension(name: str) -> Size:
-    """Return the extent of a model's dynamic dimension. No variable of a rule has such a name."""
+    """Return the symbolic extent of the model's dynamic dimension `name`.
+
+    The prefix `%` keeps the extent apart from the extents of a rule's variables.
+    """
     return size(Dim(f"%{name}", 0))
 
 
 class DimBinding:
-    """Sizes for all dynamic dimensions. Its methods substitute the sizes."""
+    """A number for each dynamic dimension of a model. The methods substitute the numbers."""
 
     def __init__(self, numbers: Numbers) -> None:
         self.numbers = dict(numbers)
@@ -28,11 +31,11 @@ class DimBinding:
         return ", ".join(f"{name}={value}" for name, value in self.numbers.items())
 
     def extent(self, extent: Extent) -> Extent:
-        """Return the extent as a number, with the sizes substituted."""
+        """Return the extent with the numbers substituted for dynamic dimensions."""
         return substitute(extent, self._values.get)
 
     def at(self, term: Term) -> Term:
-        """Return the term with numbers as extents."""
+        """Return the term with the numbers substituted for dynamic dimensions in all shapes and attributes."""
         return _over(term, self._known, self._numeric) if self.numbers else term
 
     def _numeric(self, term: Term) -> Term:
@@ -44,11 +47,15 @@ class DimBinding:
 
 
 FIXED = (DimBinding({}),)
-"""The only sizing of a model without dynamic dimensions."""
+"""The bindings for a model without dynamic dimensions: a single, empty binding."""
 
 
 def _over(root: Term, known: dict[Term, Term], made: Callable[[Term], Term]) -> Term:
-    """Return the result of `made` for the term, after its operands. Terms in `known` are not traversed."""
+    """Return the result of `made` for the term.
+
+    `made` is applied to all subterms, operands first, and its results are stored in `known`. A term that `known` already has is
+    not visited again.
+    """
     stack = [root]
     while root not in known:
         term = stack[-1]

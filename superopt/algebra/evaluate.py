@@ -1,7 +1,7 @@
-"""Evaluation of terms on numpy arrays, from the definitions in specs/: in float64, or exactly in
-`superopt.algebra.exact.Fields`.
+"""Evaluation of terms on numpy arrays, by the definitions in specs/.
 
-float64 is also exact for sums, products and choices, if the values are halves of small integers.
+Values are float64 numbers, or the exact numbers of `superopt.algebra.exact.Fields`. In float64, sums, products and choices are
+exact if the values are halves of small integers.
 """
 
 from __future__ import annotations
@@ -25,16 +25,19 @@ Array = npt.NDArray[Any]
 
 
 class Domain(Protocol):
-    """An arithmetic for the values of definitions. Arrays of values have `tail` more axes than there are indices."""
+    """The arithmetic in which definitions are evaluated.
+
+    An array of values has one axis for each index, and then `tail` further axes, such as a batch axis.
+    """
 
     @property
     def tail(self) -> int: ...
 
     def read(self, array: Array) -> Any:
-        """Return the values in an array."""
+        """Convert an array to a value of the domain."""
 
     def array(self, value: Any) -> Array:
-        """Return the array that contains the values."""
+        """Convert a value of the domain to an array."""
 
     def ndim(self, value: Any) -> int: ...
 
@@ -54,7 +57,7 @@ class Domain(Protocol):
 
 
 class Floats:
-    """float64 arithmetic, with `tail` batch axes after the positions."""
+    """float64 arithmetic. An array has `tail` batch axes after the axes of the indices."""
 
     def __init__(self, tail: int = 0) -> None:
         self.tail = tail
@@ -107,10 +110,10 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
 
 
 class Grid:
-    """The interpretation of index notation on whole grids: an index is an integer array, a value is an array of the domain.
+    """The interpretation of index notation that evaluates all positions of a tensor at once.
 
-    Output indices are the trailing axes, before the domain's own axes. Every summation variable adds an axis in front. So
-    numpy's broadcasting aligns the indices.
+    An index is an integer array, and a value is an array of the domain. An array has one axis for each output index, followed
+    by the domain's own axes. Each summation index adds an axis in front, so that numpy's broadcasting aligns the indices.
     """
 
     def __init__(self, domain: Domain) -> None:
@@ -131,7 +134,7 @@ class Grid:
     def leaf(self, data: Array) -> index.Tensor:
         """Return a tensor with the elements `data`.
 
-        At positions out of bounds, the tensor reads an arbitrary element, which `select` discards.
+        At a position out of bounds, the tensor returns an arbitrary element. `select` discards such elements.
         """
         limits = data.shape[: data.ndim - self.domain.tail]
 
@@ -166,7 +169,7 @@ class Grid:
         return self.domain.select(condition, then, other)
 
     def picked(self, value: Any, extent: Extent, body: Callable[[Any], Any]) -> Any:
-        """Return the value of `body` at the chosen position, after evaluating it at every position."""
+        """Evaluate `body` at every position, and return the result at the position that `value` selects."""
         position = self.call("position", value, self.number(extent))
         result = body(0)
         for k in range(1, int(extent)):  # type: ignore[arg-type]
@@ -189,7 +192,7 @@ class Grid:
 
 @functools.lru_cache(maxsize=256)
 def _over_one_denominator(matrix: Matrix) -> tuple[Array, int]:
-    """Return the matrix as integers and their common denominator."""
+    """Return the matrix as an integer matrix and a common denominator."""
     denominator = math.lcm(*(number.denominator for row in matrix for number in row))
     return np.array([[int(number * denominator) for number in row] for row in matrix]), denominator
 
@@ -201,7 +204,7 @@ def _grids(extents: tuple[int, ...]) -> tuple[Array, ...]:
 
 
 def evaluate_operator(name: str, arrays: tuple[Array, ...], attributes: Mapping[str, Attribute], domain: Domain) -> Array:
-    """Evaluate the operator's definition on arrays, with numeric attributes.
+    """Return the operator's result for these arrays, by the operator's definition. The attributes must be numbers.
 
     Raises:
         ShapeError: The operator is not defined for these shapes.
@@ -220,7 +223,14 @@ def evaluate_terms(
     domain: Domain,
     cache: dict[Term, Array] | None = None,
 ) -> tuple[Array, ...]:
-    """Return the terms' values, given each variable's array and a number for every atom in their attributes.
+    """Return the values of the terms.
+
+    Args:
+        roots: The terms.
+        arrays: The value of each variable, by name.
+        symbols: A function that returns a number for every symbol in attributes, such as a dimension or an attribute variable.
+        domain: The arithmetic.
+        cache: Values of terms, which is read and extended.
 
     Raises:
         ShapeError: A term is not defined at these sizes.

@@ -7,9 +7,9 @@ below. A residue that an operation cannot compute is lost (NaN), and so is every
 equal if their residues in one chosen field are equal.
 
 A number whose prime factors are at most 11 is a square in each field if it is positive, and a non-square if it is negative.
-Inputs are chosen in the same way. The root of a residue is the multiplicative function that inverts squaring on squares. A
-positive value may be a non-square, for example as a sum. There, the function does not invert squaring, and a `strict` domain
-has no residue.
+Random inputs have the same property. The root of a residue is the multiplicative function that inverts squaring on squares. A
+sum of positive values may be a non-square. For such a value, the root does not invert squaring. In a `strict` domain, the
+residue of such a root is lost.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ MODULI = np.array(CHAIN, dtype=np.float64).reshape(-1, 1)
 
 
 class Residues:
-    """Values as an array of shape (*positions, 1 + fields, batch): the real part first, then one residue for each field.
+    """Values as an array of shape (*positions, 1 + fields, batch).
 
+    The axis before the batch has the real part first, then one residue for each field.
     The magnitudes of residues are below `bound`. Residues are reduced only when the next operation requires it.
     """
 
@@ -90,7 +91,7 @@ def _powers(modulus: int, base: Array, exponent: int) -> Array:
 
 @functools.cache
 def squares(field: int) -> Array:
-    """Return 1 for each residue that is a square other than 0, -1 for each non-square, and 0 for 0."""
+    """Return a table with 1 for each residue that is a nonzero square, -1 for each non-square, and 0 for 0."""
     modulus = CHAIN[field]
     found = _powers(modulus, np.arange(modulus), (modulus - 1) // 2)
     return np.where(found == modulus - 1, -1, found).astype(np.int32)
@@ -98,14 +99,15 @@ def squares(field: int) -> Array:
 
 @functools.cache
 def inverses(field: int) -> Array:
-    """Return 1 / r for each residue r. The entry for 0 has no meaning."""
+    """Return a table with the inverse of each residue. The entry for 0 has no meaning."""
     return _powers(CHAIN[field], np.arange(CHAIN[field]), CHAIN[field] - 2).astype(np.int32)
 
 
 @functools.cache
 def roots(field: int) -> Array:
-    """Return a root for each residue r: the root of r or of -r, whichever exists, that is itself a square.
+    """Return a table with a root of each residue r.
 
+    Either r or -r has square roots. The entry for r is the square root that is itself a square.
     This function s satisfies s(a b) = s(a) s(b) for all a and b, and s(a)**2 = a for squares a.
     """
     modulus = CHAIN[field]
@@ -115,9 +117,9 @@ def roots(field: int) -> Array:
 
 @functools.cache
 def exponentials(field: int) -> Array:
-    """Return g ** e in this field for each residue e of the field below.
+    """Return a table with `g ** e` in this field for each residue e of the next smaller field.
 
-    The number g generates the squares and is not small.
+    The number g is `BASE`. It is large, and it generates the squares.
     """
     modulus, order = CHAIN[field], CHAIN[field + 1]
     powers = np.ones(1, dtype=np.int64)
@@ -129,7 +131,10 @@ def exponentials(field: int) -> Array:
 
 @functools.cache
 def logarithms(field: int) -> Array:
-    """Return, for each residue r, the residue e of the field below with g ** e = r or -r. The entry for 0 has no meaning."""
+    """Return a table with the logarithm of each residue r: the residue e of the next smaller field with `g ** e` = r or -r.
+
+    The entry for 0 has no meaning.
+    """
     found = np.zeros(CHAIN[field], dtype=np.int32)
     powers = exponentials(field)
     found[powers] = np.arange(len(powers), dtype=np.int32)
@@ -139,7 +144,7 @@ def logarithms(field: int) -> Array:
 
 @functools.cache
 def keyed(function: str, field: int) -> Array:
-    """Return an odd function of residues with no other property, which represents an uninterpreted function."""
+    """Return a table of a random odd function on residues. The table stands for the uninterpreted function `function`."""
     modulus = CHAIN[field]
     rng = np.random.default_rng([field, *function.encode()])
     half = rng.integers(1, modulus, (modulus - 1) // 2)
@@ -158,9 +163,10 @@ def _looked_up(table: Array, residues: Array) -> Array:
 
 
 class Fields:
-    """A domain whose values have a real part and residues in `length` fields.
+    """The arithmetic of values with a real part and with residues in the first `length` prime fields of `CHAIN`.
 
-    The residue in the field `identity` identifies a value.
+    Values count as equal if their residues in field number `identity` are equal. If `strict` is True, the root, logarithm or
+    fractional power of a non-square has no residue.
     """
 
     tail = 2
@@ -203,7 +209,7 @@ class Fields:
     def max(self, value: Residues) -> Residues:
         """Return the maximum over the first axis.
 
-        The result is lost if two real parts are too close to be ordered while the residues differ.
+        The residues of the result are NaN if real parts are too close to be ordered and the residues differ.
         """
         array = self.array(value)
         real = array[..., 0, :]
@@ -219,7 +225,7 @@ class Fields:
         return Residues(chosen, max(then.bound, other.bound))
 
     def number(self, value: Any) -> Residues:
-        """Return a number, or an array of integers, as a value: its real part and all residues."""
+        """Convert a number or an array of integers to a value with a real part and all residues."""
         if isinstance(value, np.ndarray):
             parts = [value.astype(np.float64), *((value % CHAIN[k]).astype(np.float64) for k in range(self.length))]
             return Residues(np.stack(parts, axis=-1)[..., None])
@@ -238,7 +244,10 @@ class Fields:
             return Residues(self.functions[function](*np.broadcast_arrays(*map(self.array, values))))
 
     def identities(self, array: Array) -> Array:
-        """Return the residues that identify values, without the axis of fields. They are NaN where lost."""
+        """Return the residues by which values are compared: those in field number `identity`.
+
+        A residue is NaN if an operation could not compute it.
+        """
         return np.asarray(array[..., 1 + self.identity, :])
 
     # ------------------------------------------------------------ order
@@ -298,7 +307,10 @@ class Fields:
         return self._unless_doubtful(v, found, shift=1)
 
     def _unless_doubtful(self, v: Array, found: Array, shift: int = 0) -> Array:
-        """In a strict domain, mark values as lost where the argument is positive but is not a square."""
+        """In a strict domain, set residues of the result `found` to NaN where the argument `v` has a non-square residue.
+
+        `shift` is the distance between the field of the argument's residue and the field of the result's residue.
+        """
         if self.strict:
             for k in range(self.length - shift):
                 no_square = _looked_up(squares(k), v[..., 1 + k, :]) < 0
@@ -306,7 +318,10 @@ class Fields:
         return found
 
     def _power(self, v: Array, exponent: Array) -> Array:
-        """Raise values to a power: by multiplication for integer exponents, else as exp(exponent * log(v)) for positive v."""
+        """Raise values to a power.
+
+        An integer power is a repeated product. Any other power is `exp(exponent * log(v))`, for positive v.
+        """
         wanted = float(exponent[..., 0, :].flat[0])
         if wanted == round(wanted):
             return self._integral_power(v, int(wanted))
@@ -331,7 +346,7 @@ class Fields:
 
 
 def _lost(array: Array, where: Array) -> Array:
-    """Return the values with all residues lost at the marked positions. The real parts do not change."""
+    """Return the values with all residues set to NaN where `where` is True. The real parts do not change."""
     if not where.any():
         return array
     found = np.array(np.broadcast_to(array, np.broadcast_shapes(array.shape, (*where.shape[:-1], 1, where.shape[-1]))))
@@ -340,7 +355,7 @@ def _lost(array: Array, where: Array) -> Array:
 
 
 def _alike(a: Array, b: Array) -> Array:
-    """Return whether all residues that both values have agree, and there is at least one such residue."""
+    """Return whether two values agree in at least one residue and differ in none. NaN residues are ignored."""
     equal = a[..., 1:, :] == b[..., 1:, :]
     unknown = np.isnan(a[..., 1:, :]) | np.isnan(b[..., 1:, :])
     return np.asarray((equal | unknown).all(axis=-2) & equal.any(axis=-2))
@@ -358,8 +373,9 @@ def drawn(
 ) -> Array:
     """Return random values of shape (*shape, 1 + fields).
 
-    Real parts have both signs or, if `positive` is True, are all positive. Residues are squares where the real part is
-    positive. The share `recurring` of the values are small numbers that occur repeatedly.
+    Real parts have both signs or, if `positive` is True, are all positive. A residue is a square if the real part is positive,
+    and a non-square otherwise. About the share `recurring` of the values is taken from a few small numbers instead, so that
+    equal values occur.
     """
     real = 4.0 - 4.0 * rng.random(shape)
     real = real if positive else np.where(rng.random(shape) < 0.5, -real, real)
@@ -375,7 +391,7 @@ def drawn(
     return values
 
 
-# ---------------------------------------------------------------- which means an operator is seen with
+# ---------------------------------------------------------------- the kinds of arithmetic that an operator requires
 
 MEANS = {
     "ring": "sums, differences and products, exact",
@@ -392,7 +408,10 @@ _NAMED, _DIVIDED = re.compile(r"\b([a-z]\w*)\("), re.compile(r"[^/]/[^/]")
 
 @functools.cache
 def means(name: str) -> frozenset[str]:
-    """Return the `MEANS` that evaluating an operator requires: those in its EXACT, or those of a composite's parts."""
+    """Return the kinds of arithmetic (keys of `MEANS`) that evaluating the operator requires.
+
+    The constant EXACT in the operator's file lists them. A composite requires the kinds of all operators in its definition.
+    """
     spec = operator(name)
     if spec.composite:
         parts = {part for part in _NAMED.findall(spec.composite) if part in registry()}
@@ -402,7 +421,7 @@ def means(name: str) -> frozenset[str]:
 
 
 def fields_for(known: Collection[str], *, strict: bool = False) -> Fields:
-    """Return the smallest domain that has all of these means."""
+    """Return the domain with the fewest fields that supports these kinds of arithmetic (keys of `MEANS`)."""
     if "logarithm" in known:
         return Fields(3, 1, strict=strict)
     return Fields(2 if {"exponential", "root"} & set(known) else 1, strict=strict)

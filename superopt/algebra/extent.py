@@ -1,7 +1,8 @@
 """Symbolic extents, and conditions on them.
 
-A known extent is an `int`, and an unknown extent is a `Size`. A `Size` is a polynomial over atoms in canonical form, so extents
-that are equal as polynomials compare equal. A known condition is a `bool`.
+A static extent is an `int`. A symbolic extent is a `Size`: a polynomial over atoms such as dimensions and quotients.
+Polynomials are in canonical form, so equal polynomials compare equal. A condition is a `bool` if constant folding decides it,
+and a `Condition` otherwise.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Number: TypeAlias = "int | float | Fraction"
 
 @dataclass(frozen=True, order=True)
 class Dim:
-    """The extent of variable `tensor` along `axis`, counted from the end (-1 is the last axis)."""
+    """The extent of the variable named `tensor` along `axis`, which is counted from the end (-1 is the last axis)."""
 
     tensor: str
     axis: int
@@ -32,7 +33,7 @@ class Dim:
 
 @dataclass(frozen=True, order=True)
 class Sym:
-    """An attribute variable of a rule, or a bound index. It is an integer unless `real` is True."""
+    """A scalar variable, such as an attribute variable of a rule. The variable is an integer unless `real` is True."""
 
     name: str
     real: bool = False
@@ -43,7 +44,7 @@ class Sym:
 
 @dataclass(frozen=True)
 class Floor:
-    """`numerator // denominator`, rounding down."""
+    """The quotient `numerator // denominator`, rounded down."""
 
     numerator: Extent
     denominator: Extent
@@ -54,7 +55,7 @@ class Floor:
 
 @dataclass(frozen=True)
 class Inverse:
-    """`1 / of`, a rational number."""
+    """The reciprocal `1 / of`."""
 
     of: Extent
 
@@ -64,7 +65,10 @@ class Inverse:
 
 @dataclass(frozen=True)
 class Entry:
-    """The element of an integer tensor at a position, modulo `extent`: a position on an axis, read at run time."""
+    """An index that is read at run time: the element at `indices` of the integer tensor `tensor`, modulo `extent`.
+
+    The modulus makes every element a valid index along an axis of size `extent`.
+    """
 
     tensor: str
     indices: tuple[Extent, ...]
@@ -78,7 +82,7 @@ class Entry:
 class Indicator:
     """An Iverson bracket: 1 where the condition holds, 0 elsewhere.
 
-    Minima, maxima and choices are polynomials over such brackets.
+    Minima, maxima and choices are polynomials over Iverson brackets. For example, `max(a, b)` is `b + [a >= b] * (a - b)`.
     """
 
     condition: Cond
@@ -97,7 +101,10 @@ def _atom_key(atom: Atom) -> tuple[str, str]:
 
 
 class Size:
-    """A polynomial over atoms with rational coefficients, in canonical form. Constants are numbers, not `Size`s."""
+    """A symbolic extent: a polynomial in canonical form over atoms such as dimensions and quotients.
+
+    A constant extent is a number, not a `Size`.
+    """
 
     __slots__ = ("_hash", "_text", "terms")
     terms: tuple[Term, ...]
@@ -114,7 +121,7 @@ class Size:
         return self._hash
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle without the hash, because hashes of names differ between processes."""
+        """Pickle without the cached hash, because string hashes differ between processes."""
         return Size, (self.terms,)
 
     def __repr__(self) -> str:
@@ -146,24 +153,24 @@ class Size:
         return Size(scaled) if scaled else 0
 
     def _plus(self, number: Number) -> Extent:
-        """Return the sum with a number. The constant is placed before all other terms."""
+        """Return the sum of the polynomial and `number`. In canonical form, the constant term is the first term."""
         constant, others = (self.terms[0][1], self.terms[1:]) if not self.terms[0][0] else (0, self.terms)
         total = integral(constant + number)
         return Size((((), total), *others) if total else others)
 
     __rmul__ = __mul__
 
-    if not TYPE_CHECKING:  # for the type checker, an expression is not an integer
+    if not TYPE_CHECKING:  # hidden, so that the type checker rejects a `Size` where an integer is required
 
         def __index__(self) -> NoReturn:
-            """Raise ShapeError: an expression over sizes is not a number."""
+            """Raise `ShapeError`, because a symbolic extent has no integer value."""
             raise ShapeError(f"{self} depends on the dynamic dimensions")
 
     def __truediv__(self, other: Extent) -> Extent:
-        """Return the exact quotient.
+        """Return the quotient of an exact division.
 
         Raises:
-            ShapeError: The quotient is not an expression over the same sizes.
+            ShapeError: `other` does not divide the polynomial.
         """
         return _exact(self, other)
 
@@ -195,7 +202,7 @@ class Size:
         return at_least(self, other)
 
     def atoms(self) -> Iterator[Atom]:
-        """Yield every atom, including the atoms inside quotients and entries."""
+        """Yield every atom, including the atoms inside quotients, reciprocals, run-time indices and indicators."""
         for monomial, _ in self.terms:
             for atom in monomial:
                 yield atom
@@ -212,7 +219,7 @@ Extent: TypeAlias = "int | float | Fraction | Size"
 
 
 def terms_of(extent: Extent) -> tuple[Term, ...]:
-    """Return the terms of the polynomial, or no terms for 0."""
+    """Return the terms of the extent as a polynomial, each a monomial with its coefficient. 0 has no terms."""
     if isinstance(extent, Size):
         return extent.terms
     return (((), extent),) if extent else ()
@@ -220,7 +227,10 @@ def terms_of(extent: Extent) -> tuple[Term, ...]:
 
 @functools.lru_cache(maxsize=ALGEBRA.extent_cache_count)
 def _monomial(atoms_: tuple[Atom, ...]) -> Monomial:
-    """Return the monomial in canonical order, with `a * (1 / a)` cancelled and powers of an indicator reduced to one."""
+    """Return the product of the atoms as a monomial in canonical form.
+
+    Atoms are sorted. `a * (1 / a)` is cancelled. A power of an indicator is replaced by the indicator.
+    """
     left = list(atoms_)
     if any(isinstance(atom, Indicator) for atom in left):
         left = [atom for at, atom in enumerate(left) if not isinstance(atom, Indicator) or atom not in left[:at]]
@@ -240,7 +250,7 @@ def _order(monomial: Monomial) -> tuple[int, list[tuple[str, str]]]:
 
 
 def collect(terms: Iterable[Term]) -> Extent:
-    """Return the sum of the terms. Their monomials must be in canonical order."""
+    """Return the sum of the terms, each a monomial with its coefficient. The monomials must be in canonical form."""
     total: dict[Monomial, Number] = {}
     for monomial, coefficient in terms:
         total[monomial] = total.get(monomial, 0) + coefficient
@@ -255,23 +265,26 @@ def collect(terms: Iterable[Term]) -> Extent:
 
 
 def integral(number: Number) -> Number:
-    """Return a fraction that is an integer as an `int`, and every other number unchanged."""
+    """Return a `Fraction` with denominator 1 as an `int`, and every other number unchanged."""
     return int(number) if type(number) is Fraction and number.denominator == 1 else number
 
 
 def size(atom: Atom) -> Size:
-    """Return the extent that consists only of `atom`."""
+    """Return `atom` as an extent."""
     return Size((((atom,), 1),))
 
 
 def atoms(extent: Extent) -> Iterator[Atom]:
-    """Yield every atom of an extent, or nothing for a number."""
+    """Yield every atom of the extent, such as a dimension or a quotient. A number has no atoms."""
     if isinstance(extent, Size):
         yield from extent.atoms()
 
 
 def floor_divide(numerator: Extent, denominator: Extent) -> Extent:
-    """Return numerator // denominator, with the parts that the denominator divides exactly outside the quotient."""
+    """Return `numerator // denominator`, simplified.
+
+    Terms that the denominator divides are moved out of the quotient: `(2 * n + m) // 2` becomes `n + m // 2`.
+    """
     if not isinstance(numerator, Size) and not isinstance(denominator, Size):
         return int(numerator // denominator)
     if denominator == 1 or numerator == 0:
@@ -291,7 +304,7 @@ def floor_divide(numerator: Extent, denominator: Extent) -> Extent:
 
 
 def _divided(numerator: Extent, denominator: Size) -> Extent | None:
-    """Return the exact polynomial quotient, by division from the leading terms downwards, or None if there is none."""
+    """Return the quotient of two polynomials by long division, or None if there is a remainder."""
     leading = Size((max(denominator.terms, key=lambda term: _order(term[0])),))
     whole: Extent = 0
     while numerator != 0:
@@ -327,14 +340,14 @@ def _exact(numerator: Extent, denominator: Extent) -> Extent:
 
 
 def inverse(extent: Extent) -> Extent:
-    """Return 1 / extent: a `Fraction` for an integer, a float for a float, symbolic otherwise."""
+    """Return `1 / extent`: an exact number for an `int` or `Fraction`, a float for a float, an expression for a `Size`."""
     if isinstance(extent, Size):
         return size(Inverse(extent))
     return integral(Fraction(1) / extent) if isinstance(extent, int | Fraction) else 1.0 / extent
 
 
 def magnitude_of(number: Number) -> Number:
-    """Return |number|, of the same type."""
+    """Return the absolute value of `number`, with the type of `number`."""
     return -number if number < 0 else number
 
 
@@ -358,11 +371,12 @@ def _show(terms: tuple[Term, ...]) -> str:
 
 
 class Condition:
-    """A condition that is not a `bool`. `&` of two conditions is their conjunction.
+    """A condition on symbolic extents that constant folding does not decide. `a & b` is the conjunction of two conditions.
 
-    Code that is written for numbers may branch on a condition if the decision procedure of `superopt.algebra.integers` proves
-    that all sizes take the same branch. A comparison that fails only for equal operands counts as true, because `max` and `min`
-    may return either operand then. An extent that is compared with 1 counts as different from 1.
+    `bool(condition)` is True or False if `superopt.algebra.integers` proves the condition or its negation for all sizes. An
+    undecided condition `e >= 0` counts as true if `e >= -1` is proved. So `a > b` is true if `a >= b` is proved. This is safe
+    in `max` and `min`, because either operand is a correct result if the operands are equal. It also means that `n > 1` is true
+    for a dimension `n`. Any other undecided condition raises `ShapeError`.
     """
 
     decide: ClassVar[Callable[[Cond], bool | None]]
@@ -395,7 +409,7 @@ class Compare(Condition):
 
 @dataclass(frozen=True)
 class AllOf(Condition):
-    """The condition that every part holds."""
+    """The conjunction of `parts`: the condition that every part holds."""
 
     parts: tuple[Cond, ...]
 
@@ -405,7 +419,7 @@ class AllOf(Condition):
 
 @dataclass(frozen=True)
 class AnyOf(Condition):
-    """The condition that at least one part holds."""
+    """The disjunction of `parts`: the condition that at least one part holds."""
 
     parts: tuple[Cond, ...]
 
@@ -417,19 +431,19 @@ Cond: TypeAlias = "bool | Compare | AllOf | AnyOf"
 
 
 def at_least(left: Extent, right: Extent) -> Cond:
-    """Return the condition left >= right."""
+    """Return the condition `left >= right`."""
     difference = left - right
     return Compare(">=", difference) if isinstance(difference, Size) else difference >= 0
 
 
 def same(left: Extent, right: Extent) -> Cond:
-    """Return the condition left == right."""
+    """Return the condition `left == right`."""
     difference = left - right
     return Compare("==", difference) if isinstance(difference, Size) else difference == 0
 
 
 def conjunction(*parts: Cond) -> Cond:
-    """Return the flattened condition that every part holds, with constants folded."""
+    """Return the conjunction of the conditions. Nested conjunctions are flattened, and constants are folded."""
     kept: dict[Cond, None] = {}
     for part in parts:
         if part is False:
@@ -439,7 +453,7 @@ def conjunction(*parts: Cond) -> Cond:
 
 
 def disjunction(*parts: Cond) -> Cond:
-    """Return the condition that at least one part holds, with constants folded."""
+    """Return the disjunction of the conditions, with constants folded."""
     kept: list[Cond] = []
     for part in parts:
         if part is True:
@@ -450,7 +464,7 @@ def disjunction(*parts: Cond) -> Cond:
 
 
 def parts_of(condition: Cond) -> tuple[Cond, ...]:
-    """Return the parts of a conjunction, or no parts for True."""
+    """Return the parts of a conjunction. True has no parts. Any other condition is its own only part."""
     return condition.parts if isinstance(condition, AllOf) else () if condition is True else (condition,)
 
 

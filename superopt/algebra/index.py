@@ -1,8 +1,8 @@
-"""Index notation: the language in which specs/ defines operators, and the interface of its interpretations.
+"""Index notation: the language in which specs/ defines operators, and the interface of interpretations of this language.
 
-A definition is a Python function over `Tensor`s. It returns the result's shape and the value at one position of the result. The
+A definition is a Python function over `Tensor`s. The function returns a `Tensor`: a shape, and the value at each position. The
 active interpretation decides what indices, sizes and values are. They are numbers and arrays when a definition is evaluated,
-and symbols when a definition is used in a proof. If only shapes are needed, no values are computed.
+and symbols when a definition is used in a proof. The interpretation `Shapes` computes shapes without values.
 
 Indices support `+ - * // %`, the comparisons `< <= > >=`, and `same(i, j)` for equality. Conditions support `&`. Values support
 `+ - *`.
@@ -74,7 +74,7 @@ class Tensor:
 
 
 class Interpretation(Protocol):
-    """The meaning of the words of index notation."""
+    """The interface of an interpretation: an implementation of each function of index notation."""
 
     def tensor(self, shape: Extents, at: Callable[..., Value]) -> Tensor: ...
 
@@ -141,7 +141,7 @@ _current: ContextVar[Interpretation] = ContextVar("interpretation")
 
 @contextmanager
 def interpreted(interpretation: Interpretation) -> Iterator[None]:
-    """Use this interpretation of index notation while the context is open."""
+    """Make `interpretation` the active interpretation of index notation while the context is open."""
     token = _current.set(interpretation)
     try:
         yield
@@ -150,7 +150,7 @@ def interpreted(interpretation: Interpretation) -> Iterator[None]:
 
 
 def tensor(shape: Extents, at: Callable[..., Value]) -> Tensor:
-    """Return the tensor of this shape whose value at position (i, j, ...) is at(i, j, ...)."""
+    """Return the tensor of this shape whose value at position (i, j, ...) is `at(i, j, ...)`."""
     return _current.get().tensor(shape, at)
 
 
@@ -160,12 +160,12 @@ def require(condition: Cond, message: str) -> None:
 
 
 def total(extent: Extent, body: Callable[[Index], Value]) -> Value:
-    """Return the sum of body(k) for 0 <= k < extent."""
+    """Return the sum of `body(k)` for `0 <= k < extent`."""
     return _current.get().total(extent, body)
 
 
 def maximum(extent: Extent, body: Callable[[Index], Value]) -> Value:
-    """Return the largest body(k) for 0 <= k < extent."""
+    """Return the maximum of `body(k)` for `0 <= k < extent`."""
     return _current.get().maximum(extent, body)
 
 
@@ -178,12 +178,12 @@ def select(condition: Condition, then: Value, other: Value) -> Value:
 
 
 def picked(value: Value, extent: Extent, body: Callable[[Index], Value]) -> Value:
-    """Return body(k) for the position k that a value gives, rounded down and modulo the extent: -1 is the last position."""
+    """Return `body(k)` for the index `k = floor(value) % extent`. So the value -1 selects the last position."""
     return _current.get().picked(value, extent, body)
 
 
 def call(function: str, *arguments: Value) -> Value:
-    """Return a nonlinear function of values, by its name in `evaluate.FUNCTIONS`."""
+    """Apply the nonlinear function with this name in `evaluate.FUNCTIONS` to the arguments."""
     return _current.get().call(function, *arguments)
 
 
@@ -199,20 +199,20 @@ def smaller(a: Value, b: Value) -> Value:
 
 
 def number(value: Real | Index) -> Value:
-    """Return a value that equals this number everywhere, or the value of an index at its position."""
+    """Convert a number or an index to a value."""
     return _current.get().number(value)
 
 
 def entry(matrix: Callable[[], Matrix], row: Index, column: Index) -> Value:
-    """Return the exact number in a row and a column of a constant matrix. The matrix is built only when values are needed."""
+    """Return the entry of a constant matrix at this row and column. `matrix` is called only if values are computed."""
     return _current.get().entry(matrix, row, column)
 
 
 def lowest() -> Value:
-    """Return minus infinity, which does not affect a maximum."""
+    """Return minus infinity, the identity element of the maximum."""
     return _current.get().lowest()
 
 
 def inside(index: Index, extent: Extent) -> Condition:
-    """Return the condition 0 <= index < extent."""
+    """Return the condition `0 <= index < extent`."""
     return (index >= 0) & (index < extent)

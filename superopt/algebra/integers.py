@@ -1,11 +1,13 @@
 """Integer expressions over the sizes of a model: constructors, a normal form, and a decision procedure for all sizes.
 
 An expression is an `Extent`: a polynomial over dimensions (`Dim`), unknown integers (`Sym`), quotients (`Floor`) and Iverson
-brackets (`Indicator`). Minimum, maximum, remainder and choice are written with these. A condition is a `Cond`.
+brackets (`Indicator`). Minimum, maximum, remainder and choice are expressed with quotients and brackets. A condition is a
+`Cond`.
 
-The API, for code and for tests that confirm each verdict with another solver:
+The API:
 
-- `decide(condition, least)` is True if the condition holds at all sizes, False if it holds at none, None if neither is proved.
+- `decide(condition, least)` is True if the condition is proved to hold at all sizes, False if it is proved to hold at no sizes,
+  and None otherwise.
 - `prove(condition, least)` is True only if the condition holds at all sizes.
 - `normal(extent, least)` is an equal expression in normal form. An expression that is constant at all sizes becomes a number.
 - `minimum`, `maximum`, `choose`, `absolute`, `floor_quotient`, `truncated_quotient`, `remainder`, `truncated_remainder` build
@@ -14,7 +16,7 @@ The API, for code and for tests that confirm each verdict with another solver:
 
 "All sizes" means: every `Dim` is an integer of at least `least` (0 or 1). Data-dependent sizes, whose names begin with "?", are
 at least 0. Every `Sym` is any integer. Proofs use linear arithmetic over monomials (Fourier-Motzkin elimination with integer
-tightening), and case splits over conditions and residues. Samples of sizes are only used to refute a condition.
+tightening), and case splits over conditions and residues. Sampled sizes are never used to prove a condition.
 """
 
 from __future__ import annotations
@@ -56,19 +58,19 @@ from superopt.policy import ALGEBRA
 UNKNOWN = "?"
 """The prefix of a data-dependent size's name."""
 Row = tuple[dict[Monomial, int], int]
-"""A linear form over monomials and a constant. The row states that their sum is at least 0."""
+"""The coefficients of monomials, and a constant. A row states that the linear form is at least 0, or that it equals 0."""
 
 
 # ---------------------------------------------------------------- constructors
 
 
 def unknown_size(number: int) -> Size:
-    """Return a data-dependent size: an integer of at least 0 about which nothing else is known."""
+    """Return a data-dependent size: an integer of at least 0 with no other known property. `number` is part of the name."""
     return size(Dim(f"{UNKNOWN}{number}", 0))
 
 
 def unknown_integer(number: int) -> Size:
-    """Return an integer about which nothing is known."""
+    """Return a data-dependent integer with no known property. `number` is part of the name."""
     return size(Sym(f"{UNKNOWN}{number}"))
 
 
@@ -80,7 +82,7 @@ def is_unknown(atom: Atom) -> bool:
 
 
 def truth(condition: Cond, least: int = 0) -> Cond:
-    """Return the condition as a bool if it is decided, else unchanged."""
+    """Return True or False if the condition is decided for all sizes, and the unchanged condition otherwise."""
     found = decide(condition, least)
     return condition if found is None else found
 
@@ -107,12 +109,15 @@ def maximum(a: Extent, b: Extent, least: int = 0) -> Extent:
 
 
 def absolute(a: Extent, least: int = 0) -> Extent:
-    """Return |a|."""
+    """Return the absolute value of the expression `a`."""
     return choose(at_least(a, 0), a, -a, least)
 
 
 def floor_quotient(a: Extent, b: Extent) -> Extent:
-    """Return a // b, rounded down, for nonzero b. Exact multiples and integer constants are outside the quotient."""
+    """Return `a // b`, rounded down, for nonzero b.
+
+    For an integer b, multiples of b are moved out of the quotient: `(3 * n + 5) // 2` becomes `n + 2 + (n + 1) // 2`.
+    """
     if isinstance(a, int) and isinstance(b, int):
         return a // b
     if isinstance(b, int) and b < 0:
@@ -134,7 +139,10 @@ def floor_quotient(a: Extent, b: Extent) -> Extent:
 
 
 def _nested_quotient(rest: Extent, b: int) -> Extent | None:
-    """Return (u // d + k) // b as (u + k * d) // (b * d), or None if the numerator is not of the form u // d + k."""
+    """Return `(u + k * d) // (b * d)` for `rest = u // d + k` with integers d and k. Return None if `rest` has another form.
+
+    The result equals `rest // b`.
+    """
     varying = [(m, c) for m, c in terms_of(rest) if m]
     if len(varying) != 1 or varying[0][1] != 1 or len(varying[0][0]) != 1:
         return None
@@ -146,7 +154,7 @@ def _nested_quotient(rest: Extent, b: int) -> Extent | None:
 
 
 def truncated_quotient(a: Extent, b: Extent, least: int = 0) -> Extent:
-    """Return a / b rounded towards zero, as ONNX divides integers, for nonzero b."""
+    """Return `a / b` rounded towards zero, as the ONNX operator Div does for integers, for nonzero b."""
     if prove(at_least(b, 1), least):
         return _truncated(a, b, least)
     if prove(at_least(-1, b), least):
@@ -155,7 +163,7 @@ def truncated_quotient(a: Extent, b: Extent, least: int = 0) -> Extent:
 
 
 def _truncated(a: Extent, b: Extent, least: int) -> Extent:
-    """Return the truncated quotient for positive b."""
+    """Return `a / b` rounded towards zero, for positive b."""
     return choose(at_least(a, 0), floor_quotient(a, b), -floor_quotient(-a, b), least)
 
 
@@ -173,7 +181,7 @@ def truncated_remainder(a: Extent, b: Extent, least: int = 0) -> Extent:
 
 
 def evaluate(extent: Extent, values: Mapping[Atom, int]) -> int | Fraction:
-    """Return the value of the expression for these values of its dimensions and unknown integers.
+    """Return the value of the expression for these values of the dimensions and unknown integers.
 
     Raises:
         KeyError: An atom has no number.
@@ -199,7 +207,7 @@ def evaluate(extent: Extent, values: Mapping[Atom, int]) -> int | Fraction:
 
 
 def holds_at(condition: Cond, values: Mapping[Atom, int]) -> bool:
-    """Return whether the condition holds for these values of its dimensions and unknown integers."""
+    """Return whether the condition holds for these values of the dimensions and unknown integers."""
     match condition:
         case bool():
             return condition
@@ -244,7 +252,10 @@ def _lower_bound(atom: Atom, least: int) -> int | None:
 
 
 def _constants(extents: Iterable[Extent]) -> set[int]:
-    """Return the numbers in the expressions. A piecewise expression changes near such numbers."""
+    """Return the coefficients and constants in the expressions, and quotients of a constant and a coefficient.
+
+    A piecewise expression, such as a minimum, changes near such numbers.
+    """
     found: set[int] = set()
     for extent in extents:
         for part in (extent, *(e for a in atoms(extent) for e in _parts(a))):
@@ -264,7 +275,10 @@ def _parts(atom: Atom) -> Iterator[Extent]:
 
 
 def points(extents: Sequence[Extent], least: int) -> list[dict[Atom, int]]:
-    """Return values of the atoms at which the expressions may differ: small, large, and near constants in the expressions."""
+    """Return sample values of the dimensions and unknown integers in the expressions.
+
+    The samples are small numbers, large numbers, and numbers near the constants in the expressions.
+    """
     base = base_atoms(*extents)
     if not base:
         return [{}]
@@ -286,18 +300,21 @@ def points(extents: Sequence[Extent], least: int) -> list[dict[Atom, int]]:
 
 
 def prove(condition: Cond, least: int = 1) -> bool:
-    """Return whether the condition is proved to hold at all sizes."""
+    """Return whether the condition is proved to hold at all sizes, where every dimension is at least `least`."""
     return decide(condition, least) is True
 
 
 def prove_equal(a: Extent, b: Extent, least: int = 1) -> bool:
-    """Return whether two expressions are proved equal at all sizes."""
+    """Return whether the expressions are proved equal at all sizes, where every dimension is at least `least`."""
     return a == b or prove(same(a, b), least)
 
 
 @functools.lru_cache(maxsize=ALGEBRA.integer_cache_count)
 def decide(condition: Cond, least: int = 1) -> bool | None:
-    """Return True if the condition holds at all sizes, False if it holds at none, and None if neither is proved."""
+    """Return True if the condition is proved for all sizes, False if it is refuted for all sizes, and None otherwise.
+
+    Every dimension is at least `least`.
+    """
     if isinstance(condition, bool):
         return condition
     parts = list(sides(condition))
@@ -327,13 +344,16 @@ def _refuted(condition: Cond, least: int) -> bool:
 
 
 class _Refutation:
-    """An attempt to refute conditions, with its remaining budget. Every `Dim` is at least 0."""
+    """A search for a contradiction between conditions, with a limit on the number of steps. Every `Dim` is at least 0."""
 
     def __init__(self) -> None:
         self.left = ALGEBRA.max_eliminations
 
     def refute(self, given: tuple[Cond, ...], *, residues: bool) -> bool:
-        """Return whether it is proved that no integers satisfy all conditions."""
+        """Return whether it is proved that no integers satisfy all conditions.
+
+        If `residues` is True, case splits over residue classes are tried too.
+        """
         self.left -= 1
         if self.left < 0:
             return False
@@ -373,7 +393,10 @@ class _Refutation:
         return True
 
     def _by_residues(self, facts: tuple[Compare, ...]) -> bool:
-        """Return whether the facts are refuted in each residue class of the dimensions, modulo their divisors."""
+        """Return whether the facts are refuted in each residue class of the dimensions and integers.
+
+        The modulus of a dimension is the least common multiple of the divisors of quotients that contain the dimension.
+        """
         moduli: dict[Atom, int] = {}
         for fact in facts:
             _moduli(fact.left, 1, moduli)
@@ -393,12 +416,16 @@ def _sides_of_zero(condition: Cond) -> tuple[Cond, ...]:
 
 
 def _is_plain(bracket: Indicator) -> bool:
-    """Return whether the condition contains no other indicator, so that it can be assumed without a case split."""
+    """Return whether the indicator's condition contains no other indicator."""
     return not any(isinstance(a, Indicator) for s in sides(bracket.condition) for a in s.atoms())
 
 
 def _moduli(extent: Extent, factor: int, found: dict[Atom, int]) -> None:
-    """Add the least common multiple of each atom's divisors to `found`, also through nested quotients."""
+    """Update `found` with the modulus of each dimension and integer in the expression.
+
+    The modulus is the least common multiple of the divisors of all quotients that contain the dimension or integer. `factor` is
+    the product of the divisors of the quotients around the expression.
+    """
     for monomial, _ in terms_of(extent):
         for atom in monomial:
             if isinstance(atom, Floor):
@@ -409,7 +436,7 @@ def _moduli(extent: Extent, factor: int, found: dict[Atom, int]) -> None:
 
 
 def _substituted(condition: Cond, value: Callable[[Atom], Extent | None]) -> Cond:
-    """Return the condition with atoms replaced by values, and with its quotients in normal form."""
+    """Return the condition with atoms replaced by the extents that `value` returns, and with quotients simplified."""
     match condition:
         case bool():
             return condition
@@ -425,7 +452,7 @@ def _substituted(condition: Cond, value: Callable[[Atom], Extent | None]) -> Con
 
 
 def replace_atoms(extent: Extent, value: Callable[[Atom], Extent | None]) -> Extent:
-    """Return the expression with atoms replaced by values, and with its quotients in normal form."""
+    """Return the expression with atoms replaced by the extents that `value` returns, and with quotients simplified."""
     if not isinstance(extent, Size):
         return extent
     total: Extent = 0
@@ -453,7 +480,7 @@ def replace_atoms(extent: Extent, value: Callable[[Atom], Extent | None]) -> Ext
 
 @functools.lru_cache(maxsize=ALGEBRA.integer_cache_count)
 def _contradictory(facts: tuple[Compare, ...]) -> bool:
-    """Return whether linear arithmetic over monomials proves that the facts, which have no indicators, are contradictory."""
+    """Return whether linear arithmetic proves that the facts contradict each other. Each monomial is treated as a variable."""
     rows: list[Row] = []
     equations: list[Row] = []
     quotients: dict[Floor, None] = {}
@@ -479,7 +506,10 @@ def _row(extent: Extent) -> Row:
 
 
 def _bound(rows: list[Row], equations: list[Row]) -> None:
-    """Add inequalities for each monomial: it is not negative, and at least its parts times their lower bounds."""
+    """Add inequalities to `rows` that hold for the monomials.
+
+    For example, `a * b >= 0` holds if neither a nor b can be negative, and `a * b >= b` holds if in addition a is at least 1.
+    """
     pending = list(dict.fromkeys(m for row, _ in (*rows, *equations) for m in row))
     seen = set(pending)
     while pending:
@@ -522,7 +552,10 @@ def _is_atom_positive(atom: Atom) -> bool:
 
 
 def _solved(rows: list[Row], equations: list[Row]) -> bool:
-    """Return whether the rows have no solution, by substituting equations and then eliminating variables."""
+    """Return whether the inequalities in `rows` and the equations have no common integer solution.
+
+    Each equation is solved for a variable and substituted. Then the inequalities are eliminated.
+    """
     equations = [*equations]
     while equations:
         form, constant = equations.pop()
@@ -615,7 +648,7 @@ def _combined(one: Row, other: Row, variable: Monomial) -> Row:
 
 
 def is_long(*extents: Extent) -> bool:
-    """Return whether the expressions together are too long to be useful."""
+    """Return whether the expressions together exceed `ALGEBRA.max_terms` or `ALGEBRA.max_atoms`."""
     found = [extent for extent in extents if isinstance(extent, Size)]
     inside = itertools.chain.from_iterable(extent.atoms() for extent in found)
     return sum(len(extent.terms) for extent in found) > ALGEBRA.max_terms or any(
@@ -627,8 +660,9 @@ def is_long(*extents: Extent) -> bool:
 def normal(extent: Extent, least: int = 0) -> Extent:
     """Return an equal expression in normal form.
 
-    Decided indicators become numbers. An expression that equals an affine function of its atoms at all sizes becomes that
-    function. So a constant expression becomes a number. An expression that is too long to be useful is returned unchanged.
+    An indicator becomes a number if its condition is decided. An expression that is proved to equal an affine function of its
+    dimensions and integers becomes this function. So a constant expression becomes a number. An expression that is longer than
+    the limits in `is_long` is returned unchanged.
     """
     if not isinstance(extent, Size) or not any(isinstance(a, Floor | Indicator) for m, _ in extent.terms for a in m):
         return extent
@@ -647,9 +681,12 @@ def normal(extent: Extent, least: int = 0) -> Extent:
 
 
 def _affine(extent: Size, least: int) -> Extent | None:
-    """Return an affine function of the atoms that may equal the expression. The equality is not proved here."""
+    """Return the affine function that agrees with the expression at sample values, or None if there is none.
+
+    The function is not proved equal to the expression.
+    """
     base = base_atoms(extent)
-    start = 27_720 + 2_003  # far from the bends at small sizes, without a special residue
+    start = 27_720 + 2_003  # beyond the small sizes at which expressions change, and not a multiple of small divisors
     try:
         origin = evaluate(extent, dict.fromkeys(base, start))
         fitted: Extent = 0
@@ -666,7 +703,7 @@ def _affine(extent: Size, least: int) -> Extent | None:
 
 
 def normal_condition(condition: Cond, least: int = 0) -> Cond:
-    """Return an equal condition: a bool if it is decided, otherwise the condition with its sides in normal form."""
+    """Return an equivalent condition: a bool if the condition is decided, and otherwise the condition in normal form."""
     found = decide(condition, least)
     if found is not None or not isinstance(condition, Compare):
         return condition if found is None else found

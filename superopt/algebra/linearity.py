@@ -1,7 +1,8 @@
-"""The operands in which a term is linear, determined from its definition: each value is interpreted as a set of degrees.
+"""The operands in which an operator is linear, computed from the operator's definition.
 
-A matrix product has the single monomial (1, 1). So it is linear in each operand while the other operand is fixed. A sum has the
-monomials (1, 0) and (0, 1). So it is linear in both operands together. The result of relu has no degree in its operand.
+The definition is interpreted over sets of monomials. A monomial is written as its degree in each operand. A matrix product has
+the single monomial (1, 1). So the product is linear in each operand while the other operand is fixed. A sum has the monomials
+(1, 0) and (0, 1). So the sum is linear in both operands together. The result of relu is not a polynomial in the operand.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
@@ -24,9 +25,9 @@ NONE = math.inf
 
 @dataclass(frozen=True)
 class Monomials:
-    """The degrees of each monomial in a value, one for each operand.
+    """The monomials of a value that is a polynomial in an operator's operands.
 
-    The degree is `NONE` for an operand in which the value is not a polynomial.
+    A monomial is a tuple with its degree in each operand. The degree is `NONE` if the value is not a polynomial in the operand.
     """
 
     degrees: frozenset[tuple[float, ...]]
@@ -41,12 +42,12 @@ class Monomials:
         return Monomials(frozenset(tuple(i + j for i, j in zip(a, b, strict=True)) for a, b in pairs))
 
     def through_function(self) -> Monomials:
-        """Return the monomials of a nonlinear function of the value. They have degree `NONE` in every operand that occurs."""
+        """Return the monomials of a nonlinear function of the value. Every nonzero degree becomes `NONE`."""
         return Monomials(frozenset(tuple(NONE if d else 0 for d in degrees) for degrees in self.degrees))
 
 
 class _Degrees:
-    """The interpretation in which indices are 0, conditions are ignored, and values are monomials."""
+    """The interpretation of index notation in which values are `Monomials`, indices are 0, and conditions are ignored."""
 
     def __init__(self, operands: int) -> None:
         self.constant = Monomials(frozenset({(0,) * operands}))
@@ -87,7 +88,10 @@ class _Degrees:
 
 @functools.lru_cache(maxsize=1024)
 def degrees(term: Term) -> frozenset[tuple[float, ...]]:
-    """Return the degrees of the term's monomials in its operands. A term that is always zero has none."""
+    """Return the monomials of the term as a polynomial in its operands.
+
+    Each monomial is a tuple with its degree in each operand. A term that is always zero has no monomials.
+    """
     interpretation = _Degrees(len(term.args))
     operands = [index.Tensor(arg.shape, _alone(position, len(term.args))) for position, arg in enumerate(term.args)]
     with index.interpreted(interpretation):
@@ -112,11 +116,10 @@ def linear_in(term: Term, operands: Collection[int]) -> bool:
 
 
 def degree(root: Term, variable: Term) -> float:
-    """Return the number d for which scaling the variable by a scales the term by a ** d.
+    """Return the number d such that scaling `variable` by a scales the term by `a ** d`.
 
-    The result is `NONE` if the definition does not show such a number.
-
-    A term of degree 0 does not depend on the variable. A term of degree 1 is linear in the variable.
+    The result is `NONE` if the operators' definitions do not prove such a number. A term of degree 0 does not depend on the
+    variable. A term of degree 1 is linear in the variable.
     """
     known: dict[Term, float] = {}
     for term in subterms(root):

@@ -1,4 +1,4 @@
-"""Operators: the registry of the definitions in specs/. A new file in specs/ adds an operator."""
+"""The registry of operators, which loads one operator from each file of specs/. A new file in specs/ adds an operator."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ KINDS = {"Axis": "axis", "Axes": "axes", "Extent": "extent", "Extents": "extents
 
 
 class Node(Protocol):
-    """An ONNX node as the function `lift` of a file in specs/ sees it.
+    """The ONNX node that the function `lift` of a file in specs/ translates to a term.
 
-    Floating-point inputs are terms. Attributes and constant inputs are plain values.
+    Floating-point inputs are terms. Attributes and constant inputs are Python values.
 
-    A method raises `ShapeError` if the node does not have the requested item. The node then does not lift, as if `lift`
+    A method raises `ShapeError` if the node does not have the requested item. The node is then not translated, as if `lift`
     returned None.
     """
 
@@ -50,19 +50,22 @@ class Node(Protocol):
 
     @property
     def outputs(self) -> int:
-        """The number of outputs of the node."""
+        """The number of outputs of the node, without optional outputs that nothing uses."""
 
     def absent(self, position: int) -> bool:
         """Return whether the node omits this optional input."""
 
     def operand(self, position: int) -> Term:
-        """Return the input at this position."""
+        """Return the term of the input at this position."""
 
     def wanted(self, position: int) -> bool:
-        """Return whether the node has the output at this position."""
+        """Return whether the node has the output at this position. An optional output that nothing uses does not count."""
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """Return the attribute as int, float, str or a tuple of these, or the constant input that replaces it in the opset."""
+        """Return the attribute as an int, a float, a str or a tuple, or `default` if the node does not have the attribute.
+
+        If the opset takes the attribute as a constant input, the value of this input is returned.
+        """
 
     def boolean(self, position: int) -> bool:
         """Return whether the input is a tensor of booleans rather than numbers."""
@@ -71,19 +74,19 @@ class Node(Protocol):
         """Return the number in a constant input with one element, or None for any other input."""
 
     def uniform(self, position: int) -> float | None:
-        """Return the number that all elements of a constant input equal, or None for any other input."""
+        """Return the common value of all elements of a constant input, or None for any other input."""
 
     def integers(self, position: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the numbers in a constant input of integers, in row-major order, and the input's shape."""
+        """Return the elements of a constant integer input in row-major order, and the shape of the input."""
 
     def constant(self, position: int) -> Term:
-        """Return a constant input of integers as an operand. `Emit.integers` makes the same input from it."""
+        """Return a constant integer input as a term. `Emit.integers` converts the term back to an integer input."""
 
     def broadcast(self) -> list[Term]:
-        """Return the inputs, each expanded to the common shape, which makes ONNX's broadcasting explicit."""
+        """Return the inputs, expanded to the common shape to which ONNX broadcasts them implicitly."""
 
     def expanded(self, x: Term, shape: tuple[int, ...]) -> Term:
-        """Return `x` broadcast to `shape` as ONNX does: the last axes aligned, unit axes repeated."""
+        """Return `x` broadcast to `shape` as in ONNX: trailing axes are aligned, and axes of extent 1 are repeated."""
 
     def window(self, kernel: Sequence[int]) -> Mapping[str, tuple[int, ...]]:
         """Return the strides, dilations and pads of a window that slides over input 0.
@@ -92,57 +95,85 @@ class Node(Protocol):
         """
 
     def written(self, text: str, terms: Mapping[str, Term], **numbers: float) -> Term:
-        """Parse notation text with these terms and numbers for its names, and return the term."""
+        """Return the term that `text` denotes in the rule notation. Names in `text` refer to `terms` and `numbers`."""
 
 
 class Emit(Protocol):
-    """The writer that `lower` uses in a file of specs/: emit("Relu", x) adds an ONNX node and returns its output's name."""
+    """The writer with which the function `lower` of a file in specs/ writes a term as ONNX nodes.
+
+    For example, `emit("Relu", x)` adds a Relu node and returns the name of the node's output.
+    """
 
     @property
     def opset(self) -> int: ...
 
     def __call__(self, op_type: str, *inputs: Any, **attributes: Any) -> str:
-        """Add a node and return its output's name.
+        """Add a node with one output and return the name of the output.
 
-        An input is a term, the name of an earlier output, a number or numpy array (stored as an initializer), or None
-        (omitted). Inputs that are attributes in other opsets, such as `starts` of Slice, are always given as attributes.
+        An input is a term, the name of an earlier output, a number or numpy array (stored as an initializer), or None (an
+        omitted input). A parameter that is an attribute in some opsets and an input in others, such as `starts` of Slice, must
+        be passed as an attribute.
         """
 
     def several(self, op_type: str, *inputs: Any, outputs: int, **attributes: Any) -> tuple[str, ...]:
-        """Return the names of the first outputs of one ONNX node. An equal request returns the same node."""
+        """Return the names of the first `outputs` outputs of a node with these inputs and attributes.
+
+        The node is added only if no equal call has added it before.
+        """
 
     def aligned(self, term: Term) -> Term:
-        """Return the operand of an `expand`, reshaped to the rank of the result with an extent of 1 along the new axes."""
+        """Return the operand of the `expand` term, reshaped so that ONNX broadcasts it to the shape of `term`.
+
+        Each axis that `expand` adds has extent 1. Leading axes of extent 1 are left out.
+        """
 
     def alone(self, term: Term) -> bool:
-        """Return whether nodes compute the term and only one other term needs it, so that one node may compute both terms."""
+        """Return whether the term has exactly one use, so that one node may compute the term together with its user.
+
+        Variables and initializers give False, because no node computes them.
+        """
 
     def inputs(self, term: Term) -> list[Term]:
-        """Return the operands. An `expand` is left out where ONNX broadcasting makes it superfluous."""
+        """Return the operands of the term. An `expand` is left out where ONNX broadcasting makes it superfluous."""
 
     def integers(self, term: Term, extent: int) -> str:
-        """Return a term with positions on an axis of this extent, as int64.
+        """Return the name of an int64 tensor with the elements of `term`, which are indices along an axis of size `extent`.
 
         Raises:
-            ShapeError: The term is a constant with an element that is not such a position.
+            ShapeError: The term is constant, and an element is not an index along such an axis.
         """
 
     def nested(self, term: Term) -> list[Term]:
-        """Return the operands of nested terms with the same operator and attributes, from left to right."""
+        """Return the operands of `term` from left to right, after flattening nested applications of the same operator.
+
+        For example, the operands of `concat(concat(x, y), z)` are x, y and z. An operand is flattened only if it has the
+        attributes of `term` and no other use.
+        """
 
     def chain(self, op_type: str, term: Term, inverse: tuple[str, Callable[[Term], Term | None]] | None = None) -> str:
-        """Write a term as a chain of binary nodes, or as one node if the ONNX operator takes any number of inputs.
+        """Write a sum, product or similar term as a chain of binary nodes, and return the name of the result.
 
-        Parts that other terms also need come first, then the other operands from left to right. An `expand` is left out where
-        ONNX broadcasting makes it superfluous. `inverse` contains the ONNX operator that undoes `op_type`, and a function. If
-        an operand is the inverse of another term, as `-y` is the inverse of `y` in a sum, this function returns the other term.
-        Otherwise it returns None.
+        An ONNX operator that takes any number of inputs is written as one node. Partial results that other terms also need are
+        computed first. The other operands follow from left to right. An `expand` is left out where ONNX broadcasting makes it
+        superfluous.
+
+        Args:
+            op_type: The ONNX operator of the nodes.
+            term: The term to write.
+            inverse: The ONNX operator that undoes `op_type`, such as Sub for Add, and a function. For an operand `-y`, the
+                function returns `y`, and the chain subtracts `y`. For an operand that is no inverse, the function returns None.
         """
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """An attribute of an operator: its kind, and its default if it may be left out."""
+    """An attribute of an operator.
+
+    Attributes:
+        name: The name of the attribute.
+        kind: A value of `KINDS`, such as "axis".
+        default: The default value, or None if the attribute must be given.
+    """
 
     name: str
     kind: str
@@ -154,17 +185,18 @@ class Operator:
     """An operator, from one file of specs/.
 
     Attributes:
-        definition: The operator in index notation.
-        unrolled: For a recurrence, a function that returns its steps as a term.
-        composite: A term in notation text. If there is also a definition, the operator is composed of this term, and the
-            equality of both is the operator's one axiom. If there is no definition, an ONNX operator lifts to this term, and
-            the algebra has no operator of this name. The file of a composite that adds a bias to a host, such as a convolution,
-            may contain two functions. `bias_axis` returns the axis along which a host takes a bias, or None. `lower_biased`
-            writes host and bias as one ONNX node.
-        domain: The inputs on which the operator is tested: real inputs, or positive inputs if others give NaN.
-        rounding: For an algorithm, a function of its attributes that returns the typical ratio of its rounding error to the
-            rounding error of the operator that it computes.
-        digest: The digest of the operator's meaning (`superopt.algebra.digests`).
+        definition: A function that defines the operator in index notation.
+        unrolled: For a recurrence (an operator such as LSTM that repeats a step), a function that returns the repeated steps as
+            one term.
+        composite: A term in the rule notation, or an empty text. If there is also a definition, the operator equals this term,
+            and the equation of both is an axiom of the operator. If there is no definition, the algebra has no operator of this
+            name, and the ONNX operator is translated to this term. If the term adds a bias to a result, such as a convolution,
+            the file may contain two functions. `bias_axis` returns the axis along which a result takes a bias, or None.
+            `lower_biased` writes the result and the bias as one ONNX node.
+        domain: The inputs on which the operator is tested: `REAL`, or `POSITIVE` if the operator is NaN for other inputs.
+        rounding: For an operator that is a fast algorithm for another operator, a function of the attributes. The function
+            returns the typical ratio of the rounding errors of the two operators.
+        digest: A hash of the definition and the axioms (`superopt.algebra.digests`).
     """
 
     name: str
@@ -191,12 +223,12 @@ class Operator:
 
     @property
     def told_shape(self) -> bool:
-        """Whether the result's shape depends on attributes, so that the operands' shapes do not determine it."""
+        """Whether the operands' shapes do not determine the shape of the result, because an attribute gives the shape."""
         return not self.operands or any(p.name == "shape" for p in self.parameters)
 
 
 def specs_folder() -> Path:
-    """Return the folder specs/, which is in the installed package or beside the package in a checkout."""
+    """Return the path of the folder specs/, inside the installed package or beside the package in a checkout."""
     return _data_folder("specs")
 
 
@@ -207,7 +239,7 @@ def _data_folder(name: str) -> Path:
 
 
 def substitutions_folder() -> Path:
-    """Return the folder substitutions/, which is in the installed package or beside the package in a checkout."""
+    """Return the path of the folder substitutions/, inside the installed package or beside the package in a checkout."""
     return _data_folder("substitutions")
 
 
@@ -268,7 +300,10 @@ def _load(path: Path, digest: str) -> Operator:
 
 
 def _definition(name: str, signature: Sequence[inspect.Parameter], composite: str) -> str:
-    """Return the axiom that equates a composite with its text, or an empty text without a signature."""
+    """Return the axiom that the operator equals the term `composite`, as a line of AXIOMS text.
+
+    Return an empty text if `signature` or `composite` is empty.
+    """
     if not signature or not composite:
         return ""
     written = ", ".join(p.name if p.kind is p.POSITIONAL_OR_KEYWORD else f"{p.name}={p.name}" for p in signature)
@@ -284,7 +319,10 @@ def _parameter(path: Path, parameter: inspect.Parameter) -> Parameter:
 
 
 def apply(name: str, *args: Term, **attributes: Attribute) -> Term:
-    """Apply an operator to terms. Commutative operators are flattened and sorted, and axes are counted from the end.
+    """Return the term that applies the operator `name` to terms.
+
+    Nested applications of a commutative operator are flattened, and its operands are sorted. Axes in the result are counted
+    from the end.
 
     Raises:
         ShapeError: The operator is not defined for these shapes or attributes.
@@ -300,13 +338,16 @@ _typings: dict[tuple[object, ...], tuple[tuple[tuple[str, Attribute], ...], Shap
 
 
 def clear_term_caches() -> None:
-    """Clear the caches of `apply`, so that terms without other references are freed."""
+    """Clear the caches of `apply`, so that unreferenced terms are freed."""
     _applied.clear()
     _typings.clear()
 
 
 def _types(value: Attribute) -> object:
-    """Return the types in a value, which distinguish values that Python compares equal (1, 1.0, True)."""
+    """Return the type of the value, or the types of a tuple's elements.
+
+    A cache key needs types, because 1, 1.0 and True compare equal.
+    """
     return tuple(map(type, value)) if isinstance(value, tuple) else type(value)
 
 
@@ -347,7 +388,11 @@ def _attributes(spec: Operator, args: Sequence[Term], given: Mapping[str, Attrib
 
 
 def _canonical(value: Attribute) -> Attribute:
-    """Return a canonical form for equal numbers: an int or a Fraction, also for a float that is a short binary fraction."""
+    """Return the attribute in a form that is the same for equal numbers.
+
+    A `Fraction` with denominator 1 becomes an int. A float whose numerator and denominator are at most `SHORT`, such as 0.5,
+    becomes an int or a `Fraction`.
+    """
     if isinstance(value, tuple):
         return tuple(integral(v) if isinstance(v, Fraction) else v for v in value)
     if isinstance(value, float) and math.isfinite(value) and max(map(abs, value.as_integer_ratio())) <= SHORT:
@@ -356,7 +401,10 @@ def _canonical(value: Attribute) -> Attribute:
 
 
 def fraction_of(number: float) -> Attribute:
-    """Return the simple fraction, such as 1/6, that rounds to this number in float32, or the number if there is none."""
+    """Return the simple fraction, such as 1/6, that rounds to `number` in float32.
+
+    Return `number` if no fraction with a denominator of at most `SMALLEST_PART` does so.
+    """
     near = Fraction(number).limit_denominator(SMALLEST_PART) if math.isfinite(number) else Fraction(0)
     return integral(near) if math.isfinite(number) and _float32(float(near)) == _float32(number) else number
 
@@ -387,7 +435,7 @@ def _shape(
 
 
 def interpret_operator(spec: Operator, operands: Sequence[index.Tensor], attributes: Mapping[str, Attribute]) -> index.Tensor:
-    """Return the operator's result for these operands, under the active interpretation."""
+    """Return the operator's result for these operands, under the active interpretation of index notation."""
     if spec.definition is None:
         raise SpecError(f"{spec.name} is a composite: write it out")
     if not spec.commutative:
@@ -399,13 +447,15 @@ def interpret_operator(spec: Operator, operands: Sequence[index.Tensor], attribu
 
 
 MAX_LINEAR_OPERANDS = 32
-"""The number of operands of a sum or product that are combined from left to right. More operands are combined in pairs first,
-so that the expression of one element nests no deeper than the logarithm of their number.
+"""The largest number of operands of a sum or product that are combined from left to right.
+
+A longer sum or product is first combined in pairs, repeatedly, so that the nesting depth of an element's expression grows only
+with the logarithm of the number of operands.
 """
 
 
 def interpret(term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
-    """Return the result of the term's root for these operands, under the active interpretation."""
+    """Return the result of the term's root operator for these operands, under the active interpretation of index notation."""
     return interpret_operator(operator(term.op), operands, dict(term.attributes))
 
 
@@ -414,12 +464,15 @@ def _no_value(*_: object) -> None:
 
 
 def typing_conditions(*roots: Term) -> tuple[Cond, ...]:
-    """Return the conditions under which the terms are well typed."""
+    """Return the conditions on sizes under which the terms are well typed."""
     return tuple(dict.fromkeys(c for t in subterms(*roots) for c in t.requires))
 
 
 def replace_subterms(root: Term, replacement: Mapping[Term, Term], cache: dict[Term, Term] | None = None) -> Term:
-    """Return `root` with terms replaced wherever they occur. All terms above a replaced term are rebuilt."""
+    """Return `root` with every occurrence of a key of `replacement` replaced by its value.
+
+    `cache` maps subterms to their results and is updated. It may be shared by calls with the same `replacement`.
+    """
     done: dict[Term, Term] = {} if cache is None else cache
     done.update(replacement)
     for term in subterms(root):

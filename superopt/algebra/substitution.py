@@ -1,4 +1,4 @@
-"""Substitution of values for atoms in extents and conditions, and the atoms of extents and conditions."""
+"""Substitution of extents for atoms (dimensions, attribute variables ...) in extents and conditions, and negated conditions."""
 
 from __future__ import annotations
 
@@ -57,13 +57,16 @@ def substitute(extent: Extent, value: Callable[[Atom], Extent | None]) -> Extent
 
 
 def sole_atom(extent: Size) -> Atom | None:
-    """Return the atom that is the whole polynomial, or None for any other polynomial."""
+    """Return the atom if the polynomial is a single atom with coefficient 1, and None otherwise."""
     (monomial, coefficient), *more = extent.terms
     return monomial[0] if not more and coefficient == 1 and len(monomial) == 1 else None
 
 
 def _replaced(atom: Atom, value: Callable[[Atom], Extent | None]) -> Extent | None:
-    """Return the replacement of the atom, or None if the atom does not change."""
+    """Return the extent that replaces the atom, or None if the atom does not change.
+
+    If `value` has no extent for a compound atom, such as a quotient, the atoms inside are replaced.
+    """
     known = value(atom)
     if known is not None:
         return known
@@ -82,7 +85,7 @@ def _replaced(atom: Atom, value: Callable[[Atom], Extent | None]) -> Extent | No
 
 
 def substitute_cond(condition: Cond, value: Callable[[Atom], Extent | None]) -> Cond:
-    """Return the condition with atoms replaced as in `substitute`. It becomes a bool if no atoms are left."""
+    """Return the condition with atoms replaced as in `substitute`. The result is a bool if no atoms are left."""
     match condition:
         case bool():
             return condition
@@ -98,7 +101,7 @@ def substitute_cond(condition: Cond, value: Callable[[Atom], Extent | None]) -> 
 
 
 def condition_atoms(condition: Cond) -> Iterator[Atom]:
-    """Yield every atom of a condition, including the atoms inside quotients."""
+    """Yield every atom of the condition, such as dimensions and quotients, including the atoms inside quotients."""
     for side in sides(condition):
         yield from side.atoms()
 

@@ -1,4 +1,4 @@
-"""Decide by arithmetic alone whether conditions on extents hold at all sizes."""
+"""A test that proves conditions on extents for all sizes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from superopt.algebra.substitution import substitute
 
 
 def is_tautology(condition: Cond) -> bool:
-    """Return whether the condition is proved for all extents of tensors of at least 1."""
+    """Return whether the condition is proved for all sizes. Every dimension is at least 1."""
     return _is_plain(condition) or prove(condition)
 
 
 def _is_plain(condition: Cond) -> bool:
-    """Return whether the signs of the terms prove the condition."""
+    """Return whether the condition follows from the signs of the coefficients alone (see `_at_least_zero`)."""
     match condition:
         case bool():
             return condition
@@ -30,7 +30,10 @@ def _is_plain(condition: Cond) -> bool:
 
 
 def _at_least_zero(extent: Extent) -> bool:
-    """Return whether the polynomial has no negative coefficient after each extent is written as 1 plus an excess."""
+    """Return whether the signs of the coefficients show that the polynomial is at least 0.
+
+    Each dimension n is replaced by n + 1, where the new n is at least 0. Then no coefficient and no atom may be negative.
+    """
     above = substitute(extent, lambda atom: size(atom) + 1 if isinstance(atom, Dim) else None)
     if not isinstance(above, Size):
         return above >= 0
@@ -38,7 +41,7 @@ def _at_least_zero(extent: Extent) -> bool:
 
 
 def _positive(atom: Atom) -> bool:
-    """Return whether the atom is at least 0, where an extent is replaced by its excess over 1."""
+    """Return whether the atom is at least 0 if every dimension is at least 0. False means that this is not known."""
     match atom:
         case Dim():
             return True

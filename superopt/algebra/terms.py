@@ -1,4 +1,4 @@
-"""Terms: immutable, interned nodes over the extents of `superopt.algebra.extent`. Equal terms are one object."""
+"""Terms: immutable expressions of operators over variables. Terms are interned (hash-consed): equal terms are one object."""
 
 from __future__ import annotations
 
@@ -86,11 +86,18 @@ VARIABLE = "var"
 
 
 class Term:
-    """An interned node: an operator applied to terms, or a variable. Terms are made by `variable` and `op.apply`, not directly.
+    """An immutable expression: a variable, or an operator applied to terms.
 
-    `shape` is the shape of the result. `requires` contains the conditions of this node that arithmetic alone does not prove. It
-    is empty if all sizes are numbers. `constant` is True if the term does not depend on the model's inputs. `key` orders terms
-    in the same way in every process.
+    Terms are interned: equal terms are one object. Create terms with `variable` and `operators.apply`, not with the
+    constructor.
+
+    Attributes:
+        op: The name of the operator, or `VARIABLE`.
+        shape: The shape of the result.
+        requires: The conditions on sizes under which the operator is defined here. Conditions that constant folding decides are
+            left out, so `requires` is empty if all sizes are numbers.
+        constant: Whether the term does not depend on the model's inputs.
+        key: A hash by which terms are sorted. The hash is the same in every process.
     """
 
     __slots__ = ("__weakref__", "args", "attributes", "constant", "key", "op", "requires", "shape")
@@ -118,45 +125,50 @@ class Term:
 
     @property
     def name(self) -> str:
-        """The name of a variable."""
+        """The name of the variable. The term must be a variable."""
         return str(self["name"])
 
     @property
     def condition(self) -> bool:
-        """Whether the term is a variable that a model stores as booleans."""
+        """Whether the term is a variable for a boolean tensor of a model. Its elements are 0 or 1."""
         return self.op == VARIABLE and self.attributes[-1][0] == "condition"
 
     @property
     def position(self) -> int:
-        """The number of bits of the integers in which a model stores a variable for positions, or 0 for any other term."""
+        """The bit width of a variable for an integer tensor (64 for the int64 indices of a Gather), or 0 for any other term."""
         name, bits = self.attributes[-1] if self.op == VARIABLE else ("", 0)
         return bits if name == "position" and isinstance(bits, int) else 0
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The shape of a term of a model, typed as numbers for code that works with models.
+        """The shape of a term of a model, with the static type of a tuple of integers.
 
-        With dynamic dimensions, the elements are expressions. Arithmetic on expressions is exact. A comparison raises
-        `ShapeError` unless it is decided in the same way for all sizes. Any use that needs a number raises `ShapeError` too.
+        The extent of a dynamic dimension is an expression (`Size`), not an integer. Arithmetic on expressions is exact. A
+        comparison of expressions raises `ShapeError` unless its result is proved to be the same at all sizes. Use of an
+        expression as an integer, such as an index, raises `ShapeError`.
         """
         return cast("tuple[int, ...]", self.shape)
 
     def integer(self, attribute: str) -> int:
-        """Return the value of an attribute that is a number."""
+        """Return the value of the attribute, which must be an integer or a `Size`."""
         return _number(self[attribute])
 
     def integers(self, attribute: str) -> tuple[int, ...]:
-        """Return the value of an attribute that is a tuple of numbers."""
+        """Return the value of the attribute, which must be a tuple of integers and `Size`s."""
         value = self[attribute]
         assert isinstance(value, tuple)
         return tuple(map(_number, value))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Unpickle a term as the one term of this process with its operator, arguments and attributes."""
+        """Pickle the arguments of `intern_term`, so that unpickling returns the interned term of the loading process."""
         return intern_term, (self.op, self.args, self.attributes, self.shape, self.requires, self.constant)
 
     def real(self, attribute: str) -> float:
-        """Return the value of an attribute that is a number, rounded to a float."""
+        """Return the value of the attribute as a float.
+
+        Raises:
+            ShapeError: The value is not a number.
+        """
         value = self[attribute]
         if not isinstance(value, int | float | Fraction):
             raise ShapeError(f"{attribute}={value} is not a number")
@@ -176,7 +188,10 @@ def _number(value: Attribute) -> int:
 
 
 def _typed(value: Attribute) -> tuple[object, ...]:
-    """Return a key that distinguishes values that Python compares equal (1, 1.0, True), also inside tuples."""
+    """Return a key that contains the value and its type: 1, 1.0 and True have different keys.
+
+    The key of a tuple contains the keys of the tuple's elements.
+    """
     if isinstance(value, tuple):
         return tuple(_typed(v) for v in value)
     return type(value).__name__, value
@@ -190,7 +205,7 @@ def intern_term(
     requires: tuple[Cond, ...] = (),
     constant: bool | None = None,
 ) -> Term:
-    """Return the only term object with this operator, these arguments and these attributes."""
+    """Return the interned term with this operator, these arguments and these attributes. Create the term if there is none."""
     identity = (op, args, tuple((k, _typed(v)) for k, v in attributes), constant if op == VARIABLE else None)
     known = _interned.get(identity)
     if known is not None:
@@ -205,10 +220,15 @@ def intern_term(
 
 
 def variable(name: str, shape: int | Shape, *, constant: bool = False, condition: bool = False, position: int = 0) -> Term:
-    """Return a variable. If a rank is given instead of a shape, its extents are the symbols `name.shape[axis]`.
+    """Return the variable with this name and shape.
 
-    The elements of a `condition` are 0 or 1, and a model stores them as booleans. The elements of a variable with `position`
-    are positions on an axis, and a model stores them as integers with that number of bits.
+    Args:
+        name: The name of the variable.
+        shape: The shape, or the rank. If `shape` is a rank, the extents are symbols, such as `x.shape[-1]` for the last axis.
+        constant: Whether the variable is a weight, so that it does not depend on the model's inputs.
+        condition: Whether the model stores the variable as booleans. The elements are 0 or 1.
+        position: The bit width of the integers in which the model stores the variable, if the elements are indices along an
+            axis. 0 for any other variable.
     """
     if isinstance(shape, int):
         shape = _symbolic(name, shape)
@@ -226,7 +246,7 @@ def _symbolic(name: str, rank: int) -> Shape:
 
 
 def subterms(*roots: Term, constants: bool = True, stop: Iterable[Term] = ()) -> list[Term]:
-    """Return `roots` and all distinct terms under them, arguments before users, in a deterministic order.
+    """Return `roots` and all of their distinct subterms in a deterministic topological order, arguments first.
 
     If `constants` is False, constant terms are left out. The terms in `stop` are left out, and so are terms that occur only
     under terms in `stop`.
@@ -245,17 +265,20 @@ def subterms(*roots: Term, constants: bool = True, stop: Iterable[Term] = ()) ->
 
 
 def operator_count(*roots: Term) -> int:
-    """Return the number of distinct operator applications in the terms. Shared applications are counted once."""
+    """Return the number of distinct operator applications in the terms. A shared subterm is counted once."""
     return sum(not t.is_variable for t in subterms(*roots))
 
 
 def variables(*roots: Term) -> list[Term]:
-    """Return the distinct variables, in the order of their first use."""
+    """Return the distinct variables of the terms, in the order of their first use."""
     return [t for t in subterms(*roots) if t.is_variable]
 
 
 def attribute_atoms(*roots: Term) -> set[Atom]:
-    """Return the atoms in attributes of the terms. The shapes of variables are not searched."""
+    """Return the atoms (dimensions, attribute variables, quotients ...) in the attributes of the terms' operators.
+
+    The shapes of variables are not searched.
+    """
     found: set[Atom] = set()
     for term in subterms(*roots):
         if not term.is_variable:
@@ -267,14 +290,17 @@ def attribute_atoms(*roots: Term) -> set[Atom]:
 
 
 def substitute_attribute(value: Attribute, atom_value: Callable[[Atom], Extent | None]) -> Attribute:
-    """Return an attribute with its atoms replaced."""
+    """Return the attribute with every atom replaced for which `atom_value` returns an extent."""
     if isinstance(value, tuple):
         return tuple(substitute(v, atom_value) for v in value)
     return substitute(value, atom_value) if isinstance(value, Size) else value
 
 
 def atom_values(dims: Mapping[Dim, Extent], symbols: Mapping[str, Extent]) -> Callable[[Atom], Extent | None]:
-    """Return a lookup function for `substitute`, from known extents and known attribute variables."""
+    """Return a function for `substitute` that looks up dimensions in `dims` and attribute variables in `symbols`.
+
+    The function returns None for an atom that it does not find.
+    """
 
     def value(atom: Atom) -> Extent | None:
         if isinstance(atom, Dim):

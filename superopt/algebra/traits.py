@@ -1,4 +1,4 @@
-"""Traits of operators that are determined from their definitions."""
+"""Traits of operators that are computed from their definitions, such as being elementwise."""
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
 
@@ -15,11 +15,11 @@ from superopt.errors import ShapeError
 
 
 class _Elsewhere(Exception):  # noqa: N818
-    """An operand is read at a different position than the position of the result."""
+    """The definition reads an operand at a position other than the position of the result, or may do so."""
 
 
 class _Anything:
-    """A value about which nothing is tracked."""
+    """A placeholder for a value. Arithmetic on placeholders gives a placeholder."""
 
     def _with(self, other: object) -> _Anything:
         return self
@@ -31,7 +31,7 @@ ANYTHING = _Anything()
 
 
 class _Positions:
-    """The interpretation of index notation that tracks only the positions that are read."""
+    """The interpretation of index notation in which values are placeholders, and reductions raise `_Elsewhere`."""
 
     def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
         return index.Tensor(shape, at)
@@ -63,10 +63,10 @@ class _Positions:
 
 
 def is_elementwise(term: Term) -> bool:
-    """Return whether each element of the term depends only on its operands at the same position, at every rank.
+    """Return whether each element of the term depends only on the operands' elements at the same position.
 
-    This is determined from the operator's definition. An operator with an attribute for axes, or with a tuple as an attribute,
-    is not elementwise.
+    The answer follows from the definition of the term's root operator. An operator with an attribute for axes or with a tuple
+    as an attribute counts as not elementwise, because such an operator depends on the rank.
     """
     if not term.args or any(a.shape != term.shape for a in term.args):
         return False

@@ -2,14 +2,14 @@
 
 The abstract value of a term is a `Facts`: an interval of IEEE results, whether 0 is possible over the real numbers, whether the
 term is defined over the real numbers, and whether an element may be NaN. An operator's definition in `specs/` is interpreted
-over `Facts`. `TABLE` contains the operators for which intervals are too imprecise, because operands depend on each other: a
-softmax, for example, divides by a sum of its own terms.
+over `Facts`. Intervals are imprecise if an operand occurs several times. A softmax, for example, divides by a sum of its own
+terms. `TABLE` has more precise functions for such operators.
 
 There are two assumptions, which reports and certificates state (`ASSUMPTIONS`):
 
-- An input that cannot be a mask is ordinary: each element's magnitude is at most `MODEL.max_ordinary_magnitude`.
-- A value is also ordinary if the original computes it from ordinary values by sums, products, roots, and quotients whose
-  divisor cannot be 0. This is not assumed for an exponential, which is only bounded by the interval of its argument.
+- An input that cannot be an attention mask is ordinary: each element's magnitude is at most `MODEL.max_ordinary_magnitude`.
+- A value is also ordinary if the original model computes the value from ordinary values by sums, products, roots, and quotients
+  whose divisor cannot be 0. An exponential is not assumed to be ordinary. Only the interval of its argument bounds it.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
@@ -33,7 +33,7 @@ from superopt.policy import MODEL
 OVERFLOW = 2.0**128 - 2.0**103
 """Real numbers of this magnitude or more are rounded to infinity in float32."""
 ROUNDING = 2.0**-22
-"""A relative error that bounds the rounding of one float32 operation."""
+"""A bound on the relative rounding error of one float32 operation."""
 ASSUMPTIONS = (
     f"elements of inputs that cannot be masks are finite and at most {MODEL.max_ordinary_magnitude:g} in magnitude",
     "sums, products, roots and quotients that the original computes of such values are so too",
@@ -42,12 +42,16 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts that are true for every element of a tensor.
+    """Bounds and properties that are true for every element of a tensor.
 
-    `low` and `high` bound the IEEE result unless it is NaN. An infinite bound means that an element may be infinite. `zero`
-    says whether a result over the real numbers may be 0. `defined` says whether every result over the real numbers exists.
-    `nan` says whether an IEEE result may be NaN. `sure` says whether the facts are true even if an input has NaN or an
-    infinity. This is the case if floating-point inputs reach the value only through comparisons, or not at all.
+    Attributes:
+        low: A lower bound of the IEEE result, unless the result is NaN. If the bound is infinite, an element may be infinite.
+        high: An upper bound, like `low`.
+        zero: Whether an element may be 0 in real arithmetic.
+        defined: Whether every element is defined in real arithmetic.
+        nan: Whether an element may be NaN in IEEE arithmetic.
+        sure: Whether the facts are true even if an input has NaN or an infinity. They are if the tensor depends on
+            floating-point inputs only through comparisons, or not at all.
     """
 
     low: float = -math.inf
@@ -59,7 +63,7 @@ class Facts:
 
     @property
     def magnitude(self) -> float:
-        """The largest magnitude of an element."""
+        """An upper bound of the magnitude of every element."""
         return max(abs(self.low), abs(self.high))
 
     @property
@@ -74,7 +78,7 @@ class Facts:
 
     @property
     def ordinary(self) -> bool:
-        """Whether every element is a finite number of at most ordinary magnitude."""
+        """Whether every element is a finite number with a magnitude of at most `MODEL.max_ordinary_magnitude`."""
         return not self.nan and self.magnitude <= MODEL.max_ordinary_magnitude
 
     def __add__(self, other: Facts) -> Facts:
@@ -109,7 +113,7 @@ class Facts:
         )
 
     def through(self, function: Callable[[float], float]) -> Facts:
-        """Return the facts of the result of an increasing function that is defined everywhere."""
+        """Return the facts of `function` applied to each element. The function must be increasing and defined everywhere."""
         return _facts(function(self.low), function(self.high), zero=True, of=(self,))
 
     @property
@@ -122,21 +126,21 @@ class Facts:
 
     @property
     def _vanishes(self) -> bool:
-        """Whether an IEEE result may be 0, including underflow."""
+        """Whether an element may be 0 in IEEE arithmetic, for example by underflow."""
         return self.low <= 0 <= self.high
 
 
 ORDINARY_INPUT = Facts(-MODEL.max_ordinary_magnitude, MODEL.max_ordinary_magnitude, sure=False)
-"""The facts of an input that cannot be a mask."""
+"""The facts of an input that cannot be an attention mask."""
 UNBOUNDED = Facts(sure=False)
-"""The facts of an input that may be a mask, so that elements are any number or an infinity."""
+"""The facts of an input that may be an attention mask. An element is any number or an infinity."""
 ANYTHING = Facts(nan=True, sure=False)
-"""The facts of an input that a Where may replace, so that elements are any number, an infinity or NaN."""
+"""The facts of an input whose elements a Where may replace. An element is any number, an infinity or NaN."""
 UNKNOWN = Facts(defined=False, nan=True, sure=False)
-"""The facts of a value about which nothing is known."""
+"""The facts of a value without any known property."""
 ZERO_OR_ONE = Facts(0.0, 1.0)
 _NOTHING = Facts(math.inf, -math.inf, zero=False)
-"""The facts of a tensor without elements: the identity of `|`."""
+"""The facts of a tensor without elements, the identity element of `|`."""
 
 
 def _facts(low: float, high: float, *, zero: bool, of: tuple[Facts, ...], nan: bool = False) -> Facts:
@@ -155,7 +159,7 @@ def _times(count: float, bound: float) -> float:
 
 
 class _Interpretation:
-    """The interpretation of index notation over `Facts`: indices are 0, and conditions are undecided."""
+    """The interpretation of index notation in which values are `Facts`, indices are 0, and conditions are undecided."""
 
     def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
         return index.Tensor(shape, at)
@@ -285,16 +289,22 @@ FUNCTIONS: Mapping[str, Callable[..., Facts]] = {
     "position": lambda *of: replace(Facts(0.0, float(MODEL.assumed_summand_count)), defined=all(one.defined for one in of)),
     "choose": lambda _, then, other: then | other,
 }
-"""The functions that definitions use (see `evaluate.FUNCTIONS`)."""
+"""For each nonlinear function that definitions use (see `evaluate.FUNCTIONS`), the facts of its result."""
 
 
 def _bounded(low: float, high: float, *, zero: bool = True) -> Callable[[Term, tuple[Facts, ...]], Facts]:
-    """Return a function for `TABLE`, for operators with values in an interval that are continuous on the extended reals."""
+    """Return a function for `TABLE` that gives results between `low` and `high`.
+
+    The operator must be continuous on the extended reals.
+    """
     return lambda _, operands: _facts(low, high, zero=zero, of=operands)
 
 
 def _softmax(_: Term, operands: tuple[Facts, ...]) -> Facts:
-    """Return the facts of a softmax. It may be NaN if the operand is infinite, because kernels subtract the largest element."""
+    """Return the facts of a softmax.
+
+    The softmax may be NaN if the operand may be infinite, because kernels subtract the largest element.
+    """
     return _facts(0.0, 1.0, zero=False, of=operands, nan=operands[0].infinite)
 
 
@@ -306,14 +316,14 @@ def _log_softmax(_: Term, operands: tuple[Facts, ...]) -> Facts:
 def _normed(_: Term, operands: tuple[Facts, ...]) -> Facts:
     """Return the facts of a normalization.
 
-    It may be NaN if the operand is infinite. It is bounded by the square root of the extent.
+    The result may be NaN if the operand may be infinite. Its magnitude is at most the square root of the normalized extent.
     """
     bound = math.sqrt(MODEL.assumed_summand_count)
     return _facts(-bound, bound, zero=True, of=operands, nan=operands[0].infinite)
 
 
 def _within_operands(_: Term, operands: tuple[Facts, ...]) -> Facts:
-    """Return the facts of weighted averages of one operand's elements. The other operands determine the weights."""
+    """Return the facts of an attention: weighted averages of one operand's elements, with weights from the other operands."""
     bound = max(one.magnitude for one in operands)
     return _facts(-bound, bound, zero=True, of=operands, nan=any(one.infinite for one in operands))
 
@@ -334,7 +344,10 @@ def _log_sum_exp(_: Term, operands: tuple[Facts, ...]) -> Facts:
 
 
 def _gated(_: Term, operands: tuple[Facts, ...]) -> Facts:
-    """Return the facts of x times a factor between 0 and 1 that is 0 at minus infinity, where IEEE arithmetic gives NaN."""
+    """Return the facts of x times a factor between 0 and 1, such as silu.
+
+    If x is infinite, IEEE arithmetic may multiply it by 0, which gives NaN.
+    """
     (x,) = operands
     return _facts(min(x.low, 0.0), max(x.high, 0.0), zero=True, of=operands, nan=x.infinite)
 
@@ -365,7 +378,9 @@ TABLE: Mapping[str, Callable[[Term, tuple[Facts, ...]], Facts]] = {
     "quick_gelu": _gated,
     "mish": _gated,
 }
-"""Functions for operators whose definitions give imprecise facts, because an operand occurs several times."""
+"""For each operator whose definition gives imprecise facts, a function that returns precise facts of its result. Such a
+definition uses an operand several times.
+"""
 
 
 def join_facts(*known: Facts) -> Facts:
@@ -378,9 +393,13 @@ def facts_of(
     variables: Mapping[str, Facts],
     weights: Callable[[Term], Facts] = lambda _: UNKNOWN,
 ) -> Facts:
-    """Return the facts of a term of the original, given the facts of its variables by name. Other variables are UNKNOWN.
+    """Return the facts of a term of the original model.
 
-    `weights` returns the facts of a constant term for which the interpretation does not prove finite values.
+    Args:
+        root: The term.
+        variables: The facts of variables, by name. The facts of all other variables are `UNKNOWN`.
+        weights: A function that returns the facts of a constant term. It is called if the interpretation does not prove that
+            the term's elements are finite.
     """
     known: dict[Term, Facts] = {}
     for term in subterms(root):
@@ -395,9 +414,10 @@ def facts_of(
 
 @functools.lru_cache(maxsize=1 << 15)
 def computed_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
-    """Return the facts of a value that the original computes.
+    """Return the facts of a term that the original model computes, given the facts of the operands.
 
-    The value is ordinary if the operands are ordinary and the result is finite.
+    A finite result of ordinary operands is assumed to be ordinary: its magnitude is at most `MODEL.max_ordinary_magnitude`. An
+    exponential is not assumed to be ordinary.
     """
     found = raw_facts(term, operands)
     if found.ordinary or not found.finite or term.op == "exp" or not all(one.ordinary for one in operands):
@@ -408,7 +428,10 @@ def computed_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
 
 @functools.lru_cache(maxsize=1 << 15)
 def raw_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
-    """Return the facts that follow from the operands' facts, without the assumption that computed values are ordinary."""
+    """Return the facts of the term that follow from the operands' facts alone.
+
+    Unlike `computed_facts`, this function does not assume that computed values are at most `MODEL.max_ordinary_magnitude`.
+    """
     if not all(operand.defined for operand in operands):
         return UNKNOWN
     if term.op in TABLE:
