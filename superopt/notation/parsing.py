@@ -1,4 +1,6 @@
-"""The rule notation: a subset of Python expressions, parsed with `ast` and never evaluated. parse(show(t)) is t.
+"""The rule notation: a subset of Python expressions, parsed with `ast` and never evaluated.
+
+Parsing the text that `render_terms` prints gives the same terms.
 
     x @ y + relu(z)                                    operators as infix symbols or calls
     concat(x, y, axis=-1)                              attributes by name; axes counted from the end
@@ -67,7 +69,14 @@ INFIX: dict[type[ast.operator], str] = {ast.MatMult: "matmul", ast.Add: "add", a
 
 @dataclass
 class Scope:
-    """The names in scope while an expression is read: variables, and names of subterms from `:=`."""
+    """The names in scope while an expression is parsed.
+
+    Attributes:
+        variables: The tensor variables.
+        named: The subterms that `:=` has named so far.
+        reals: The names of the real attribute variables.
+        numbers: The values of attribute variables and axis variables that have one.
+    """
 
     variables: Mapping[str, Term]
     named: dict[str, Term] = field(default_factory=dict)
@@ -81,10 +90,13 @@ def parse(
     reals: Collection[str] | None = None,
     numbers: Mapping[str, Attribute] | None = None,
 ) -> tuple[Term, ...]:
-    """Return the terms that `text` denotes, one per output.
+    """Return the terms that `text` denotes, one for each output.
 
-    `reals` has the names of the real attribute variables, by default those of `real_names`. `numbers` has the known values of
-    attribute variables and axis variables.
+    Args:
+        text: One or more terms in the rule notation.
+        variables: The tensor variables, by name.
+        reals: The names of the real attribute variables. The default is `real_names(text)`.
+        numbers: Values for attribute variables and axis variables. An attribute variable without a value remains a symbol.
 
     Raises:
         NotationError: The text is not valid notation.
@@ -99,7 +111,10 @@ def parse(
 
 @functools.lru_cache(maxsize=4096)
 def real_names(*texts: str) -> frozenset[str]:
-    """Return the names that occur in real attributes of operators in the texts, but in no integer attribute."""
+    """Return the names of attribute variables that stand for real numbers in the texts.
+
+    Such a name occurs in a real attribute of an operator, such as `factor=a`, and in no integer attribute.
+    """
     reals: set[str] = set()
     integers: set[str] = set()
     tuples: set[str] = set()
@@ -129,10 +144,10 @@ def _names_outside_calls(node: ast.AST) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=4096)
 def expression(text: str) -> ast.expr:
-    """Return the syntax tree of a text of the notation.
+    """Return the Python syntax tree of an expression in the rule notation.
 
     Raises:
-        NotationError: The text is not an expression.
+        NotationError: The text is not a Python expression.
     """
     try:
         return ast.parse(text.strip(), mode="eval").body
@@ -252,7 +267,9 @@ def _arithmetic(node: ast.expr, symbol: ast.operator, a: Extent, b: Extent) -> E
 def parse_condition(
     text: str, variables: Mapping[str, Term], reals: Collection[str], numbers: Mapping[str, Attribute] | None = None
 ) -> Cond:
-    """Return the condition on sizes and attribute variables that `text` states.
+    """Return the condition on sizes and attribute variables that `text` denotes.
+
+    `variables`, `reals` and `numbers` are as in `parse`.
 
     Raises:
         NotationError: The text is not a condition.
@@ -303,7 +320,13 @@ def _condition(node: ast.expr, scope: Scope) -> Cond:
 
 @dataclass(frozen=True)
 class Statement:
-    """A line of a rules file or of an AXIOMS text, split into texts that are not parsed yet."""
+    """A rule or an axiom, split into the texts of its parts. The texts are not parsed yet.
+
+    Attributes:
+        arrow: `=>`, `==` or `~>`.
+        ranks: Each name of the `for` clause with its possible ranks. An axis variable has possible axes, which are negative.
+        where: The conditions.
+    """
 
     name: str
     left: str
@@ -318,7 +341,7 @@ class Statement:
         return f"{self.left} {self.arrow} {self.right}{f' for {ranks}' if ranks else ''}{where}"
 
     def rank_choices(self) -> Iterator[dict[str, int]]:
-        """Yield every combination of ranks that the `for` clause allows, including ill-typed combinations."""
+        """Yield every combination of ranks and axes that the `for` clause allows, including ill-typed combinations."""
         names = [name for name, _ in self.ranks]
         for choice in itertools.product(*(ranks for _, ranks in self.ranks)):
             yield dict(zip(names, choice, strict=True))
@@ -326,7 +349,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Equation:
-    """A statement read at one choice of ranks: both sides as typed terms, and the conditions."""
+    """A rule or an axiom at fixed ranks of its variables: the typed terms of both sides, and the conditions."""
 
     left: tuple[Term, ...]
     right: tuple[Term, ...]
@@ -338,10 +361,10 @@ _LINE = re.compile(r"^\s*(?:(?P<name>[a-z0-9][a-z0-9-]*)\s*:\s)?(?P<rest>.*)$", 
 
 
 def parse_statement(line: str) -> Statement:
-    """Split a line `name: left => right for ranks where conditions`. The arrow is `=>` or `==`.
+    """Split a line `name: left => right for ranks where conditions` into its parts. The arrow is `=>` or `==`.
 
     Raises:
-        NotationError: The line is not of that form.
+        NotationError: The line does not have this form.
     """
     matched = _LINE.match(line)
     assert matched is not None
@@ -358,7 +381,7 @@ def parse_statement(line: str) -> Statement:
 
 @functools.lru_cache(maxsize=4096)
 def _clause(text: str, read: Callable[[ast.expr], Any]) -> tuple[Any, ...]:
-    """Return the results of `read` for each expression in the list that the text holds."""
+    """Return the result of `read` for each expression in `text`, a list separated by commas."""
     return tuple(map(read, cast(ast.Tuple, expression(f"({text},)")).elts)) if text else ()
 
 
@@ -381,11 +404,11 @@ def _rank(node: ast.expr) -> int:
 
 
 def equation_at_ranks(statement: Statement, ranks: Mapping[str, int]) -> Equation:
-    """Return the statement at one choice of ranks.
+    """Parse the statement at these ranks of its variables. For an axis variable, `ranks` has an axis, which is negative.
 
     Raises:
-        NotationError: The statement cannot be read.
-        ShapeError: The statement is not well typed at these ranks (and axes, for axis variables).
+        NotationError: The statement is not valid notation.
+        ShapeError: The statement is not well typed at these ranks and axes.
     """
     declared = {name: variable(name, rank) for name, rank in ranks.items() if rank >= 0}
     axes = {name: axis for name, axis in ranks.items() if axis < 0}

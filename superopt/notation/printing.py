@@ -1,4 +1,4 @@
-"""Terms and conditions as text of the rule notation (`superopt.notation.parsing`): parse(show(t)) is t."""
+"""Printing of terms and conditions in the rule notation. `superopt.notation.parsing` is the inverse."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ PRECEDENCE = {"add": 1, "sub": 1, "mul": 2, "matmul": 2}
 
 
 def render_terms(*roots: Term) -> str:
-    """Return the notation for terms. A subterm that is used more than once is named at its first occurrence."""
+    """Return the terms in the rule notation, such as `x @ y + relu(z)`.
+
+    A subterm that is used more than once is named at its first occurrence, as in `concat(t1 := relu(x), t1, axis=-1)`.
+    """
     uses: dict[Term, int] = {}
     for term in subterms(*roots):
         for arg in term.args:
@@ -100,7 +103,7 @@ class _Printer:
 
 
 def render_condition(condition: Cond) -> str:
-    """Return the notation for a condition."""
+    """Return the condition in the rule notation, such as `x.shape[-1] == y.shape[-2]`."""
     match condition:
         case bool():
             return str(condition)

@@ -1,7 +1,7 @@
-"""A statement at every choice of ranks and axes at which it is well typed.
+"""A rule or an axiom at every combination of ranks and axes of its variables at which it is well typed.
 
-A statement with many variables has many combinations of ranks. Nearly all of them make some small subterm ill typed. Small
-subterms are therefore typed first, once for each choice of the ranks of their own variables.
+A statement with many variables has many combinations of ranks. In nearly all combinations, some small subterm is ill typed.
+Small subterms are therefore typed first. The result is cached for each combination of the ranks of the subterm's own variables.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from superopt.policy import RULE
 
 
 def equations(statement: Statement) -> list[Equation]:
-    """Return the statement at every choice of ranks at which it is well typed, in the order of `Statement.rank_choices`.
+    """Return the equation of the statement at each combination of ranks at which the statement is well typed.
+
+    The order is the order of `Statement.rank_choices`.
 
     Raises:
-        NotationError: The statement cannot be read, or is well typed at no choice.
+        NotationError: The statement is not valid notation, or is well typed at no combination.
     """
     many = math.prod(len(ranks) for _, ranks in statement.ranks) > RULE.max_plain_combinations
     pieces = _Pieces(statement) if many else None
@@ -39,7 +41,7 @@ def equations(statement: Statement) -> list[Equation]:
 
 
 class _Pieces:
-    """The operator applications within a statement, with cached results: whether each is well typed at given ranks."""
+    """The operator applications within a statement, with a cache of the ranks at which each application is well typed."""
 
     def __init__(self, statement: Statement) -> None:
         self.reals = real_names(statement.left, statement.right)
@@ -49,7 +51,7 @@ class _Pieces:
         self.known: list[dict[tuple[int, ...], ShapeError | None]] = [{} for _ in self.pieces]
 
     def require(self, ranks: dict[str, int]) -> None:
-        """Require that all operator applications are well typed.
+        """Check that all operator applications are well typed at these ranks.
 
         Raises:
             ShapeError: An application is ill typed.
@@ -72,7 +74,10 @@ class _Pieces:
 
 
 def _applications(tree: ast.expr, declared: frozenset[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the operator applications without named subterms, small ones first, each with the declared names in it."""
+    """Yield the text of each operator application and the declared names in this text. Operands precede their users.
+
+    An application that contains a name from `:=` is left out, because its text cannot be parsed by itself.
+    """
     bound = {n.target.id for n in ast.walk(tree) if isinstance(n, ast.NamedExpr)}
     for node in _terms(tree):
         inside = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
@@ -82,7 +87,7 @@ def _applications(tree: ast.expr, declared: frozenset[str]) -> Iterator[tuple[st
 
 
 def _terms(tree: ast.expr) -> Iterator[ast.expr]:
-    """Yield the operator applications outside attributes, operands first."""
+    """Yield the syntax tree of each operator application, operands first. Applications inside attributes are left out."""
     match tree:
         case ast.Tuple(parts) | ast.Call(_, parts):
             pass
