@@ -1,7 +1,8 @@
-"""The factor and the bias along one axis of ONNX's normalizations, lifted as a product and a sum.
+"""Translation of the factor and the bias of ONNX's normalizations.
 
-Lowering puts factor and bias back into the normalization (see `superopt.model.epilogues`). In terms, an `expand` repeats factor
-and bias along the other axes.
+A normalization node has a factor and a bias along one axis as inputs. Lifting translates the node to a product and a sum, where
+an `expand` repeats the factor and the bias along the other axes. Lowering puts the factor and the bias back into the node (see
+`superopt.model.epilogues`).
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from superopt.algebra.terms import Cond, Term, at_least, conjunction, negation, 
 
 
 def positive(number: Real) -> Cond:
-    """Return the condition that a real attribute is larger than 0."""
+    """Return the condition `number > 0` for a real attribute."""
     return conjunction(at_least(number, 0), negation(same(number, 0)))
 
 
 def rows(node: Node, first: int = 1) -> tuple[Term | None, Term | None]:
-    """Return the factor and the bias of a normalization, which are its inputs `first` and `first + 1`.
+    """Return the factor and the bias of a normalization node: the inputs at the positions `first` and `first + 1`.
 
     A factor of 1 and a bias of 0 are returned as None.
     """
@@ -26,35 +27,41 @@ def rows(node: Node, first: int = 1) -> tuple[Term | None, Term | None]:
 
 
 def _unless_zero(node: Node, position: int) -> Term | None:
-    """Return the input, or None if it is omitted or zero everywhere."""
+    """Return the input at this position, or None if the input is omitted or zero everywhere."""
     return None if node.absent(position) or node.uniform(position) == 0 else node.operand(position)
 
 
 def residual(node: Node, bias: int) -> Term:
-    """Return the sum of the inputs 0 and 1, with broadcasting, and of the input `bias` if the node has one.
+    """Return the sum of the node's inputs 0 and 1 and of its bias. Input 1 is broadcast to the shape of input 0.
 
-    The input `bias` is a vector along the last axis.
+    `bias` is the position of the bias, a vector along the last axis. The node may omit the bias.
     """
     x = node.operand(0)
     return affine(apply("add", x, node.expanded(node.operand(1), x.sizes)), None, _unless_zero(node, bias), -1)
 
 
 def affine(x: Term, factor: Term | None, bias: Term | None, axis: int) -> Term:
-    """Return x * factor + bias. The factor and the bias are vectors along the axis, which is counted from the end."""
+    """Return `x * factor + bias`, where the factor and the bias are vectors along `axis`, a negative number.
+
+    A factor or bias that is None is left out.
+    """
     if factor is not None:
         x = apply("mul", x, apply("expand", factor, shape=x.shape, axes=(axis,)))
     return x if bias is None else apply("add", x, apply("expand", bias, shape=x.shape, axes=(axis,)))
 
 
 def axis_of(host: Term, name: str, axis: int) -> int | None:
-    """Return `axis` if the host is the operator `name`, or `name` times a constant factor along the axis. Else return None."""
+    """Return `axis` if a bias along the axis can be fused into `host`, and None otherwise.
+
+    `host` must be an application of the operator `name`, possibly multiplied by a constant vector along the axis.
+    """
     return axis if host.op == name or split(host, name, axis) is not None else None
 
 
 def split(host: Term, name: str, axis: int) -> tuple[Term, Term] | None:
-    """Return an application of `name` and the constant vector that multiplies it along the axis.
+    """Split `host`, the product of an application of the operator `name` and a constant vector along `axis`.
 
-    Return None if the host is not such a product.
+    Return the application and the vector, or None if `host` is not such a product.
     """
     if host.op != "mul" or len(host.args) != 2:
         return None
@@ -64,7 +71,10 @@ def split(host: Term, name: str, axis: int) -> tuple[Term, Term] | None:
 
 
 def applied(x: Term | str, factor: Term | None, bias: Term | None, axis: int, emit: Emit) -> str:
-    """Write x * factor + bias as ONNX nodes and return the name of the value. At least one of factor and bias must be given."""
+    """Write `x * factor + bias` as ONNX nodes, and return the name of the result.
+
+    A factor or bias that is None is left out. At least one of them must be given.
+    """
     value = x
     for op_type, row in (("Mul", factor), ("Add", bias)):
         if row is not None:

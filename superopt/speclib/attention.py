@@ -1,8 +1,9 @@
-"""ONNX's Attention: the nodes that specs support, and conversion between the node's one mask and the algebra's two masks.
+"""The ONNX operator Attention: the supported nodes, and the conversion of masks.
 
-A mask of numbers is added to the scores. If an element of the mask is float32's least number or less, the operator treats the
-key as not allowed. If a query has no allowed keys, the operator gives each key the weight 0. The softmax of the masked scores
-would give other weights.
+A node has one mask of numbers, which is added to the scores. If an element of the mask is at most the least finite float32
+number, the operator treats the key as not allowed. If a query has no allowed keys, the operator gives each key the weight 0.
+The softmax of the masked scores would give other weights. The algebra therefore has two masks: numbers that are added, and the
+allowed keys.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from superopt.algebra.terms import Attribute, Extent, Shape, Term, variables
 from superopt.algebra.value_analysis import UNBOUNDED, facts_of
 
 LEAST, ABOVE = -(2**128 - 2**104), -(2**128 - 2**105)
-"""The least finite number of float32, and the next larger number."""
+"""The least finite float32 number, and the next larger float32 number."""
 MASK, PAST = 3, (4, 5, 6)
-"""The input positions of the operator's mask, and of past keys, past values and numbers of keys."""
+"""The positions of the mask input, and of the inputs for past keys, past values and numbers of keys."""
 FLOAT = 1
 """ONNX's type number of float32."""
 WINDOWS = ("left_window_size", "right_window_size")
@@ -24,7 +25,10 @@ WINDOWS = ("left_window_size", "right_window_size")
 
 
 def bound(node: Node) -> bool:
-    """Return whether the specs support the node: it has no past keys, no cap on scores, no window and only one output."""
+    """Return whether the specs support the node.
+
+    The node must have no past keys, no cap on scores, no limit on the distance between query and key, and only one output.
+    """
     plain = not node.attribute("softcap", 0.0) and node.attribute("softmax_precision", FLOAT) == FLOAT
     whole = all(node.attribute(name, -1) == -1 for name in WINDOWS)
     return plain and whole and node.outputs == 1 and all(map(node.absent, PAST))
@@ -36,7 +40,7 @@ def scale_of(node: Node, size: int) -> Attribute:
 
 
 def masks(node: Node, shape: tuple[int, ...]) -> tuple[Term, Term]:
-    """Return two masks for scores of this shape: the mask that the node adds, and the mask of allowed keys.
+    """Return two masks for scores of this shape: the mask that is added to the scores, and the mask of allowed keys.
 
     The mask of allowed keys is nonzero where a key is allowed.
     """
@@ -50,9 +54,9 @@ def masks(node: Node, shape: tuple[int, ...]) -> tuple[Term, Term]:
 
 
 def mask(m: Term, c: Term) -> Term | None:
-    """Return one mask with the effect of both masks, or None if neither mask has an effect.
+    """Combine two masks into the one mask of an ONNX node. Return None if neither mask has an effect.
 
-    `m` is added to scores, and `c` is nonzero where a key is allowed. The result has the smallest shape that the operator
+    `m` is added to the scores, and `c` is nonzero where a key is allowed. The result has the smallest shape that the operator
     accepts.
     """
     if c.op == "ones":
@@ -64,17 +68,20 @@ def mask(m: Term, c: Term) -> Term | None:
 
 
 def _is_above(m: Term) -> bool:
-    """Return whether it is certain that no number in the mask marks a key as not allowed."""
+    """Return whether every element of the mask is proved to be larger than `LEAST`, so that every key is allowed."""
     return facts_of(m, {x.name: UNBOUNDED for x in variables(m)}).low > LEAST
 
 
 def _raised(m: Term) -> Term:
-    """Return the mask with float32's least number replaced by the next larger number. The softmax is the same for both."""
+    """Return the mask with the least float32 number replaced by the next larger number, so that every key is allowed.
+
+    The softmax is the same for both numbers.
+    """
     return m if _is_above(m) else apply("maximum", m, _all(ABOVE, m.shape))
 
 
 def weighted(scores: Term, m: Term, c: Term) -> Term:
-    """Return the weights of keys: the softmax of the scores plus m. Keys that c does not allow get the weight 0."""
+    """Return the attention weights: the softmax of `scores + m`. A key gets the weight 0 where the mask `c` is 0."""
     scores = apply("add", scores, m) if m.op != "zeros" else scores
     if c.op == "ones":
         return apply("softmax", scores, axis=-1)
@@ -83,25 +90,25 @@ def weighted(scores: Term, m: Term, c: Term) -> Term:
 
 
 def with_causal(c: Term) -> Term:
-    """Return the mask of the keys that c allows and that do not come after the query."""
+    """Return the mask of allowed keys `c`, restricted to keys that do not come after the query."""
     ones = apply("ones", shape=c.shape[-2:])
     before = apply("expand", apply("lower_triangle", ones, offset=0), shape=c.shape, axes=(-2, -1))
     return before if c.op == "ones" else apply("logical_and", c, before)
 
 
 def apart(x: Term, count: Extent) -> Term:
-    """Move the heads from the last axis of x, where they are side by side, to an axis of their own: [b, h, s, d]."""
+    """Split the last axis of x[b, s, h * d] into `count` heads, and return the term of shape [b, h, s, d]."""
     b, s, width = x.shape
     return apply("transpose", apply("reshape", x, shape=(b, s, count, width // count)), perm=(0, 2, 1, 3))
 
 
 def _all(number: int, shape: Shape) -> Term:
-    """Return a term with the number at every position."""
+    """Return a term of this shape in which every element is `number`."""
     return apply("scale", apply("ones", shape=shape), factor=number)
 
 
 def narrow(m: Term) -> Term:
-    """Return the mask with an extent of 1 along the axes of sequences or heads along which the mask is constant."""
+    """Return the mask with extent 1 along the batch axis or the head axis if the mask is constant along this axis."""
     if m.op != "expand":
         return m
     axes = m.integers("axes")

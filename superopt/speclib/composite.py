@@ -1,4 +1,7 @@
-"""Composite operators. Each is defined by a term of smaller operators. This definition is the operator's only axiom."""
+"""Composite operators: operators that are defined by a term of smaller operators.
+
+The definition is the only axiom of a composite operator.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,12 @@ from superopt.notation.parsing import parse
 
 
 def composed(text: str, operands: Mapping[str, Tensor], **attributes: Attribute) -> Tensor:
-    """Return the meaning, under the active interpretation, of the term that `text` denotes.
+    """Return the value of a composite operator under the active interpretation of index notation.
 
-    `text` is the definition of a composite. The part after " for " belongs to the axiom and is not read.
+    Args:
+        text: The operator's definition, a term in the rule notation. A clause after " for " is ignored.
+        operands: The values of the term's variables, by name.
+        attributes: The values of the term's attribute variables, by name.
     """
     shapes = tuple((name, operand.shape) for name, operand in operands.items())
     body, leaves = _body(text.partition(" for ")[0], shapes, tuple(attributes.items()))
@@ -22,9 +28,10 @@ def composed(text: str, operands: Mapping[str, Tensor], **attributes: Attribute)
 
 
 def written_out(body: Callable[..., Term], shape: Shape, **operands: Tensor) -> Tensor:
-    """Return the tensor of this shape that the term `body(*variables)` means under the active interpretation.
+    """Return the value of the term `body(*variables)` under the active interpretation of index notation.
 
-    The variables stand for the operands. The term is built when a value is requested. All sizes must be numbers at that time.
+    There is one variable for each operand. `shape` is the shape of the term. The term is built only when an element is
+    requested. All sizes must be numbers at that time.
     """
 
     def at(*position: Index) -> Value:
@@ -35,7 +42,7 @@ def written_out(body: Callable[..., Term], shape: Shape, **operands: Tensor) -> 
 
 
 def _meant(body: Term, leaves: Mapping[Term, Tensor]) -> Tensor:
-    """Return the meaning of the term under the active interpretation, given the meaning of its variables."""
+    """Return the value of the term under the active interpretation of index notation, given the values of its variables."""
     known = dict(leaves)
     for term in subterms(body):
         if term not in known:
@@ -44,7 +51,10 @@ def _meant(body: Term, leaves: Mapping[Term, Tensor]) -> Tensor:
 
 
 def _remembered(x: Tensor) -> Tensor:
-    """Return the tensor with cached values, unless an array holds its values. In a recurrence, many terms share a value."""
+    """Return the tensor with a cache of its elements. A tensor whose elements are in an array is returned unchanged.
+
+    The cache saves time in a recurrence, where many terms read the same element.
+    """
     return x if x.data is not None else Tensor(x.shape, functools.cache(x.at))
 
 
@@ -58,10 +68,10 @@ def _body(
 
 
 def unfolded(term: Term) -> Term | None:
-    """Return the term with its root operator expanded by the definition of a composite or a recurrence.
+    """Expand the root operator of the term, if this operator is a composite or a recurrence, by the operator's definition.
 
-    Return None for any other root operator. The definition of a composite is a text or, if it depends on sizes, the function
-    `body` of its spec.
+    Return None for any other root operator. The definition of a composite is a text. If the definition depends on sizes, it is
+    the function `body` in the operator's file.
     """
     spec = operator(term.op) if term.args else None
     if spec is None or spec.definition is None:
@@ -79,7 +89,7 @@ def unfolded(term: Term) -> Term | None:
 
 
 def without(name: str, roots: tuple[Term, ...]) -> list[Term]:
-    """Return the terms with every application of the composite `name` expanded by its definition."""
+    """Return the terms with every application of the composite `name` replaced by its definition."""
     done: dict[Term, Term] = {}
     for term in subterms(*roots):
         args = tuple(done[a] for a in term.args)

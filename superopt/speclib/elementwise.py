@@ -1,6 +1,6 @@
-"""AXIOMS text shared by operators whose result at a position depends only on the operands' elements at that position.
+"""The AXIOMS text of elementwise operators.
 
-`parameters` are the names of an operator's attributes. They must differ from the names in the axioms.
+In each function, `parameters` are the names of the operator's attributes. The names must differ from the names in the axioms.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from collections.abc import Callable, Sequence
 
 
 def pointwise(name: str, *parameters: str, fixes_zero: bool = False) -> str:
-    """Return axioms: a function of each element commutes with moves, such as reshapes, and with padding if it maps 0 to 0."""
+    """Return axioms: an elementwise function of one operand commutes with operators that only move elements, such as reshape.
+
+    If `fixes_zero` is True, the function maps 0 to 0, and it also commutes with padding.
+    """
     f = _function(name, parameters)
 
     along = "x[1, 2, 3, 4], k[-1, -2, -3, -4]"
@@ -42,10 +45,11 @@ def pointwise(name: str, *parameters: str, fixes_zero: bool = False) -> str:
 
 
 def pairwise(written: str, *, fixes_zero: bool = True) -> str:
-    """Return axioms: a function of two elements at a position commutes with moves, such as reshapes.
+    """Return axioms: an elementwise function of two operands commutes with operators that only move elements, such as reshape.
 
-    If the function maps 0 and 0 to 0, it commutes with padding too. `written` is the function's name, or a format of its
-    notation with two operands, such as "{} + {}".
+    Args:
+        written: The name of the function, or a format string for its notation, such as "{} + {}".
+        fixes_zero: Whether the function maps 0 and 0 to 0. If so, the function also commutes with padding.
     """
     f = written.format if "{}" in written else f"{written}({{}}, {{}})".format
 
@@ -76,7 +80,7 @@ def pairwise(written: str, *, fixes_zero: bool = True) -> str:
 
 
 def increasing(name: str, *parameters: str) -> str:
-    """Return axioms: an increasing function of each element commutes with the maximum and the minimum of two operands."""
+    """Return axioms: an increasing elementwise function commutes with the maximum and the minimum of two operands."""
     f = _function(name, parameters)
     return f"""
     maximum:       {f("maximum(x, y)")} == maximum({f("x")}, {f("y")})  for x[1, 2, 3, 4], y[1, 2, 3, 4]
@@ -85,7 +89,7 @@ def increasing(name: str, *parameters: str) -> str:
 
 
 def pooled(name: str, *parameters: str) -> str:
-    """Return axioms: an increasing function of each element commutes with max_pool and reduce_max."""
+    """Return axioms: an increasing elementwise function commutes with max_pool and reduce_max."""
     f = _function(name, parameters)
     window = "kernel=k, strides=s, pads=p, dilations=d"
     return f"""
@@ -96,5 +100,5 @@ def pooled(name: str, *parameters: str) -> str:
 
 
 def _function(name: str, parameters: Sequence[str]) -> Callable[[str], str]:
-    """Return a function from the text of an operand to the text of the operator applied to the operand."""
+    """Return a function that maps the text of an operand to the text of the operator's application: `x` to `name(x, p=p)`."""
     return lambda x: f"{name}({', '.join([x, *(f'{p}={p}' for p in parameters)])})"

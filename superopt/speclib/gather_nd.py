@@ -1,4 +1,4 @@
-"""Lookups of rows at positions of any shape, as one Gather. In terms, positions are flattened and the result is reshaped."""
+"""Conversion of a row lookup at flattened positions to a lookup at positions of any shape, which is one Gather node."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from superopt.algebra.terms import Term
 
 
 def unflattened(term: Term, alone: Callable[[Term], bool]) -> Term | None:
-    """Convert a lookup at flattened positions, with a reshaped result, to one lookup at the positions themselves.
+    """Convert a lookup at flattened positions with a reshaped result to one lookup at the original positions.
 
-    Return None for any other term, and for a single position, which is a vector in terms. `alone(t)` must return whether no
-    other term uses t. The lookup at flattened positions must have no other users.
+    Return None for any other term, for a single position, and if the lookup at flattened positions has other users. `alone(t)`
+    must return whether term t has only one user.
     """
     found = term.args[0] if term.op == "reshape" else term
     if found.op != "lookup" or found.args[0].rank != 2 or found.args[1].op != "reshape" or not alone(found):

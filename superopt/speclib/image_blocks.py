@@ -1,4 +1,4 @@
-"""Moves of image blocks into channels or back, as one SpaceToDepth or DepthToSpace. In terms, such a move is a transpose."""
+"""Conversion of transposes that move image blocks into channels, or back, to SpaceToDepth or DepthToSpace."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ BACK = (0, 3, 1, 4, 2)
 def blocked(term: Term) -> Term | None:
     """Convert a transpose that moves whole square blocks to a reshaped space_to_depth or depth_to_space.
 
-    Return None for other terms.
-    On CPUs, ONNX Runtime's kernels for these operators are several times as fast as its kernel for arbitrary transposes.
+    Return None for any other term. On CPUs, ONNX Runtime's kernels for these operators are several times as fast as its kernel
+    for arbitrary transposes.
     """
     if term.op != "transpose":
         return None
@@ -34,7 +34,10 @@ def blocked(term: Term) -> Term | None:
 
 
 def _merged(perm: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return an equivalent permutation and its sizes. Axes of extent 1 are dropped, and axes that stay adjacent are merged."""
+    """Return an equivalent permutation and the sizes of its axes.
+
+    Axes of extent 1 are dropped. Axes that the permutation keeps adjacent and in order are merged.
+    """
     runs: list[list[int]] = []
     kept = [a for a in range(len(sizes)) if sizes[a] != 1]
     rank = {axis: place for place, axis in enumerate(kept)}

@@ -14,19 +14,21 @@ from superopt.notation.parsing import parse
 
 @dataclass(frozen=True, eq=False)
 class Recurrence:
-    """A step: the new states as a function of the old states, an element `x` of the sequence, and weights.
+    """A recurrence, such as an LSTM, defined by a step that is applied to one element of a sequence after the other.
 
-    The operands of the operators are the sequence, the weights, the biases and the states before the first step, in this order.
+    The step computes the new states from the old states, an element `x` of the sequence, and weights. The operands of the
+    recurrence's operators are the sequence, the weights, the biases and the states before the first step, in this order.
 
     Attributes:
         step: The step in the rule notation, with one output for each of the `states`.
-        weights: For each operand that is a matrix, the names of its equal parts in the step. The parts are side by side along
-            the matrix's last axis.
-        biases: For each operand that is a vector, the names of its parts in the step. A bias is added to every row. The step
-            therefore gets each part expanded to the shape of a state.
-        every: The operator whose result has the first state after every step.
-        last: The operators whose results are the other states after the last step.
-        equals: Other texts of the step that occur in models. Rules show that they are equal to the step.
+        states: The names of the states in the step.
+        weights: For each weight matrix, the names of its parts in the step. The parts have equal sizes and are concatenated
+            along the last axis.
+        biases: For each bias vector, the names of its parts in the step. In the step, each part is expanded to the shape of a
+            state, because a bias is added to every row.
+        every: The operator that returns the first state after every step.
+        last: The operators that return the other states after the last step.
+        equals: Other texts of the step that occur in models. Rules prove that these texts are equal to the step.
     """
 
     step: str
@@ -39,7 +41,7 @@ class Recurrence:
 
     @property
     def parts(self) -> dict[str, tuple[str, ...]]:
-        """The parts of weights, then the parts of biases."""
+        """The names of the parts of each operand: first the weights, then the biases."""
         return {**self.weights, **self.biases}
 
     @property
@@ -49,19 +51,21 @@ class Recurrence:
 
     @property
     def name(self) -> str:
-        """The name that reports use for a rewrite by this definition."""
+        """The name of a rewrite by this definition in reports."""
         return f"{self.every}.definition"
 
     @property
     def text(self) -> str:
-        """The definition as one line."""
+        """The definition as one line in the rule notation."""
         operands = ", ".join(["x", *self.parts, *self.states])
         return f"{self.every}({operands}): ({', '.join(self.states)}) => {' '.join(self.step.split())}"
 
     def after(self, operands: Mapping[str, Term], text: str = "") -> tuple[Term, ...]:
-        """Return the states after one step, given by name `x`, the states before the step and the parts of the weights.
+        """Return the states after one step.
 
-        `text` is another text of the step, which is used if it is not empty.
+        Args:
+            operands: The element `x`, the states before the step, and the parts of the weights and biases, by name.
+            text: A text that replaces `step`, if it is not empty.
         """
         return parse(" ".join((text or self.step).split()), operands)
 
@@ -116,7 +120,10 @@ def is_plain(node: Node, activations: Sequence[str]) -> bool:
 
 
 def operands_of(node: Node) -> tuple[Term, Term, Term]:
-    """Return the sequence in the order in which the node reads it, and the weights [i, g k] and [k, g k] of the g gates."""
+    """Return the sequence in the order of the steps, the weights of the input [i, g k] and the weights of the state [k, g k].
+
+    g is the number of gates.
+    """
     x, w, r = (node.operand(position) for position in range(3))
     x = x if _is_forward(node) else apply("reverse", x, axis=0)
     w, r = (apply("transpose", apply("reshape", a, shape=a.shape[1:]), perm=(1, 0)) for a in (w, r))
@@ -124,7 +131,7 @@ def operands_of(node: Node) -> tuple[Term, Term, Term]:
 
 
 def biases_of(node: Node) -> tuple[Term, Term]:
-    """Return the biases [g k] that the node adds to the products with the input and to the products with the state."""
+    """Return two biases of shape [g k] for g gates: the node adds one to the input's products, the other to the state's."""
     size = node.operand(2).sizes[1]
     if node.absent(3):
         return apply("zeros", shape=(size,)), apply("zeros", shape=(size,))
@@ -133,7 +140,7 @@ def biases_of(node: Node) -> tuple[Term, Term]:
 
 
 def first_state(node: Node, position: int) -> Term:
-    """Return the state [n, k] before the first step, which is this input of the node, or zeros if the input is omitted."""
+    """Return the state [n, k] before the first step: the input at this position, or zeros if the input is omitted."""
     shape = (node.operand(0).sizes[1], node.operand(2).sizes[2])
     return apply("zeros", shape=shape) if node.absent(position) else apply("reshape", node.operand(position), shape=shape)
 
@@ -141,7 +148,7 @@ def first_state(node: Node, position: int) -> Term:
 def outputs_of(node: Node, every: Term, *last: Term) -> tuple[Term, ...]:
     """Return the terms of the node's outputs.
 
-    `every` is the first state after every step. `last` has the other states after the last step.
+    `every` has the first state after every step. `last` are the other states after the last step.
     """
     t, n, k = every.sizes
     final = apply("slice", every, axis=0, start=t - 1, stop=t) if t > 1 else every
@@ -155,9 +162,9 @@ def _is_forward(node: Node) -> bool:
 
 
 def written(op_type: str, term: Term, biases: Sequence[Term], emit: Emit, **attributes: int) -> tuple[str, ...]:
-    """Write a recurrence as an ONNX node, and return the node's outputs, of which Y [t, 1, n, k] is the first.
+    """Write the recurrence `term` as an ONNX node, and return the names of its outputs. The first output is Y [t, 1, n, k].
 
-    `biases` are those of the input and those of the state.
+    `biases` has the bias of the products with the input, and then the bias of the products with the state.
     """
     x, w, r, _, *states = term.args
     turned = [apply("transpose", weight, perm=(1, 0)) for weight in (w, r)]
@@ -171,9 +178,10 @@ def written(op_type: str, term: Term, biases: Sequence[Term], emit: Emit, **attr
 def shape_of(
     gates: int, biases: int, x: Tensor, w: Tensor, r: Tensor, b: Tensor, *states: Tensor
 ) -> tuple[Extent, Extent, Extent]:
-    """Require that the shapes of a recurrence's operands fit together, and return [t, n, k].
+    """Require that the shapes of a recurrence's operands fit together, and return the extents t, n and k.
 
-    `gates` and `biases` are the numbers of gates and of biases.
+    t is the number of steps, n is the batch size, and k is the size of a state. `gates` is the number of gates, and `biases` is
+    the number of bias vectors of size k.
     """
     ranks = [t.rank for t in (x, w, r, b, *states)]
     require(ranks == [3, 2, 2, 1] + [2] * len(states), "a recurrence: x[3], w[2], r[2], b[1] and states[2]")

@@ -1,4 +1,4 @@
-"""Shared code of reductions over whole axes: their definitions, and their ONNX nodes at every opset."""
+"""Definition, lifting and lowering of reductions over whole axes, such as reduce_sum, at every opset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def reduced(
     element: Callable[[Value], Value] = lambda value: value,
     result: Callable[[Value], Value] = lambda value: value,
 ) -> Tensor:
-    """Apply `element` to every element of x, reduce over the axes, and apply `result`. The result lacks these axes."""
+    """Apply `element` to every element of x, reduce over `axes`, and apply `result`.
+
+    The returned tensor does not have the reduced axes.
+    """
     require(len(axes) > 0 and all(a < b for a, b in pairwise(axes)), "a reduction's axes are in order, and at least one")
     kept = [a for a in range(-x.rank, 0) if a not in axes]
 
@@ -32,7 +35,7 @@ def reduced(
 
 
 def lifted(node: Node, name: str) -> Term:
-    """Return the operator `name` over the node's axes, or over all axes if the node gives none.
+    """Lift a reduction node: apply the operator `name` over the node's axes, or over all axes if the node has no axes.
 
     `keepdims=1` becomes a reshape. A node without axes and with `noop_with_empty_axes` becomes its operand.
     """
@@ -44,9 +47,10 @@ def lifted(node: Node, name: str) -> Term:
 
 
 def over_axes(x: Term, name: str, axes: tuple[int, ...], *, keep: bool) -> Term:
-    """Return the operator `name` over these axes of x, counted from either end, or over all axes if `axes` is empty.
+    """Apply the operator `name` over these axes of x, or over all axes if `axes` is empty.
 
-    With `keep`, the axes have extent 1 in the result. Otherwise the result lacks the axes.
+    Axes may be counted from the beginning or from the end. If `keep` is True, the axes have extent 1 in the result. Otherwise
+    the axes are removed.
     """
     chosen = sorted({a % x.rank for a in axes}) if axes else list(range(x.rank))
     found = apply(name, x, axes=tuple(chosen)) if chosen else x
@@ -54,7 +58,10 @@ def over_axes(x: Term, name: str, axes: tuple[int, ...], *, keep: bool) -> Term:
 
 
 def lowered(term: Term, emit: Emit, *, keep: bool = False) -> str:
-    """Write the reduction as the first ONNX operator of its spec."""
+    """Write the reduction as an ONNX node, and return the name of the output.
+
+    The ONNX operator is the first operator in the constant ONNX of the reduction's file in specs/.
+    """
     x = term.args[0]
     axes = tuple(a + x.rank for a in term.integers("axes"))
     return emit(operator(term.op).onnx[0], x, axes=axes, keepdims=int(keep))

@@ -1,4 +1,7 @@
-"""Softmax and LogSoftmax at every opset. Before opset 13, they run over an axis together with all following axes."""
+"""Lifting and lowering of Softmax and LogSoftmax at every opset.
+
+Before opset 13, the operators normalize over the given axis and all following axes together.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ ONE_AXIS = 13
 
 
 def lifted(node: Node, name: str) -> Term:
-    """Return the operator `name` along the node's axis."""
+    """Lift a Softmax or LogSoftmax node: apply the operator `name` along the node's axis."""
     x = node.operand(0)
     if node.opset >= ONE_AXIS:
         return apply(name, x, axis=node.attribute("axis", -1))
@@ -24,7 +27,10 @@ def lifted(node: Node, name: str) -> Term:
 
 
 def lowered(term: Term, op_type: str, emit: Emit) -> str:
-    """Write the term as ONNX's operator."""
+    """Write a softmax or log_softmax as a node of the ONNX operator `op_type`, and return the name of the result.
+
+    Before opset 13, Transpose nodes move the axis to the end if other axes follow.
+    """
     x = term.args[0]
     axis = term.integer("axis") + x.rank
     if emit.opset >= ONE_AXIS or prod(x.sizes[axis + 1 :]) == 1:
