@@ -1,4 +1,7 @@
-"""Differences in IEEE arithmetic between two sides that are equal over the reals, and the fp flags that they need."""
+"""Classification of the differences between a rule's sides in IEEE arithmetic by the fp flag that allows the difference.
+
+The sides are equal over the real numbers.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,22 @@ from superopt.policy import FLOATING_POINT
 from superopt.rules.fp_flags import FpFlag
 
 ORDINARY = 64.0
-"""Magnitude of results computed from `DYADIC` numbers, which stand beside the infinities in a row."""
+"""A typical magnitude of results that are computed from `DYADIC` numbers. Inputs with an infinity have only `DYADIC` numbers
+besides.
+"""
 ROUNDINGS = frozenset({FpFlag.REASSOC, FpFlag.CONTRACT, FpFlag.ARCP})
 FREEDOMS = ROUNDINGS | {FpFlag.RANGE, FpFlag.CANCEL}
-"""Flags that allow finite results to differ. Results that overflow on both sides may then differ as well."""
+"""Flags that allow finite results to differ. Such a flag also allows a different result where the left side overflows."""
 
 
 @dataclass(frozen=True, eq=False)
 class Differences:
-    """For each flag, the rows of inputs at which the flag is needed.
+    """The rows of inputs at which the sides of a rule differ. A row has one value for each input.
 
-    `overflow` has the rows at which both sides overflow and nothing else differs.
+    Attributes:
+        needs: For each flag, a mask of the rows that need the flag.
+        overflow: A mask of the rows at which the left side overflows and the right side differs.
+        overflow_flag: The flag that the rows in `overflow` need, unless the rule has a flag of `FREEDOMS`.
     """
 
     needs: Mapping[FpFlag, Mask]
@@ -33,7 +41,7 @@ class Differences:
 
 
 def flag_differences(pair: ElementPair, environments: Environments) -> Differences:
-    """Return, for each flag, the rows at which the flag is needed for the right side to replace the left side."""
+    """Evaluate both sides, and return the flags that the right side needs to replace the left side in each row of inputs."""
     numbers = pair.numbers
     values = environments.values
     steps = FLOATING_POINT.rounding_step_factor * len(numbers) + 16
@@ -79,7 +87,7 @@ def flag_differences(pair: ElementPair, environments: Environments) -> Differenc
 
 
 def _read(pair: ElementPair, environments: Environments) -> tuple[Mask, Mask]:
-    """Return the rows in which either side reads NaN, and the rows in which either side reads infinities."""
+    """Return two masks of the rows of inputs: whether an input is NaN, and whether an input is infinite."""
     nan = np.zeros(environments.rows, dtype=bool)
     infinite = np.zeros(environments.rows, dtype=bool)
     for one in pair.inputs:
@@ -89,12 +97,13 @@ def _read(pair: ElementPair, environments: Environments) -> tuple[Mask, Mask]:
 
 
 def _roundings(pair: ElementPair, environments: Environments, rounding: Mask) -> dict[FpFlag, Mask]:
-    """Return which of `reassoc`, `contract` and `arcp` explain each row at which the sides differ by rounding.
+    """Return, for each of `reassoc`, `contract` and `arcp`, a mask of the rows of inputs that need the flag.
 
-    `contract` alone explains a row if the sides agree when every product is rounded. `arcp` alone explains a row if the sides
-    agree when every quotient is computed by a reciprocal. Both together explain a row if the sides agree with both changes.
-    Otherwise operands are regrouped, and the row needs `reassoc`. Such a row also needs `contract` if one side adds a product
-    by a fused multiply-add and the other side rounds the product, and `arcp` if the sides divide by different numbers.
+    `rounding` is the mask of the rows at which the sides differ by rounding. A row needs only `contract` if the sides agree
+    when every product is rounded. A row needs only `arcp` if the sides agree when every quotient is computed by a reciprocal. A
+    row needs both flags if the sides agree with both changes. In any other row, operands are regrouped, and the row needs
+    `reassoc`. Such a row also needs `contract` if one side adds a product by a fused multiply-add and the other side rounds the
+    product. Such a row also needs `arcp` if the sides compute different quotients.
     """
     if not rounding.any():
         return {}
@@ -131,14 +140,17 @@ def _contracted(pair: ElementPair) -> bool:
 
 
 def _divided(pair: ElementPair) -> bool:
-    """Return whether the sides divide by different numbers, or take reciprocals of different numbers."""
+    """Return whether one side computes a quotient that the other side does not compute."""
     sides = [[pair.program.instructions[n] for n in pair.program.under([root])] for root in (pair.left, pair.right)]
     quotients = [{i for i in side if i[0] == "div"} for side in sides]
     return quotients[0] != quotients[1]
 
 
 def needs(pair: ElementPair, environments: Environments, flag: FpFlag) -> Mask:
-    """Return the rows that need the flag, including rows at which both sides overflow and nothing else differs."""
+    """Return a mask of the rows of inputs that need the flag.
+
+    Rows at which the left side overflows and the right side differs are included.
+    """
     differ = flag_differences(pair, environments)
     found = differ.needs.get(flag, np.zeros(environments.rows, dtype=bool))
     return found | differ.overflow if flag == differ.overflow_flag else found

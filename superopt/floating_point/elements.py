@@ -1,4 +1,7 @@
-"""Rules at small sizes, compiled to scalar code: one output element at a time, both sides in one program."""
+"""Compilation of rules at small sizes to scalar code.
+
+Each output element is compiled separately. The code of both sides is in one program.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +36,15 @@ from superopt.rules.rule import Rule
 
 @dataclass(frozen=True, eq=False)
 class RuleCase:
-    """A rule at one choice of its ranks and at concrete sizes, with numbers for the positions that it looks up.
+    """A rule at fixed ranks and sizes.
 
-    With `turned`, the right side's sums and products of three or more operands are computed from the last operand to the first.
-    Terms keep these operands in a fixed, arbitrary order. The terms in a model may have them in another order.
+    Attributes:
+        equation: The rule at these ranks.
+        choice: The index of `equation` in the rule's list of equations.
+        instance: The shapes of variables and the values of attributes.
+        positions: The elements of each variable that holds indices, such as the indices of a gather.
+        turned: Whether the right side's sums and products of three or more operands are computed from the last operand to the
+            first. Terms keep these operands in an arbitrary order, and a model may compute them in another order.
     """
 
     equation: Equation
@@ -53,7 +61,7 @@ class RuleCase:
 
     @property
     def sides(self) -> tuple[list[Term], list[Term]]:
-        """The terms of both sides at these sizes."""
+        """The terms of the left side and of the right side at these sizes."""
         tensors = {name: variable(name, shape) for name, shape in self.instance.shapes.items()}
         binding = Binding(tensors, self.instance.attributes)
         return [instantiate(t, binding) for t in self.equation.left], [instantiate(t, binding) for t in self.equation.right]
@@ -61,7 +69,16 @@ class RuleCase:
 
 @dataclass(frozen=True, eq=False)
 class ElementPair:
-    """One output element of a rule: the scalar code of both sides, in one program."""
+    """The scalar code that computes one output element of a rule by the left side and by the right side.
+
+    Attributes:
+        program: The program that contains the instructions of both sides.
+        left: The number of the instruction that computes the left side.
+        right: The number of the instruction that computes the right side.
+        output: The number of the output.
+        element: The position of the element in the output.
+        conditions: The names of the boolean variables.
+    """
 
     program: Program
     left: int
@@ -72,22 +89,22 @@ class ElementPair:
 
     @property
     def identical(self) -> bool:
-        """Whether both sides have the same code. They then agree bit for bit on all inputs."""
+        """Whether both sides have the same code, and therefore agree bit for bit on all inputs."""
         return self.left == self.right
 
     @property
     def numbers(self) -> list[int]:
-        """The numbers of the instructions of both sides."""
+        """The numbers of the instructions of both sides, in execution order."""
         return self.program.under([self.left, self.right])
 
     @property
     def code(self) -> list[Instruction]:
-        """The instructions of both sides."""
+        """The instructions of both sides, in execution order."""
         return [self.program.instructions[n] for n in self.numbers]
 
     @property
     def form(self) -> tuple[object, ...]:
-        """The code with inputs numbered in reading order. Elements with the same form behave alike."""
+        """The code with inputs renumbered by first use. Elements with equal forms differ only in the inputs that they read."""
         places = {number: place for place, number in enumerate(self.numbers)}
         names: dict[tuple[object, ...], int] = {}
         found: list[object] = [places[self.left], places[self.right]]
@@ -102,14 +119,14 @@ class ElementPair:
 
     @property
     def inputs(self) -> list[Input]:
-        """The input elements that either side reads."""
+        """The elements of variables that either side reads."""
         return [(i[1], i[2]) for i in self.code if i[0] == "input"]
 
 
 def rule_cases(
     rule: Rule, rng: np.random.Generator, *, instances: int = FLOATING_POINT.max_rule_instances
 ) -> Iterator[RuleCase]:
-    """Yield the rule at small sizes, at different choices of ranks if it has several.
+    """Yield the rule at small sizes and, if the rule allows several ranks, at different ranks.
 
     Extents are 2 or 3 where possible, because sums of one term and moves of one element reveal few differences. Every fifth
     instance is arbitrary. Among the others are instances whose real attributes are not powers of 2, instances in which real
@@ -132,7 +149,12 @@ def rule_cases(
 
 
 def _awkwardness(instance: Instance, reals: Collection[str], turn: int) -> tuple[int, float]:
-    """Return a sort key: how far the instance's real attributes and sizes are from those wanted in this turn."""
+    """Return a sort key. In each turn, `rule_cases` chooses the instance with the smallest key.
+
+    First, the key counts real attributes without the turn's preferred property. Turns 0 and 2 prefer real attributes that are
+    neither 0 nor a power of 2, turn 1 prefers 0, and turn 3 prefers numbers that are not positive. Second, the key has the size
+    of the instance, with a penalty for extents of 1, and in turn 2 also for extents of 2.
+    """
     extents = [n for shape in instance.shapes.values() for n in shape]
     elements = sum(int(np.prod(shape)) for shape in instance.shapes.values())
     integers = sum(3 * abs(Fraction(str(v))) for n, v in instance.attributes.items() if n not in reals)
@@ -151,7 +173,7 @@ def _awkwardness(instance: Instance, reals: Collection[str], turn: int) -> tuple
 
 
 def _reals(equation: Equation) -> frozenset[str]:
-    """Return the names of the real attribute variables."""
+    """Return the names of the equation's real attribute variables."""
     named = attribute_atoms(*equation.left, *equation.right)
     return frozenset(a.name for a in named if isinstance(a, Sym) and a.real)
 
@@ -162,9 +184,9 @@ def _looked_up(equation: Equation, instance: Instance, rng: np.random.Generator)
 
 
 def _reached(equation: Equation, operands: Mapping[str, tuple[int, ...]]) -> set[str]:
-    """Return the variables that are among these operands of operators, directly or after moves such as reshapes.
+    """Return the names of the variables that are used as certain operands, directly or through moves such as reshapes.
 
-    `operands` has the positions of the operands by operator.
+    `operands` has the positions of these operands for each operator.
     """
     found: set[str] = set()
     for term in subterms(*equation.left, *equation.right):
@@ -184,7 +206,7 @@ MOVES = frozenset(
 
 
 def pairs(case: RuleCase, rng: np.random.Generator, *, elements: int = FLOATING_POINT.element_count) -> Iterator[ElementPair]:
-    """Yield some output elements as code. No two elements of one output have the same form.
+    """Compile some output elements of the rule. For each output, elements with equal code (`ElementPair.form`) are skipped.
 
     Raises:
         ProgramTooLongError: The elements take too many instructions.
@@ -210,7 +232,10 @@ def pairs(case: RuleCase, rng: np.random.Generator, *, elements: int = FLOATING_
 
 
 def compile_sides(case: RuleCase) -> tuple[ScalarCode, list[index.Tensor], list[index.Tensor]]:
-    """Return the program, and both sides as tensors whose elements are results of instructions of the program."""
+    """Return the code, the tensors of the left side and the tensors of the right side. The code has one program for both sides.
+
+    Reading an element of a tensor emits the instructions that compute the element.
+    """
     code = ScalarCode(Program())
     leaves = {}
     for name, shape in case.instance.shapes.items():
@@ -222,7 +247,7 @@ def compile_sides(case: RuleCase) -> tuple[ScalarCode, list[index.Tensor], list[
 
 
 def pair_at(case: RuleCase, output: int, element: tuple[int, ...]) -> ElementPair:
-    """Return one output element as code.
+    """Compile the element at position `element` of output number `output`.
 
     Raises:
         ProgramTooLongError: The element takes too many instructions.
@@ -236,7 +261,7 @@ def pair_at(case: RuleCase, output: int, element: tuple[int, ...]) -> ElementPai
 def elements_of(
     rule: Rule, rng: np.random.Generator, *, instances: int = FLOATING_POINT.max_rule_instances
 ) -> Iterator[tuple[RuleCase, ElementPair]]:
-    """Yield output elements of the rule at some sizes as code, one element of each form."""
+    """Compile output elements of the rule at some sizes. Elements with equal code (`ElementPair.form`) are skipped."""
     met: set[tuple[object, ...]] = set()
     for case in rule_cases(rule, rng, instances=instances):
         for turned in (False, True) if case.wide else (False,):

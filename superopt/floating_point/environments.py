@@ -1,4 +1,7 @@
-"""Inputs on which floating-point arithmetic and real arithmetic differ, in batches of many rows."""
+"""Inputs on which floating-point arithmetic often differs from real arithmetic.
+
+Inputs are produced in batches. A row of a batch has one value for each input.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from superopt.floating_point.floats import FLOAT32, Array, Format, Mask
 from superopt.policy import FLOATING_POINT
 
 Input: TypeAlias = "tuple[str, tuple[int, ...]]"
-"""A variable and the position of one of its elements."""
+"""An input of scalar code: the name of a variable, and the position of one element."""
 
 SIZES = (
     *(0.0, 1e-45, 1.1754944e-38, 1e-37, 1e-30, 1e-20, 1e-10, 1e-6, 1e-3, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 7.0, 20.0, 80.0, 95.0),
@@ -22,39 +25,41 @@ SIZES = (
 EXTREMES = (1e-45, 1e-40, 1.1754944e-38, 1e30, 1e38, 3.4028235e38)
 """Magnitudes at which results underflow or overflow."""
 DYADIC = np.array([-3.0, -2.0, -1.5, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
-"""Numbers whose sums and products are exact. If they are the other inputs of a row, an infinity causes any difference."""
+"""Numbers whose sums and products are exact. If all finite inputs of a row are such numbers, only an infinity or NaN in the row
+can cause a difference.
+"""
 COMBINED = (
     *(0.0, -0.0, 1.0, -1.0, np.inf, np.nan, -np.inf, 3.4028235e38, 1e-45, -3.4028235e38, 1e30, 1e-30, 2.0, -1e-45, -1e30, 0.1),
     *(-3.0, 1e9, 12582912.0, -1e9, 1.1754944e-38, 1.0000001, 100.0, -100.0, 1e20, -0.3, 65504.0, 16777217.0),
 )
-"""Special values. `special_value_rows` uses as many of the first values as possible."""
+"""Special values. `special_value_rows` combines the first values, and as many as its limit on rows allows."""
 FINITE, INFINITE = 0, 1
 
 
 @dataclass(frozen=True, eq=False)
 class Environments:
-    """A value for each input in each row."""
+    """A batch of inputs. `values` has an array for each input, with one value for each row of the batch."""
 
     values: Mapping[Input, Array]
     rows: int
 
     def beside(self, other: Environments) -> Environments:
-        """Return the rows of both environments."""
+        """Return a batch with the rows of this batch and the rows of `other`."""
         joined = {one: np.concatenate([values, other.values[one]]) for one, values in self.values.items()}
         return Environments(joined, self.rows + other.rows)
 
     def chunks(self, size: int) -> Iterator[Environments]:
-        """Yield the rows in chunks of `size`."""
+        """Yield the batch in parts of at most `size` rows."""
         for start in range(0, self.rows, size):
             stop = min(start + size, self.rows)
             yield Environments({one: values[start:stop] for one, values in self.values.items()}, stop - start)
 
 
 def draw(inputs: Sequence[Input], conditions: Collection[str], rows: int, rng: np.random.Generator) -> Environments:
-    """Draw random rows for these inputs.
+    """Draw a batch of random rows for these inputs.
 
     There are rows with ordinary numbers, special numbers, a few special numbers among zeros and ones, mixed magnitudes, nearly
-    equal numbers, infinities and NaN. Variables in `conditions` have the values 0 and 1.
+    equal numbers, infinities and NaN. `conditions` are the names of boolean variables. Their elements are 0 or 1.
     """
     kind = rng.choice(3, size=rows, p=FLOATING_POINT.row_kind_shares)
     names = sorted({name for name, _ in inputs})
@@ -105,7 +110,7 @@ def draw(inputs: Sequence[Input], conditions: Collection[str], rows: int, rng: n
 
 
 def _some_of(inputs: int, rows: int, rng: np.random.Generator) -> Mask:
-    """Choose one to three inputs in each row at random. Return a flag for each input and row."""
+    """Choose one to three inputs in each row at random. Return a mask of shape (inputs, rows)."""
     order = np.argsort(rng.random((inputs, rows)), axis=0).argsort(axis=0)
     return np.asarray(order < rng.integers(1, 4, rows))
 
@@ -116,15 +121,16 @@ def _one_of(magnitudes: Sequence[float], rows: int, rng: np.random.Generator) ->
 
 
 def environments_of(rows: Sequence[Mapping[Input, float]]) -> Environments:
-    """Return these inputs as rows."""
+    """Return a batch with these rows. Each row has the value of every input."""
     values = {one: np.array([row[one] for row in rows]) for one in rows[0]}
     return Environments(values, len(rows))
 
 
 def special_value_rows(inputs: Sequence[Input], conditions: Collection[str], rows: int) -> Environments:
-    """Return all combinations of the first few values of `COMBINED`, as many values as give at most `rows` rows.
+    """Return all combinations of the first n values of `COMBINED` for the inputs.
 
-    In a row with infinities or NaN, all other values are in `DYADIC`, so that no overflow is attributed to an infinity or NaN.
+    n is the largest number for which there are at most `rows` combinations. A combination with an infinity or NaN is left out
+    if another value is not in `DYADIC`, so that no overflow is attributed to an infinity or NaN.
     """
     count = next((n for n in range(len(COMBINED), 1, -1) if n ** len(inputs) <= rows), 0)
     if not count or not inputs:
@@ -137,7 +143,7 @@ def special_value_rows(inputs: Sequence[Input], conditions: Collection[str], row
 
 
 def exhaustive_rows(inputs: Sequence[Input], conditions: Collection[str], form: Format) -> Environments:
-    """Return every combination of values of a small format for the inputs. The format's NaN counts as one value."""
+    """Return a batch with every combination of values of the format for the inputs. There is only one NaN."""
     return _product(inputs, conditions, numbers_of(form))
 
 
@@ -148,7 +154,7 @@ def _product(inputs: Sequence[Input], conditions: Collection[str], numbers: Sequ
 
 
 def numbers_of(form: Format) -> list[float]:
-    """Return all numbers of a format, including both zeros, both infinities and NaN."""
+    """Return all values of the format, including both zeros, both infinities and one NaN."""
     found = [k * form.tiny for k in range(1 << (form.precision - 1))]
     for exponent in range(form.least, form.most + 1):
         unit = 2.0 ** (exponent - form.precision + 1)

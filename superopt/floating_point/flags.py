@@ -1,9 +1,9 @@
-"""The fp flags that a rule needs, found by evaluating both sides in IEEE arithmetic.
+"""The search for the fp flags (fast-math flags) that a rule needs.
 
-A rule holds over the reals. Both sides of the rule are compiled to scalar code at a few small sizes, one output element at a
-time, and evaluated in float32 on special values (`environments`). A row is one value for each input. Each row at which the
-sides differ needs a flag (`flag_differences`). If no needed flag allows finite results to differ, all inputs of a small format
-are tried as well (`small`).
+A rule holds over the real numbers. In IEEE arithmetic, the sides of the rule may differ, and each difference needs a flag. Both
+sides are compiled to scalar code at a few small sizes, one output element at a time, and evaluated in float32 on special values
+(`environments`). `flag_differences` returns the flag that each difference needs. If no needed flag allows finite results to
+differ, all inputs of a small floating-point format are tried as well (`small`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ from superopt.rules.rule import Rule
 
 @dataclass(frozen=True)
 class Witness:
-    """Inputs at which a rule needs a flag: sizes, an output, a position in the output, and the values read for this element."""
+    """Inputs at which a rule needs a flag.
+
+    Attributes:
+        case: The rule at fixed ranks and sizes.
+        output: The number of the output at which the sides differ.
+        element: The position of the element in this output.
+        values: The values of the input elements that the element depends on.
+    """
 
     flag: FpFlag
     case: RuleCase
@@ -36,12 +43,13 @@ class Witness:
 
 @dataclass(frozen=True)
 class RuleFlags:
-    """The flags that a rule needs, and a witness of each flag.
+    """The flags that a rule needs, with a witness (inputs at which the rule needs the flag) for each flag.
 
     Attributes:
+        basis: The evidence that the rule needs no other flags.
         elements: The number of output elements that were tried.
-        identical: The number of these elements whose code is the same on both sides.
-        evaluations: The total number of rows of inputs.
+        identical: The number of tried elements whose code is the same on both sides.
+        evaluations: The total number of input rows on which elements were evaluated. A row has one value for each input.
     """
 
     flags: frozenset[FpFlag]
@@ -53,15 +61,15 @@ class RuleFlags:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The flags in the form that a ledger stores."""
+        """The flags in the order of `FpFlag`, as they are stored."""
         return tuple(flag for flag in FpFlag if flag in self.flags)
 
 
 def flags_of(rule: Rule, seed: int = 0) -> RuleFlags:
-    """Return the fp flags of a rule, each with a witness. If no element can be tried, return all flags without witnesses.
+    """Search for the fp flags that the rule needs. Return each flag with a witness: inputs at which the rule needs the flag.
 
-    Each turn draws new sizes and rows. The search ends after `FLOATING_POINT.quiet_turn_count` successive turns without a new
-    flag.
+    If no output element can be compiled, all flags are returned without witnesses. Each turn of the search draws new sizes and
+    new inputs. The search ends after `FLOATING_POINT.quiet_turn_count` successive turns without a new flag.
     """
     rng = generator_for(rule, seed)
     found: dict[FpFlag, Witness] = {}
@@ -102,9 +110,10 @@ def flags_of(rule: Rule, seed: int = 0) -> RuleFlags:
 
 
 def missing_flags(rule: Rule, seed: int, evaluations: int) -> tuple[int, list[Witness]]:
-    """Return the number of rows evaluated, and witnesses of flags that the rule needs but does not have.
+    """Search for fp flags that the rule needs but does not have.
 
-    At least `evaluations` rows are evaluated. If both sides have the same code, they cannot differ, and no row is evaluated.
+    Return the number of evaluated input rows (one value for each input), and a witness of each missing flag. At least
+    `evaluations` rows are evaluated. An output element whose code is the same on both sides is not evaluated.
     """
     rng = generator_for(rule, seed)
     different = [(case, pair) for case, pair in elements_of(rule, rng) if not pair.identical]
@@ -125,7 +134,7 @@ def missing_flags(rule: Rule, seed: int, evaluations: int) -> tuple[int, list[Wi
 def draw_for(
     pair: ElementPair, rows: int, rng: np.random.Generator, least: int = FLOATING_POINT.min_element_rows
 ) -> Environments:
-    """Draw rows of inputs for the element. For long code, fewer rows are drawn."""
+    """Draw `rows` random rows of inputs for the element. For long code, fewer rows are drawn, but at least `least`."""
     return draw(
         pair.inputs,
         pair.conditions,
@@ -135,7 +144,10 @@ def draw_for(
 
 
 def _witness(flag: FpFlag, case: RuleCase, pair: ElementPair, environments: Environments, mask: Mask) -> Witness:
-    """Return the simplest of the rows as a witness. Inputs are replaced by 0 or 1 as long as the row still needs the flag."""
+    """Return a witness of the flag from the input rows that `mask` selects. A row has one value for each input.
+
+    The row with the shortest numbers is chosen. Its values are then replaced by 0 or 1 where the flag is still needed.
+    """
     candidates = np.flatnonzero(mask)[: FLOATING_POINT.witness_row_count]
     lengths = [sum(len(f"{environments.values[one][row]:g}") for one in pair.inputs) for row in candidates]
     row = int(candidates[int(np.argmin(lengths))])
@@ -149,7 +161,7 @@ def _witness(flag: FpFlag, case: RuleCase, pair: ElementPair, environments: Envi
 
 
 def _still(flag: FpFlag, pair: ElementPair, rows: Sequence[Mapping[Input, float]]) -> list[bool]:
-    """Return, for each row, whether the row needs the flag."""
+    """Return, for each row of inputs, whether the element needs the flag at these inputs."""
     if not rows:
         return []
     return [bool(v) for v in needs(pair, environments_of(rows), flag)]

@@ -1,8 +1,8 @@
 """Evaluation of scalar code in binary floating-point formats, for many inputs at once, and the scale of rounding errors.
 
-Every operation is computed in float64 and rounded to the format, to nearest with ties to even. Sums, products, quotients and
-roots in formats of at most 24 bits are correctly rounded. Exponentials and similar functions are within half a unit in the last
-place, except for rare ties. ONNX Runtime's kernels are a few units less accurate, and add long sums in another order.
+Every operation is computed in float64 and rounded to the nearest number of the format, ties to even. Sums, products, quotients
+and roots in formats of at most 24 bits are correctly rounded. Exponentials and similar functions are within half a unit in the
+last place, except for rare ties. ONNX Runtime's kernels are a few units less accurate, and add long sums in another order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Mask: TypeAlias = "npt.NDArray[np.bool_]"
 
 @dataclass(frozen=True)
 class Format:
-    """A binary format.
+    """A binary floating-point format.
 
     Attributes:
         precision: The number of bits of the significand, including the leading bit.
@@ -39,12 +39,12 @@ class Format:
 
     @property
     def epsilon(self) -> float:
-        """Half the distance from 1 to the next number, which bounds the relative error of rounding."""
+        """Half the distance from 1 to the next number: a bound on the relative rounding error of a normal number."""
         return math.ldexp(1.0, -self.precision)
 
     @property
     def tiny(self) -> float:
-        """The smallest positive number."""
+        """The smallest positive number, which is subnormal."""
         return math.ldexp(1.0, self.least - self.precision + 1)
 
     @property
@@ -53,7 +53,7 @@ class Format:
         return math.ldexp(2.0 - math.ldexp(1.0, 1 - self.precision), self.most)
 
     def round(self, values: Array) -> Array:
-        """Return the nearest numbers of the format."""
+        """Return the numbers of the format that are nearest to the values."""
         if self == FLOAT32:
             return values.astype(np.float32).astype(np.float64)
         bits = np.ascontiguousarray(values).view(np.int64)
@@ -74,16 +74,16 @@ class Format:
 FLOAT32 = Format("float32", 24, -126, 127)
 MARGIN = 6
 SPARE = Format("float32 with spare exponents", 24, FLOAT32.least - MARGIN, FLOAT32.most + MARGIN)
-"""float32 with a slightly larger range of exponents, so that sides that differ only at the edge of the range count as equal."""
+"""float32 with a slightly larger range of exponents, in which a result that is barely out of float32's range is finite."""
 WIDE = Format("float32 with the exponents of float64", 24, -1022, 1023)
 """float32 without overflow. In this format, sides differ only by rounding."""
 SMALL = Format("3 exponent and 4 significand bits", 4, -2, 3)
-"""The format in which rules are tried with all inputs: 3 bits of exponent, and 4 bits of significand with the leading bit."""
+"""The format in which rules are evaluated on all inputs: 3 bits of exponent, and 4 bits of significand with the leading bit."""
 
 
 @dataclass(frozen=True)
 class Contraction:
-    """A way to evaluate code.
+    """Options for the evaluation of fused multiply-adds and quotients.
 
     Attributes:
         rounded_products: Whether products in fused multiply-adds are rounded before the addition.
@@ -105,7 +105,15 @@ def run_program(
     form: Format,
     how: Contraction = PLAIN,
 ) -> dict[int, Array]:
-    """Return the value of each instruction for each row of the inputs. `numbers` lists operands before their users."""
+    """Evaluate instructions on a batch of inputs, and return the values of each instruction by number.
+
+    Args:
+        program: The program.
+        numbers: The numbers of the instructions to evaluate, operands before their users.
+        inputs: The values of each input, one for each row of the batch.
+        form: The format to which every result is rounded.
+        how: Options for fused multiply-adds and quotients.
+    """
     known: dict[int, Array] = {}
     with np.errstate(all="ignore"):
         for number in numbers:
@@ -169,18 +177,17 @@ OPERATIONS: Mapping[str, tuple[Callable[..., Array], bool]] = {
     "power": (np.power, False),
     "tanh": (np.tanh, False),
 }
-"""The function that each operation computes, and whether the result is exact without rounding."""
+"""For each operation, the function that computes it, and whether the result needs no rounding."""
 
 
 def scales(program: Program, numbers: Sequence[int], values: Mapping[int, Array], form: Format, steps: int) -> dict[int, Array]:
-    """Return the scale of each instruction: the magnitude that the instruction's rounding errors are proportional to.
+    """Return the scale of each instruction: a magnitude to which the rounding errors of the instruction are proportional.
 
-    The scale of a sum is the sum of its operands' scales, and the scale of a product is the product of its operands' scales.
+    The scale of a sum is the sum of the operands' scales, and the scale of a product is the product of the operands' scales.
     Operands that a maximum or a condition does not select do not contribute. The scale of a function is the operand's scale
-    times the magnitude of the function's derivative. To first order, the computed value of a side therefore differs from its
-    value over the reals by a few units in the last place of the scale, for any grouping of sums and products. If `steps`
-    rounding errors could change the outcome of a choice, the choice has the larger scale of both alternatives, or an infinite
-    scale.
+    times the magnitude of the function's derivative. Therefore, to first order, a computed result differs from the real result
+    by a few units in the last place of the scale, for any grouping of sums and products. If `steps` rounding errors could
+    change which alternative is selected, the scale is the larger scale of both alternatives, or infinite.
     """
     found: dict[int, Array] = {}
     slack = steps * form.epsilon

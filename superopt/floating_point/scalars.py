@@ -28,9 +28,9 @@ COMMUTATIVE = frozenset({"add", "mul", "max", "min"})
 FUSED = frozenset({"conv", "conv_transpose", "gram_matmul", "matmul", "winograd", "winograd_kernel"})
 """Operators whose kernels add products by fused multiply-adds."""
 CONDITIONS = {"where": (0,), "logical_and": (0, 1), "logical_not": (0,), "logical_or": (0, 1)}
-"""The positions of the operands that are booleans in a model, by operator."""
+"""For each operator, the positions of the operands that are booleans in a model."""
 POSITIONS = {"gather": 1, "lookup": 1, "one_hot": 0}
-"""The position of the operand that has positions along an axis, by operator."""
+"""For each operator, the position of the operand that contains indices along an axis."""
 
 
 class ProgramTooLongError(Exception):
@@ -45,7 +45,7 @@ class Program:
         self._numbers: dict[Instruction, int] = {}
 
     def emit(self, op: str, *operands: Any) -> int:
-        """Add the instruction if it is new, and return its number."""
+        """Return the number of the instruction. Append the instruction if the program does not have it yet."""
         if op in COMMUTATIVE and operands[0] > operands[1]:
             operands = operands[1], operands[0]
         if op == "fma" and operands[0] > operands[1]:
@@ -103,7 +103,10 @@ class Scalar:
 
 
 class Summands(Scalar):
-    """A sum that is not emitted yet. An enclosing sum can take over its summands, because one kernel adds all of them."""
+    """A sum whose additions are not emitted yet. An enclosing sum can add these summands to its own.
+
+    This is how a kernel computes nested sums of one operator.
+    """
 
     __slots__ = ("summands",)
 
@@ -119,7 +122,7 @@ class Summands(Scalar):
 
 
 def element_at(tensor: index.Tensor, position: tuple[int, ...]) -> Scalar:
-    """Return the value at the position."""
+    """Return the element of the tensor at this position."""
     found: Scalar = tensor[position]
     return found
 
@@ -133,16 +136,16 @@ class ScalarCode:
         self.depth = 0
 
     def result(self, op: str, *operands: Scalar) -> Scalar:
-        """Return the result of the operation on these operands."""
+        """Emit the operation on these operands, and return the result."""
         return Scalar(self, self.program.emit(op, *(operand.number for operand in operands)))
 
     def constant(self, value: Any) -> Scalar:
-        """Return a constant of the program."""
+        """Return `value` as a constant of the program."""
         number = value if isinstance(value, float) else Fraction(value)
         return Scalar(self, self.program.emit("const", number))
 
     def value(self, scalar: Scalar) -> Fraction | float | None:
-        """Return the scalar's number if it is a constant, or None."""
+        """Return the value of the scalar if the scalar is a constant, and None otherwise."""
         op, *operands = self.program.instructions[scalar.number]
         return operands[0] if op == "const" else None
 
@@ -182,7 +185,10 @@ class ScalarCode:
         return self.extreme("max", [body(k) for k in range(int(extent))])  # type: ignore[arg-type]
 
     def extreme(self, op: str, values: Sequence[Scalar]) -> Scalar:
-        """Return the largest or the smallest of the values. Constants of minus infinity are ignored."""
+        """Return the largest of the values if `op` is "max", or the smallest if `op` is "min".
+
+        Constants of minus infinity are ignored.
+        """
         real = [v for v in values if self.value(v) != -float("inf")] or list(values[:1])
         return functools.reduce(functools.partial(self.result, op), real)
 
@@ -213,7 +219,7 @@ class ScalarCode:
     # ------------------------------------------------------------ terms
 
     def read(self, name: str, shape: tuple[int, ...], known: Mapping[tuple[int, ...], float] | None = None) -> index.Tensor:
-        """Return the tensor of a variable's elements. If `known` has the elements, they are constants."""
+        """Return the variable `name` as a tensor. Its elements are inputs of the program, or constants if `known` is given."""
 
         def at(*position: int) -> Scalar:
             if not all(0 <= i < n for i, n in zip(position, shape, strict=True)):
@@ -227,7 +233,7 @@ class ScalarCode:
     def tensors(self, roots: Sequence[Term], leaves: Mapping[Term, index.Tensor], *, turned: bool) -> list[index.Tensor]:
         """Return the tensor of each term, given the tensors of variables in `leaves`.
 
-        With `turned`, the operands of sums and products of three or more operands are taken in reverse order (see `RuleCase`).
+        If `turned` is True, sums and products of three or more operands are computed from the last operand to the first.
         """
         known = dict(leaves)
         with index.interpreted(self):
@@ -259,7 +265,7 @@ class ScalarCode:
         return index.Tensor(found.shape, self._once(found.at, fused=term.op in FUSED))
 
     def _chain(self, term: Term, operands: Sequence[tuple[Term, index.Tensor]]) -> index.Tensor:
-        """Return a sum, product, maximum or minimum of any number of operands. A reciprocal factor becomes a division."""
+        """Compute a sum, product, maximum or minimum of any number of operands. A reciprocal factor becomes a division."""
         op = {"add": "add", "mul": "mul", "maximum": "max", "minimum": "min"}[term.op]
         below = [t for part, t in operands if op == "mul" and part.op == "reciprocal"][: len(operands) - 1]
         above = [t for _, t in operands if t not in below]
@@ -273,12 +279,16 @@ class ScalarCode:
         return index.Tensor(operands[0][1].shape, at)
 
     def divided(self, above: Scalar, below: Scalar) -> Scalar:
-        """Return above / d if `below` is the reciprocal of d, otherwise the product of `above` and `below`."""
+        """Return `above / d` if `below` is the reciprocal of d, and `above * below` otherwise."""
         op, *divisor = self.program.instructions[below.number]
         return Scalar(self, self.program.emit("div", above.number, divisor[0])) if op == "reciprocal" else above * below
 
     def _once(self, at: Callable[..., Any], *, fused: bool | None) -> Callable[..., Scalar]:
-        """Cache the function by position. Sums are fused and merged within this operator only, not across operators."""
+        """Return the function `at` with a cache of its results.
+
+        Nested sums are merged, and products are fused into sums, only within one call of `at`. `fused` decides whether sums use
+        fused multiply-adds. None keeps the current choice.
+        """
         known: dict[tuple[int, ...], Scalar] = {}
 
         def value(*position: int) -> Scalar:
@@ -307,7 +317,7 @@ def _elementwise(op: str) -> Kernel:
 
 
 def _scale(code: ScalarCode, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
-    """Multiply by one number. A factor of -1 becomes a negation, and a scaled reciprocal becomes a quotient."""
+    """Multiply by the attribute `factor`. A factor of -1 becomes a negation, and a scaled reciprocal becomes a quotient."""
     (x,), factor = operands, code.constant(term["factor"])
 
     def at(*position: int) -> Scalar:
@@ -393,7 +403,7 @@ def _positions(shape: Sequence[Extent], axes: Sequence[int], given: Mapping[int,
 
 
 def _gather(code: ScalarCode, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
-    """Return the element at the position instead of a sum over all positions."""
+    """Read the gathered element directly. The definition of gather computes a sum over all positions."""
     (x, indices), axis = operands, term.integer("axis")
 
     def at(*position: int) -> Scalar:
@@ -441,4 +451,6 @@ KERNELS: Mapping[str, Kernel] = {
     "sub": _elementwise("sub"),
     "tanh": _elementwise("tanh"),
 }
-"""Code for operators whose kernels round differently from the definition, or whose definition is indirect."""
+"""Functions that emit code for an operator. The operator's kernel rounds differently from the definition, or the definition
+computes the result indirectly.
+"""

@@ -1,8 +1,8 @@
-"""Rules in a format so small that all inputs can be tried: 3 bits of exponent and 4 bits of significand.
+"""Evaluation of rules on all inputs of a small floating-point format with 3 bits of exponent and 4 bits of significand.
 
 The sides of a rule that needs only the flags `nsz`, `nnan` and `ninf` must agree bit for bit, in every format, wherever these
 flags promise equality. For up to three inputs, every combination is evaluated. For more inputs, Z3's theory of floating-point
-numbers is used. Exponentials and similar functions are uninterpreted in Z3, so that a confirmation holds for any functions.
+numbers is used. Exponentials and similar functions are uninterpreted in Z3, so that a proof holds for any functions.
 Agreement in the small format does not prove agreement in float32. Agreement shows that no combination of zeros, subnormal and
 normal numbers, infinities and NaN was overlooked.
 """
@@ -28,10 +28,10 @@ ROUND = z3.RNE()
 
 
 class Basis(StrEnum):
-    """The kinds of evidence that an element needs no other flags, from the strongest to the weakest."""
+    """The kinds of evidence that an output element of a rule needs only the given flags, from the strongest to the weakest."""
 
     IDENTICAL = "identical"
-    """Both sides have the same code."""
+    """Both sides have the same scalar code."""
     EXHAUSTIVE = "exhaustive"
     """All inputs in the small format were evaluated."""
     SMT = "smt"
@@ -43,12 +43,12 @@ class Basis(StrEnum):
 
 
 def weakest_basis(found: Collection[Basis]) -> Basis:
-    """Return the basis of a rule's flags: the weakest basis of its elements."""
+    """Return the weakest kind of evidence in `found`, or `SAMPLED` if `found` is empty."""
     return max(found, key=list(Basis).index, default=Basis.SAMPLED)
 
 
 def basis(pair: ElementPair, flags: Collection[FpFlag]) -> Basis:
-    """Return the basis for the claim that the element needs these flags and no others."""
+    """Return the strongest available evidence that the output element needs only these flags."""
     if pair.identical:
         return Basis.IDENTICAL
     if FREEDOMS & set(flags) or any(i[0] == "const" and abs(i[1]) > SMALL.largest for i in pair.code):
@@ -69,7 +69,7 @@ def basis(pair: ElementPair, flags: Collection[FpFlag]) -> Basis:
 
 
 def _wrong(pair: ElementPair, environments: Environments, flags: Collection[FpFlag]) -> bool:
-    """Return whether the sides differ in some row although the flags promise equality there."""
+    """Return whether the sides differ at inputs for which the flags promise equality."""
     known = run_program(pair.program, pair.numbers, environments.values, SMALL)
     left, right = (np.broadcast_to(known[n], environments.rows) for n in (pair.left, pair.right))
     inputs = [environments.values[one] for one in pair.inputs]
@@ -87,7 +87,10 @@ def _wrong(pair: ElementPair, environments: Environments, flags: Collection[FpFl
 
 
 def _asked(pair: ElementPair, flags: Collection[FpFlag]) -> Basis:
-    """Return the basis that follows from Z3's answer: smt, different, or sampled if Z3 does not decide."""
+    """Search for inputs in the small format at which the sides differ, with Z3.
+
+    Return `SMT` if Z3 proves that there are none, `DIFFERENT` if Z3 finds such inputs, and `SAMPLED` if Z3 does not decide.
+    """
     known: dict[int, Any] = {}
     inputs: dict[Input, Any] = {}
     for number in pair.numbers:
@@ -167,4 +170,4 @@ KNOWN: Mapping[str, Any] = {
     "positive": lambda a: _indicator(z3.fpGT(a, z3.FPVal(0, SORT))),
     "zero": lambda a: _indicator(z3.fpEQ(a, z3.FPVal(0, SORT))),
 }
-"""The operations that Z3 interprets, each with the meaning that it has in `floats.OPERATIONS`."""
+"""The Z3 expressions of operations. Each operation has the same meaning as in `floats.OPERATIONS`."""

@@ -1,4 +1,7 @@
-"""Stored witnesses of fp flags. <family>.witnesses.jsonl, in the folder of the rules, has a line for each flag of each rule."""
+"""Files of witnesses: inputs at which a rule needs an fp flag.
+
+The file `<family>.witnesses.jsonl` in the folder of the rules has one line for each flag of each rule of the family.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from superopt.rules.store import StoredRule, replace_file, sealed_line, sealed_l
 
 @dataclass(frozen=True)
 class StoredWitness:
-    """A witness of a flag of a rule, as a line of the file. `row` has the fields of the line other than rule and flag."""
+    """A line of the file: inputs at which a rule needs a flag. `row` has all fields of the line except rule and flag."""
 
     rule: str
     flag: FpFlag
@@ -36,12 +39,12 @@ class StoredWitness:
 
 
 def path_of(family: str, folder: Path | None = None) -> Path:
-    """Return the path of the family's stored witnesses."""
+    """Return the path of the file with the witnesses of a family of rules."""
     return (substitutions_folder() if folder is None else folder) / f"{family}.witnesses.jsonl"
 
 
 def write_witnesses(family: str, witnesses: Iterable[StoredWitness], folder: Path | None = None) -> None:
-    """Write the family's file of witnesses, which then holds exactly these witnesses.
+    """Replace the contents of the family's file by these witnesses.
 
     Raises:
         StoreError: The file cannot be written.
@@ -51,10 +54,10 @@ def write_witnesses(family: str, witnesses: Iterable[StoredWitness], folder: Pat
 
 
 def read_witnesses(family: str, folder: Path | None = None) -> list[StoredWitness]:
-    """Return the family's witnesses. If there is no such file, return an empty list.
+    """Return the witnesses in the family's file, or an empty list if there is no file.
 
     Raises:
-        StoreError: A line cannot be read.
+        StoreError: A line is not a witness.
     """
     path = path_of(family, folder)
     try:
@@ -64,7 +67,7 @@ def read_witnesses(family: str, folder: Path | None = None) -> list[StoredWitnes
 
 
 def is_witness(rule: Rule, stored: StoredWitness) -> bool:
-    """Return whether the rule needs the flag at the stored inputs. Return False as well if the inputs do not fit the rule."""
+    """Return whether the rule needs the flag at the stored inputs. Inputs that do not fit the rule give False."""
     try:
         pair, environments = _again(rule, stored.row)
         return bool(needs(pair, environments, stored.flag)[0])
@@ -84,7 +87,7 @@ def _again(rule: Rule, row: Mapping[str, Any]) -> tuple[ElementPair, Environment
 
 
 def to_store(rule: Rule, witness: Witness) -> StoredWitness:
-    """Return the witness of the rule's flag in its stored form."""
+    """Convert a witness of one of the rule's flags to a line of the file."""
     case = witness.case
     row: dict[str, Any] = {}
     optional = {
@@ -102,7 +105,7 @@ def to_store(rule: Rule, witness: Witness) -> StoredWitness:
 
 
 def _text(value: float) -> str:
-    """Return the shortest text that is parsed as this number in float32."""
+    """Return the shortest decimal text that denotes this number in float32."""
     return str(np.float32(value)).removesuffix(".0")
 
 
@@ -117,7 +120,7 @@ def _number(text: str) -> Extent:
 
 
 def flag_sets(rules: Iterable[StoredRule]) -> str:
-    """Return a Markdown table of the number of rules with each set of flags."""
+    """Return a Markdown table with the number of rules for each set of flags."""
     found = Counter(tuple(flag for flag in FpFlag if flag in (one.entry.flags or ())) for one in rules)
     rows = sorted(found.items(), key=lambda item: (-item[1], item[0]))
     lines = [f"| {' '.join(f'`{flag}`' for flag in flags) or 'none'} | {count:,} |" for flags, count in rows]
