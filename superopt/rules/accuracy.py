@@ -1,4 +1,7 @@
-"""The growth of the rounding error from a rule's left side to its right side, from the figures for algorithms in specs/."""
+"""Estimates of the growth of the rounding error from a rule's left side to its right side.
+
+The file in specs/ of a fast algorithm, such as Winograd's algorithm for convolution, states a typical ratio of rounding errors.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from superopt.rules.rule import Rule
 
 
 def is_algorithm(rule: Rule) -> bool:
-    """Return whether the rule states an algorithm for an operator."""
+    """Return whether the rule contains a fast algorithm for an operator, such as Winograd's algorithm for convolution."""
     return any(operator(name).rounding is not None for name in rule.operators)
 
 
@@ -23,12 +26,18 @@ def growth(rule: Rule) -> float:
 
 
 def admit_by_growth(rules: Iterable[Rule], tolerance: float) -> list[Rule]:
-    """Return the rules that multiply the typical rounding error by at most `tolerance`, or do not increase the error."""
+    """Return the rules that multiply the typical rounding error by at most `tolerance`.
+
+    A rule that does not increase the error is always returned.
+    """
     return [rule for rule in rules if growth(rule) <= max(1.0, tolerance)]
 
 
 def _rounding(roots: tuple[Term, ...]) -> float:
-    """Return the largest ratio, over all operators, of an algorithm's rounding error to the error of the plain definition."""
+    """Return the largest typical ratio of an algorithm's rounding error to the error of the definition, over all operators.
+
+    The result is at least 1.
+    """
     found = [1.0]
     for term in subterms(*roots):
         rounding = None if term.is_variable else operator(term.op).rounding

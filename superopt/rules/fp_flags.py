@@ -1,4 +1,4 @@
-"""Floating-point flags: the freedoms that a rewrite over the real numbers takes in IEEE arithmetic.
+"""Floating-point flags: the assumptions and freedoms that a rewrite over the real numbers needs in IEEE arithmetic.
 
 Rules are proved over the real numbers. Each rule carries the flags that it needs in order to hold in floating point too, as an
 LLVM instruction carries its fast-math flags.
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class FpFlag(StrEnum):
-    """A freedom of floating-point arithmetic. The first six have the names and meanings of LLVM's fast-math flags."""
+    """A floating-point assumption or freedom. The first six flags have the names and meanings of LLVM's fast-math flags."""
 
     REASSOC = "reassoc"
     """Operands of sums and products may be regrouped."""
@@ -31,15 +31,17 @@ class FpFlag(StrEnum):
 
 
 ALL_FLAGS = frozenset(FpFlag)
-"""All flags, for a rewrite whose needed flags are not known."""
+"""All flags. They are assumed for a rewrite whose needed flags were not determined."""
 
 
 class FpMode(StrEnum):
-    """The freedom that an optimization takes with floating-point arithmetic."""
+    """The floating-point mode of an optimization, which decides which rules may be applied."""
 
     PRECISE = "precise"
     """The mode admits rules that need no flag other than `nsz`."""
     RELAXED = "relaxed"
-    """The mode admits rules that need `reassoc`, `contract` or `arcp`. Other flags must be allowed by the values at a match."""
+    """The mode admits rules that need `reassoc`, `contract` or `arcp`. A rule that needs other flags is admitted only where the
+    possible values of the matched terms allow these flags.
+    """
     FAST = "fast"
     """The mode admits every rule that holds over the real numbers."""

@@ -1,9 +1,9 @@
-"""Fusions: rules that replace a term of smaller operators by one operator with that definition.
+"""Fusions: rules that replace a term of smaller operators by one operator that is defined by this term.
 
-A spec's `FUSIONS` states the operator's definition in the form in which models write it. Invertible moves, such as reshapes,
-may be on the side of the operator. A fusion is a rule, but is not in the rule store, because not every model may use the
-operator. A standard operator may be newer than the model's opset. An operator of another domain runs only in ONNX Runtime, so
-callers must request it (`superopt.model.available_fusions`). Tests compare both sides of each fusion.
+The constant `FUSIONS` in an operator's file in specs/ states the definition in the form in which models write it. The side with
+the operator may also have invertible moves, such as reshapes. Fusions are not in the rule store, because not every model may
+use the operator. A standard operator may be newer than the model's opset. An operator of another domain runs only in ONNX
+Runtime, so callers must request such operators (`superopt.model.available_fusions`). Tests compare both sides of each fusion.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from superopt.rules.fp_flags import FpFlag
 from superopt.rules.rule import Rule, stated_rules
 
 FLAGS = frozenset(FpFlag) - {FpFlag.RANGE, FpFlag.CANCEL}
-"""The flags of a fusion. A kernel may sum and round in another order than the definition, but computes the same function."""
+"""The flags of a fusion. A kernel computes the same function as the definition, but may sum and round in another order."""
 
 
 @functools.cache
@@ -31,5 +31,8 @@ def fusions() -> Mapping[str, Rule]:
 
 
 def fused_node_types(fusion: Rule) -> tuple[str, ...]:
-    """Return the names of the ONNX operators for the fused operator. A non-standard name has its domain in front."""
+    """Return the names of the ONNX operators that compute the fused operator.
+
+    The name of a non-standard operator includes its domain, as in `com.microsoft.Attention`.
+    """
     return operator(fusion.name.partition(".")[0]).onnx

@@ -1,7 +1,8 @@
 """Random instances of an equation: a number for every extent and attribute variable, such that all conditions hold.
 
-Equalities are solved by substitution first (`f % g == 0` becomes f = g * q). The remaining unknowns are drawn one after another
-in random order, each from the values that no condition forbids. If no value is left for an unknown, the drawing starts again.
+Equalities are solved by substitution first (`f % g == 0` becomes `f = g * q` with a new unknown q). The remaining unknowns are
+drawn one after another in random order. Each unknown is drawn from the values that no condition forbids. If no value is left
+for an unknown, all unknowns are drawn again.
 """
 
 from __future__ import annotations
@@ -61,25 +62,25 @@ REALS: Weights = (*((n, 1) for n in (-3, -2, -1, 1, 2, 3)), *((Fraction(n, 2), 1
 
 @dataclass(frozen=True)
 class Instance:
-    """A number for every unknown of an equation: each variable's shape, and the value of each attribute variable."""
+    """Numbers for an equation: the shape of each variable, and the value of each attribute variable."""
 
     shapes: Mapping[str, tuple[int, ...]]
     attributes: Mapping[str, Extent]
 
     def value(self) -> Callable[[Atom], Extent | None]:
-        """Return a function from atoms to values, for `substitute` and `evaluate`."""
+        """Return a function that maps dimensions and attribute variables to their values, for `substitute` and `evaluate`."""
         dims: dict[Dim, Extent] = {
             Dim(name, axis - len(shape)): extent for name, shape in self.shapes.items() for axis, extent in enumerate(shape)
         }
         return atom_values(dims, self.attributes)
 
     def shown(self) -> tuple[tuple[str, str], ...]:
-        """Return the attributes as text, by name."""
+        """Return the names and values of the attribute variables as texts, sorted by name."""
         return tuple((name, show_extent(value)) for name, value in sorted(self.attributes.items()))
 
 
 def term_at(root: Term, instance: Instance, cache: dict[Term, Term] | None = None) -> Term:
-    """Return the term at the instance's sizes and attributes."""
+    """Return the term with the shapes and attribute values of the instance."""
     tensors = {name: variable(name, shape) for name, shape in instance.shapes.items()}
     return instantiate(root, Binding(tensors, instance.attributes), cache)
 
@@ -92,9 +93,9 @@ def conditions(equation: Equation) -> tuple[Cond, ...]:
 
 
 def instantiations(equation: Equation, rng: np.random.Generator, *, stubborn: bool = False) -> Iterator[Instance]:
-    """Yield random instances that satisfy `conditions(equation)`, without end.
+    """Yield random instances that satisfy `conditions(equation)`. The iterator is infinite.
 
-    With `stubborn`, small numbers are tried if other numbers fail.
+    If `stubborn` is True, only small numbers are tried after other numbers have failed.
 
     Raises:
         InstantiationError: No instance was found.
@@ -108,7 +109,7 @@ def _draw(equation: Equation) -> _Draw:
 
 
 class _Draw:
-    """An equation's unknowns and their restrictions, prepared for repeated drawing."""
+    """A generator of random instances of an equation. The equation's conditions are compiled to functions."""
 
     def __init__(self, equation: Equation) -> None:
         roots = equation.left + equation.right
@@ -208,7 +209,10 @@ def _weights(atom: Atom) -> Weights:
 
 
 def solved_conditions(known: Sequence[Cond]) -> tuple[dict[Atom, Extent], list[Cond]]:
-    """Solve equalities. Return the solved unknowns as expressions in the other unknowns, and the remaining conditions."""
+    """Solve the equalities among the conditions.
+
+    Return the solved unknowns as expressions in the other unknowns, and the remaining conditions.
+    """
     solved: dict[Atom, Extent] = {}
     remaining = list(parts_of(conjunction(*known)))
     while True:
@@ -228,7 +232,7 @@ def solved_conditions(known: Sequence[Cond]) -> tuple[dict[Atom, Extent], list[C
 
 
 def _at_least_one(condition: Compare) -> Atom | None:
-    """Return the atom of a condition `atom >= 1`, or None."""
+    """Return the atom if the condition has the form `atom >= 1`, and None otherwise."""
     terms = condition.left.terms
     if condition.relation == ">=" and len(terms) == 2 and terms[0] == ((), -1) and len(terms[1][0]) == 1 and terms[1][1] == 1:
         return terms[1][0][0]
@@ -236,7 +240,10 @@ def _at_least_one(condition: Compare) -> Atom | None:
 
 
 def _solution(condition: Cond, positive: Collection[Atom], count: int) -> tuple[Atom, Extent] | None:
-    """Return an unknown and its value if the condition is an equality that determines an unknown, otherwise None."""
+    """Return an unknown and its value if the condition is an equality that determines an unknown, and None otherwise.
+
+    Atoms in `positive` are not 0, so that the equality may be divided by them. `count` is part of the name of a new unknown.
+    """
     if not isinstance(condition, Compare) or condition.relation != "==":
         return None
     left = _with_quotient(condition.left, size(Sym(f"#{count}")))
@@ -254,12 +261,18 @@ def _solution(condition: Cond, positive: Collection[Atom], count: int) -> tuple[
 
 
 def is_quotient(atom: Atom) -> bool:
-    """Return whether the atom was introduced as the q of f = g * q. No attribute variable has such a name."""
+    """Return whether the atom is a quotient q that `solved_conditions` introduced to replace `f % g == 0` by `f = g * q`.
+
+    The name of such an atom begins with #. The name of an attribute variable does not.
+    """
     return isinstance(atom, Sym) and atom.name.startswith("#")
 
 
 def _with_quotient(left: Size, quotient: Size) -> Extent:
-    """Rewrite f - g * (f // g), which is zero where g divides f, as f - g * quotient."""
+    """Rewrite `f - g * (f // g)` as `f - g * quotient`. Return any other expression unchanged.
+
+    The caller equates the result to 0, which is possible if g divides f.
+    """
     for atom in left.atoms():
         if isinstance(atom, Floor):
             rest = atom.numerator - atom.denominator * size(atom)
@@ -270,7 +283,7 @@ def _with_quotient(left: Size, quotient: Size) -> Extent:
 
 
 def _shared(extent: Extent) -> list[Atom]:
-    """Return the atoms that are a factor of every term."""
+    """Return the atoms that are factors of every term of the polynomial."""
     if not isinstance(extent, Size):
         return []
     return [a for a in dict.fromkeys(extent.terms[0][0]) if all(a in m for m, _ in extent.terms)]
@@ -280,7 +293,7 @@ def _shared(extent: Extent) -> list[Atom]:
 
 
 def _number(extent: Extent, slots: Mapping[Atom, int]) -> Callable[[Assignment], Any]:
-    """Return the extent as a function of the assignment."""
+    """Compile the extent to a function of the list of the unknowns' values. `slots` has the position of each unknown."""
     if not isinstance(extent, Size):
         return lambda _: extent
     parts = [(coefficient, [_atom(a, slots) for a in monomial]) for monomial, coefficient in extent.terms]
@@ -311,7 +324,10 @@ def _atom(atom: Atom, slots: Mapping[Atom, int]) -> Callable[[Assignment], Any]:
 
 
 def _test(condition: Cond, slots: Mapping[Atom, int]) -> Callable[[Assignment], bool]:
-    """Return the condition as a function of the assignment. The function is false where the condition divides by zero."""
+    """Compile the condition to a function of the list of the unknowns' values. `slots` has the position of each unknown.
+
+    The function returns False if the condition divides by zero.
+    """
     match condition:
         case bool():
             return lambda _: condition

@@ -1,8 +1,8 @@
-"""Matching: the places where the left side of an equation occurs in a graph of terms, and the right side at each place.
+"""Matching of the left side of an equation against a graph of terms, and the right side that replaces each match.
 
 Patterns are the typed terms of an `Equation`. The extents of graphs are numbers, or polynomials in the dynamic dimensions of a
-model. Sums and products match modulo associativity and commutativity. At the root, a pattern may cover only some of the
-operands. Below the root, one variable of the pattern matches all operands that the rest of the pattern does not. A match is
+model. Sums and products match modulo associativity and commutativity. At the root, a pattern may match only some of the
+operands. Below the root, one variable of the pattern matches all operands that no other part of the pattern matches. A match is
 accepted only if the instantiated left side is identical to the matched term. All conditions of the rule and of its right side
 must hold for all values of the dynamic dimensions.
 """
@@ -42,14 +42,20 @@ Pending = tuple[tuple[Size, Extent], ...]
 
 @dataclass(frozen=True)
 class Binding:
-    """The values of a pattern's variables: tensors, attribute variables, and attribute equations that are not solved yet."""
+    """The values of a pattern's variables.
+
+    Attributes:
+        tensors: The terms of the tensor variables.
+        symbols: The values of the attribute variables.
+        pending: Equations that are not solved yet: an expression in the pattern's attribute variables, and its value.
+    """
 
     tensors: Mapping[str, Term]
     symbols: Mapping[str, Extent]
     pending: Pending = ()
 
     def value(self, atom: Atom) -> Extent | None:
-        """Return the extent of an atom of the pattern, or None if it is unknown."""
+        """Return the value of a dimension or an attribute variable of the pattern, or None if it has no value yet."""
         if isinstance(atom, Dim):
             tensor = self.tensors.get(atom.tensor)
             return tensor.shape[atom.axis] if tensor is not None else None
@@ -61,9 +67,14 @@ EMPTY = Binding({}, {})
 
 @dataclass(frozen=True)
 class Match:
-    """A match of a pattern's outputs with the terms in `roots`. Each root may be replaced by its term in `replacements`.
+    """A match of a pattern with terms.
 
-    `rests` has, for each root, the operands that the pattern does not cover. They are empty if the root is not commutative.
+    Attributes:
+        roots: The matched terms, one for each output of the pattern.
+        replacements: For each root, the term that may replace the root.
+        binding: The values of the pattern's variables.
+        rests: For each root, the operands that the pattern does not match. A root has such operands only if its operator is
+            commutative.
     """
 
     roots: tuple[Term, ...]
@@ -73,13 +84,13 @@ class Match:
 
     @property
     def covered(self) -> Counter[Term]:
-        """The operands of the first root that the pattern covers."""
+        """The operands of the first root that the pattern matches, as a multiset."""
         return Counter(self.roots[0].args) - Counter(self.rests[0])
 
     def at(self, root: Term) -> Term | None:
-        """Return the replacement of another term that also has the covered operands, or None for a term without these operands.
+        """Apply the match to another sum or product, and return the replacement of `root`.
 
-        The match must have a single root.
+        Return None if `root` does not have all operands that the pattern matches. The match must have a single root.
 
         Raises:
             ShapeError: The replacement is not well typed.
@@ -94,7 +105,10 @@ class Match:
 
 
 def match_term(pattern: Term, term: Term, binding: Binding = EMPTY) -> Iterator[Binding]:
-    """Yield a binding for every way in which the whole `pattern` matches `term`. Unsolved attribute equations stay pending."""
+    """Yield an extension of `binding` for every way in which the whole `pattern` matches `term`.
+
+    Attribute equations that cannot be solved yet are added to `Binding.pending`.
+    """
     if pattern.is_variable:
         yield from _match_variable(pattern, term, binding)
     elif pattern.op == term.op:
@@ -126,9 +140,9 @@ def _match_args(patterns: Sequence[Term], terms: Sequence[Term], binding: Bindin
 
 
 def match_attributes(pattern: Term, term: Term, binding: Binding) -> Binding | None:
-    """Return the binding under which the attributes agree, or None if they cannot agree.
+    """Return the extension of `binding` for which the attributes of `pattern` and `term` agree, or None if there is none.
 
-    Equations for expressions, other than a single attribute variable, are left pending.
+    If an attribute of the pattern is an expression, such as `a + 1`, its equation is added to `Binding.pending`.
     """
     symbols, pending = binding.symbols, binding.pending
     for (_, wanted), (_, found) in zip(pattern.attributes, term.attributes, strict=True):
@@ -155,7 +169,7 @@ def match_attributes(pattern: Term, term: Term, binding: Binding) -> Binding | N
 
 
 def _bare_symbol(extent: Size) -> str | None:
-    """Return the name of the attribute variable if the extent is a single attribute variable, otherwise None."""
+    """Return the name of the attribute variable if the extent is a single attribute variable, and None otherwise."""
     (monomial, coefficient), *more = extent.terms
     if more or coefficient != 1 or len(monomial) != 1 or not isinstance(monomial[0], Sym):
         return None
@@ -163,9 +177,9 @@ def _bare_symbol(extent: Size) -> str | None:
 
 
 def _match_operands(pattern: Term, term: Term, binding: Binding, *, absorb: bool) -> Iterator[tuple[Binding, tuple[Term, ...]]]:
-    """Yield assignments of a sum's or product's operands to the pattern's operands, each with the remaining operands.
+    """Match the operands of a sum or product in every order. Yield each binding with the operands that remain unmatched.
 
-    With `absorb`, the last unbound variable matches all remaining operands.
+    If `absorb` is True, the last unbound variable of the pattern matches all remaining operands together.
     """
     wanted = sorted(pattern.args, key=lambda p: (p.is_variable, p.is_variable and p.name not in binding.tensors))
     if len(wanted) > len(term.args):
@@ -196,7 +210,10 @@ def _assign(
 
 
 def _match_root(pattern: Term, term: Term, binding: Binding) -> Iterator[tuple[Binding, tuple[Term, ...]]]:
-    """Match as `match_term` does, but a sum or product may have operands that the pattern does not cover."""
+    """Match like `match_term`, but let a sum or product have operands that the pattern does not match.
+
+    Yield each binding with these operands.
+    """
     if not pattern.is_variable and pattern.op == term.op and operator(pattern.op).commutative:
         yield from _match_operands(pattern, term, binding, absorb=False)
     else:
@@ -205,9 +222,9 @@ def _match_root(pattern: Term, term: Term, binding: Binding) -> Iterator[tuple[B
 
 
 def solve_pending(binding: Binding) -> Binding | None:
-    """Return the binding with every pending attribute equation solved, or None if an equation is false or cannot be solved.
+    """Solve the pending attribute equations. Return None if an equation is false or cannot be solved.
 
-    An equation is solved for its only unknown attribute variable, which must occur linearly and have an exact solution.
+    An equation must have only one unknown attribute variable. The variable must occur linearly and have an exact solution.
     """
     symbols = dict(binding.symbols)
     known = Binding(binding.tensors, symbols)
@@ -252,7 +269,7 @@ def _solution(extent: Size, value: Extent) -> tuple[str, Extent] | None:
 
 
 def instantiate(term: Term, binding: Binding, cache: dict[Term, Term] | None = None) -> Term:
-    """Return the pattern term with its variables replaced by their values.
+    """Return the pattern `term` with its variables replaced by their values in `binding`.
 
     Raises:
         ShapeError: The result is not well typed.
@@ -261,7 +278,7 @@ def instantiate(term: Term, binding: Binding, cache: dict[Term, Term] | None = N
 
 
 def _built(parts: Sequence[Term], binding: Binding, done: dict[Term, Term]) -> Term:
-    """Instantiate a term, given all its subterms in `parts`, arguments before users and the term last.
+    """Instantiate a term. `parts` has all subterms in topological order, arguments first, and the term itself last.
 
     `done` caches the instances of subterms.
     """
@@ -277,7 +294,7 @@ def _built(parts: Sequence[Term], binding: Binding, done: dict[Term, Term]) -> T
 
 
 class Pattern:
-    """An equation prepared for matching from left to right.
+    """A directed equation whose left side is matched and whose right side is the replacement.
 
     A pattern is `usable` if the left side determines every variable of the right side.
     """
@@ -293,7 +310,7 @@ class Pattern:
 
     @staticmethod
     def of(equation: Equation) -> Pattern:
-        """Return the pattern of the equation from left to right."""
+        """Return the pattern that replaces the left side of the equation by the right side."""
         return Pattern(equation.left, equation.right, equation.where)
 
     def matches(self, root: Term, candidates: Callable[[str], Sequence[Term]]) -> Iterator[Match]:
@@ -342,9 +359,9 @@ class Pattern:
 
 
 def _sound(results: Sequence[Term], roots: Sequence[Term], binding: Binding) -> bool:
-    """Return whether all requirements of the new terms are certain, or are requirements of the old terms.
+    """Return whether the new terms `results` are well typed and not empty for all values of the dynamic dimensions.
 
-    A requirement is a condition for well-typedness, or that an extent is at least 1.
+    Conditions of the old terms `roots` are taken as given.
     """
     extents = itertools.chain(binding.symbols.values(), *(t.shape for t in binding.tensors.values()))
     if not any(isinstance(n, Size) for n in extents):
@@ -360,9 +377,9 @@ def _with_rest(op: str, term: Term, rest: tuple[Term, ...]) -> Term:
 
 
 def _plausible(pattern: Term, term: Term, binding: Binding) -> bool:
-    """Return False if an argument of the pattern is a bound variable and the term has another argument there.
+    """Return False if a quick test shows that `term` does not match `pattern`.
 
-    This is a quick test before matching.
+    The test compares each argument of the pattern that is a variable with a value in `binding`.
     """
     if operator(pattern.op).commutative:
         return True

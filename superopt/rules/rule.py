@@ -1,4 +1,4 @@
-"""Rules and axioms: statements in the rule notation, read at every choice of ranks at which they are well typed."""
+"""Rules and axioms: statements in the rule notation, parsed at every combination of ranks at which they are well typed."""
 
 from __future__ import annotations
 
@@ -23,11 +23,15 @@ RANKS = (1, 2, 3, 4)
 
 @dataclass(frozen=True)
 class Rule:
-    """A rewrite `left => right` or an axiom `left == right`: one statement, typed at each of its choices of ranks.
+    """A rewrite `left => right` or an axiom `left == right`.
 
-    The statement is read when its equations are first requested, unless the equations are `given`. `flags` are the
-    floating-point flags that the rule needs, or all flags if the ledger does not list the needed flags. `family` is the
-    name of the file that stores the rule, or empty if the rule is not stored.
+    Attributes:
+        name: The name.
+        statement: The text of the rule, split into its parts.
+        given: The equations, if the statement is already parsed. Otherwise, the statement is parsed when its equations are
+            first requested.
+        flags: The floating-point flags that the rule needs, or all flags if the needed flags were not determined.
+        family: The name of the file that stores the rule, or the empty string if the rule is not stored.
     """
 
     name: str
@@ -38,26 +42,26 @@ class Rule:
 
     @functools.cached_property
     def equations(self) -> tuple[Equation, ...]:
-        """The rule at every choice of ranks at which it is well typed.
+        """The typed terms of the rule at every combination of its variables' ranks at which the rule is well typed.
 
         Raises:
-            NotationError: The rule cannot be read, or is well typed at no choice.
+            NotationError: The rule is not valid notation, or is well typed at no combination.
         """
         return tuple(equations(self.statement)) if self.given is None else self.given
 
     @functools.cached_property
     def text(self) -> str:
-        """The canonical text of the rule without its name. The ledger's hash is computed from this text."""
+        """The canonical text of the rule without its name. Proofs are stored under a hash of this text."""
         return str(self.statement)
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The choices of ranks, axes and lengths at which the rule is well typed, as texts such as "x[2] k[-1]"."""
+        """The combinations of ranks, axes and tuple lengths at which the rule is well typed, as texts such as "x[2] k[-1]"."""
         return tuple(" ".join(f"{name}[{rank}]" for name, rank in e.ranks) for e in self.equations)
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """The terms of both sides at the first choice of ranks."""
+        """The terms of the left side and then of the right side, at the first combination of ranks."""
         first = self.equations[0]
         return first.left + first.right
 
@@ -66,7 +70,7 @@ class Rule:
         """The names of the operators in the rule, sorted.
 
         Raises:
-            NotationError: The rule cannot be read.
+            NotationError: The rule is not valid notation.
         """
         if self.given is None:
             return statement_operators(self.statement)
@@ -77,29 +81,29 @@ class Rule:
 
 
 def parse_rule(line: str) -> Rule:
-    """Return the rule that a line states.
+    """Parse a line `name: left => right for ranks where conditions`.
 
     Raises:
-        NotationError: The line cannot be read, has no name, or is well typed at no choice of ranks.
+        NotationError: The line is not valid notation, has no name, or is well typed at no combination of ranks.
     """
     rule = _stated(line)
     return replace(rule, given=rule.equations)
 
 
 def parse_rules(text: str) -> list[Rule]:
-    """Return the rules of a file. Each line has one rule. A long rule may be wrapped. `#` starts a comment line.
+    """Parse the rules of a file. Each line has one rule. A long rule may be wrapped. `#` starts a comment line.
 
     Raises:
-        NotationError: A line cannot be read, or two rules share a name.
+        NotationError: A line is not a valid rule, or two rules have the same name.
     """
     return [replace(rule, given=rule.equations) for rule in stated_rules(text)]
 
 
 def stated_rules(text: str) -> list[Rule]:
-    """Return the rules of a file as `parse_rules` does, but read each rule only when its equations are first requested.
+    """Return the rules of a file like `parse_rules`, but parse the terms of a rule only when its equations are requested.
 
     Raises:
-        NotationError: A line is not of the form of a rule, or two rules share a name.
+        NotationError: A line does not have the form of a rule, or two rules have the same name.
     """
     rules = [_stated(line) for line in _joined(text.splitlines())]
     for name, count in Counter(rule.name for rule in rules).items():
@@ -139,13 +143,16 @@ def axioms() -> Mapping[str, Rule]:
 
 @functools.cache
 def laws() -> Mapping[str, Rule]:
-    """Return the laws that proofs may use: the axioms, and for each commutative operator the law that operands may regroup."""
+    """Return the laws that proofs may use, by full name.
+
+    The laws are the axioms, and the law of commutativity and associativity of each commutative operator.
+    """
     return {**axioms(), **{f"{name}.{REGROUP}": _regrouping(spec) for name, spec in registry().items() if spec.commutative}}
 
 
 @functools.cache
 def law_names() -> frozenset[str]:
-    """Return the names of all `laws`, without reading the laws' statements."""
+    """Return the names of all `laws`, without parsing the laws."""
     specs = registry().values()
     stated = {f"{spec.name}.{line.partition(':')[0].strip()}" for spec in specs for line in _joined(spec.axioms.splitlines())}
     return frozenset(stated | {f"{spec.name}.{REGROUP}" for spec in specs if spec.commutative})
@@ -154,7 +161,7 @@ def law_names() -> frozenset[str]:
 def _regrouping(spec: Operator) -> Rule:
     """Return the rule that states commutativity and associativity of the operator's binary definition.
 
-    The terms of the rule are nested as stated: they are not flattened or sorted.
+    Unlike other terms, the terms of this rule are not flattened or sorted.
     """
     stated = Statement(f"{spec.name}.{REGROUP}", "(x, y, z) grouped one way", "==", "the other way", (("x", RANKS),), ())
     found: list[Equation] = []
@@ -174,6 +181,6 @@ def _regrouping(spec: Operator) -> Rule:
 
 
 def digest(rule: Rule) -> str:
-    """Return the hash of the rule's canonical text and of its operators' meaning. Proofs are stored under this hash."""
+    """Return a hash of the rule's text and of its operators' definitions and axioms. Proofs are stored under this hash."""
     parts = [rule.text, *(f"{name}={registry()[name].digest}" for name in rule.operators)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -1,7 +1,7 @@
 """The outline of a statement: the operators and the nesting of its sides, without ranks or attributes.
 
-Reading a statement at all its ranks takes milliseconds. Reading its outline takes microseconds. Outlines therefore decide which
-statements are read in full: a rule whose outline does not match cannot match.
+Parsing a statement at all of its ranks takes milliseconds. Computing its outline takes microseconds. Outlines therefore decide
+which statements are parsed: a rule whose outline does not match a term cannot match the term.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from superopt.notation.parsing import INFIX, Statement, expression
 
 @dataclass(frozen=True)
 class Outline:
-    """A term without attributes: an operator's name and operands, or a variable, whose `op` is empty."""
+    """A term without attributes: an operator's name and operands. The outline of a variable has an empty `op`."""
 
     op: str
     args: tuple[Outline, ...] = ()

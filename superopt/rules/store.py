@@ -1,10 +1,11 @@
-"""The rule store: for each family, <family>.rules has the text of the rules, and <family>.proofs.jsonl is the ledger.
+"""The rule store in substitutions/: files of rules, and ledgers that record the proof of each rule.
 
-Both files are in substitutions/. A rule is loaded only if the ledger has a proof of exactly this rule for all sizes, with
-exactly the present definitions. A proof is stored under the hash of the rule's text and of its operators' meaning
-(`superopt.algebra.digests`). The proof also lists the digest of every operator in its axioms. Every line of a ledger ends with
-a seal, the hash of the rest of the line. A line that was edited by hand or damaged is therefore refused. Times are not stored,
-so the same rules always give the same files.
+Each family (group of rules) has two files. <family>.rules has the text of the rules, and <family>.proofs.jsonl is the ledger. A
+rule is loaded only if the ledger has a proof of exactly this rule for all sizes, with the present definitions of the operators.
+A proof is stored under the hash of the rule's text and of its operators' definitions and axioms (`superopt.algebra.digests`).
+The proof also lists the digest of every operator in its axioms. Every line of a ledger ends with a seal, the hash of the rest
+of the line. A line that was edited by hand or damaged is therefore refused. Times are not stored, so the same rules always give
+the same files.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ class LedgerEntry:
     """A line of a ledger: a rule (or an axiom) with its proof, and the definitions that the proof rests on.
 
     Attributes:
-        key: The hash of the statement and its operators' meaning.
+        key: The hash of the statement and of its operators' definitions and axioms.
         kind: "axioms" for a proof from axioms, or "index" for a proof from the definitions.
         status: "all sizes" or "bounded". A rule with a bounded proof is not loaded.
         bounded: The values for which a bounded proof holds.
         axioms: The axioms that the proof uses.
-        instances: The ground instances of `axioms` that a replay needs.
-        unasked: The digests of arithmetic questions that a replay can skip.
+        instances: The ground instances of `axioms` that a check of the proof needs.
+        unasked: The digests of arithmetic conditions that a check of the proof need not decide again.
         specs: The digest of each operator in the statement or in an axiom of its proof.
         origin: How the rule was found.
-        samples: The number of random instantiations without a difference.
-        part: "core" for a rule of the minimal core, or "search" for a rule derived from the core.
+        samples: The number of random instances at which both sides were evaluated and found equal.
+        part: "core" for a rule that the other core rules do not imply, or "search" for a rule that the core rules imply.
         flags: The floating-point flags that the rule needs, or None if they were not determined.
         flags_basis: The evidence that the rule needs no other flags.
     """
@@ -79,7 +80,7 @@ class LedgerEntry:
 
     @property
     def proof(self) -> Proved:
-        """The proof as it was stored, without its time."""
+        """The stored proof. Its time is 0, because times are not stored."""
         return Proved(0.0, self.bounded, self.axioms, self.instances, self.kind, self.unasked)
 
 
@@ -93,13 +94,13 @@ class StoredRule:
 
     @property
     def core(self) -> bool:
-        """Whether the rule belongs to the minimal core: the other rules of the core do not imply this rule."""
+        """Whether the rule is a core rule: a rule that the other core rules do not imply."""
         return self.entry.part == CORE
 
 
 @dataclass(frozen=True)
 class Rejected:
-    """A refuted candidate. It is not tried again, and its counterexample serves as a regression test."""
+    """A candidate rule that was refuted. It is not tried again, and its counterexample is a regression test."""
 
     key: str
     rule: str
@@ -110,7 +111,7 @@ class Rejected:
 
 
 def entry_of(rule: Rule, proof: Proved, *, solver: str, origin: str = "", samples: int = 0, part: str = CORE) -> LedgerEntry:
-    """Return the ledger line of a proved rule."""
+    """Return the ledger entry that records the proof of the rule."""
     return LedgerEntry(
         key=digest(rule),
         name=rule.name,
@@ -131,7 +132,7 @@ def entry_of(rule: Rule, proof: Proved, *, solver: str, origin: str = "", sample
 
 
 def spec_digests(rule: Rule, used: Iterable[str]) -> dict[str, str]:
-    """Return a mapping of operator names to digests, for every operator in the rule or in one of the axioms."""
+    """Return the digest of every operator that occurs in the rule or in one of the axioms `used`, by the operator's name."""
     names = set(rule.operators)
     for axiom in used:
         names.add(axiom.partition(".")[0])
@@ -141,7 +142,7 @@ def spec_digests(rule: Rule, used: Iterable[str]) -> dict[str, str]:
 
 
 def ledger_objection(rule: Rule, entry: LedgerEntry | None) -> str | None:
-    """Return why the entry is not a proof of the rule in its present form, or None if it is one."""
+    """Return the reason why the entry is not a valid proof of the rule with the present definitions, or None if it is valid."""
     if entry is None or entry.key != digest(rule):
         return "the ledger has no proof of the rule as it is written, with its operators as they are defined"
     if entry.verdict != "proved":
@@ -161,9 +162,10 @@ def ledger_objection(rule: Rule, entry: LedgerEntry | None) -> str | None:
 
 
 def _stale(now: Mapping[str, str], then: Mapping[str, str]) -> str | None:
-    """Return why a proof is outdated, or None if it is not.
+    """Return the reason why a proof is outdated, or None if the proof is valid.
 
-    A proof is outdated if the meaning of an operator has changed, or if the proof lacks the digest of an operator.
+    `now` has the present digests of operators, and `then` has the stored digests. A proof is outdated if the definition of an
+    operator has changed, or if the digest of an operator is not stored.
     """
     names = [name for name in sorted({*now, *then}) if now.get(name) != then.get(name)]
     if not names:
@@ -176,7 +178,7 @@ def _stale(now: Mapping[str, str], then: Mapping[str, str]) -> str | None:
 
 
 def families(folder: Path | None = None) -> tuple[str, ...]:
-    """Return the stored families of rules, in alphabetical order.
+    """Return the names of the stored families (groups of rules), in alphabetical order.
 
     Raises:
         StoreError: There is no rule store.
@@ -188,18 +190,18 @@ def families(folder: Path | None = None) -> tuple[str, ...]:
 
 
 def read_family(family: str, folder: Path | None = None) -> list[tuple[Rule, LedgerEntry | None]]:
-    """Return the rules of a family, each with its ledger line, which may be outdated.
+    """Return the rules of a family, each with its ledger entry, or None if the ledger has no proof of exactly this rule.
 
-    A rule with a ledger line was readable when it was proved. Such a rule is read only when its equations are requested.
+    The entry may be outdated. A rule with an entry is parsed only when its equations are requested.
 
     Raises:
-        StoreError: A file cannot be read.
+        StoreError: A file cannot be read, or a rule without an entry is not valid notation.
     """
     return _with_ledger(family, folder)[0]
 
 
 def _with_ledger(family: str, folder: Path | None) -> tuple[list[tuple[Rule, LedgerEntry | None]], Mapping[str, LedgerEntry]]:
-    """Return the result of `read_family`, and the family's ledger by key."""
+    """Return the result of `read_family`, and the family's ledger entries by key."""
     where = substitutions_folder() if folder is None else folder
     path = where / f"{family}.rules"
     ledger = {entry.key: entry for entry in read_ledger(family, where)}
@@ -215,20 +217,20 @@ def _with_ledger(family: str, folder: Path | None) -> tuple[list[tuple[Rule, Led
 
 
 def read_ledger(family: str, folder: Path | None = None) -> list[LedgerEntry]:
-    """Return the lines of a family's ledger or of the axioms' ledger. If there is no such file, return an empty list.
+    """Return the entries of a family's ledger, or of the axioms' ledger for `AXIOMS`. A missing file has no entries.
 
     Raises:
-        StoreError: A line cannot be read.
+        StoreError: A line is not a valid entry.
     """
     where = substitutions_folder() if folder is None else folder
     return [_entry(row) for row in sealed_lines(where / f"{family}.proofs.jsonl")]
 
 
 def load(folder: Path | None = None) -> list[StoredRule]:
-    """Return every rule of the store. Each has a proof that is valid for the rule's present form.
+    """Return every rule of the store, after checking that each rule has a valid proof with the present definitions.
 
     Raises:
-        StoreError: A file cannot be read, or rules have no valid proof. The message names these rules.
+        StoreError: A file cannot be read, or a rule has no valid proof. The message names such rules.
     """
     found: list[StoredRule] = []
     refused: list[str] = []
@@ -252,7 +254,7 @@ def load(folder: Path | None = None) -> list[StoredRule]:
 
 
 def rule_named(rules: Sequence[StoredRule], name: str) -> StoredRule:
-    """Return the rule of this name.
+    """Return the rule with this name.
 
     Raises:
         StoreError: No rule has this name. The message suggests similar names.
@@ -267,7 +269,10 @@ def rule_named(rules: Sequence[StoredRule], name: str) -> StoredRule:
 def select_rules(
     rules: Sequence[StoredRule], *, family: str | None = None, part: str | None = None, operators: Sequence[str] = ()
 ) -> list[StoredRule]:
-    """Return the rules of the family and of the part that contain all of these operators."""
+    """Return the rules that belong to the family and the part and contain all of these operators.
+
+    `part` is "core" or "search". If `family` or `part` is None, rules of every family or part are returned.
+    """
     return [
         stored
         for stored in rules
@@ -276,7 +281,7 @@ def select_rules(
 
 
 def load_rules(folder: Path | None = None) -> list[Rule]:
-    """Return the rules that optimization uses: the rules of `load`, without their ledger lines.
+    """Return the rules that optimization uses: the rules of `load`, without their ledger entries.
 
     Raises:
         StoreError: See `load`.
@@ -285,10 +290,10 @@ def load_rules(folder: Path | None = None) -> list[Rule]:
 
 
 def load_axioms(folder: Path | None = None) -> dict[str, LedgerEntry]:
-    """Return the ledger lines of the axioms, by full name. Axioms that have changed since they were proved are left out.
+    """Return the ledger entries of the axioms, by full name. Axioms that have changed since their proof are left out.
 
     Raises:
-        StoreError: A line cannot be read.
+        StoreError: A line is not a valid entry.
     """
     known = laws()
     lines = read_ledger(AXIOMS, folder)
@@ -296,17 +301,19 @@ def load_axioms(folder: Path | None = None) -> dict[str, LedgerEntry]:
 
 
 def load_refuted(folder: Path | None = None) -> dict[str, Rejected]:
-    """Return the refuted candidates by key. If an operator is redefined, the key changes and the candidate may be tried again.
+    """Return the refuted candidate rules by key. If an operator is redefined, the key changes, and a candidate is tried again.
 
     Raises:
-        StoreError: A line cannot be read.
+        StoreError: A line is not a valid entry.
     """
     where = substitutions_folder() if folder is None else folder
     return {rejected.key: rejected for rejected in (_rejected(row) for row in sealed_lines(where / REFUTED))}
 
 
 def sealed_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the JSON objects of a file with one object per line, without their seals. A missing file has no objects.
+    """Return the JSON objects of a file with one object in each line. A missing file has no objects.
+
+    Each line has a seal, the hash of the object. Seals are checked and removed.
 
     Raises:
         StoreError: A line is not an object, or its seal does not match its content.
@@ -332,7 +339,7 @@ def sealed_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def sealed_line(row: Mapping[str, Any]) -> str:
-    """Return the object as a line of JSON that ends with the object's seal."""
+    """Return the object as a line of JSON that ends with a seal, the hash of the object."""
     return json.dumps({**row, "seal": content_seal(row)}, ensure_ascii=False) + "\n"
 
 
@@ -381,7 +388,7 @@ def record(kind: Callable[..., Record], row: Mapping[str, Any], where: str) -> R
 
 @functools.cache
 def _fields(kind: Callable[..., object]) -> Mapping[str, Callable[[object], bool]]:
-    """Return, for each field, a predicate that tests whether a JSON value has the field's type."""
+    """Return, for each field of the dataclass, a function that tests whether a JSON value has the field's type."""
     return {name: _fits(hint) for name, hint in get_type_hints(kind).items()}
 
 
@@ -409,7 +416,9 @@ def _tuples(value: Any) -> Any:
 
 
 def write_family(family: str, about: str, rules: Sequence[tuple[Rule, LedgerEntry]], folder: Path | None = None) -> None:
-    """Write the two files of the family, which then hold exactly these rules, the core first. Each file is replaced as a whole.
+    """Replace the rules and the ledger of the family by these rules, core rules first.
+
+    `about` becomes the comment at the top of the file of rules. Each file is replaced as a whole.
 
     Raises:
         StoreError: An entry does not prove its rule, or a file cannot be written.
@@ -429,7 +438,7 @@ def write_family(family: str, about: str, rules: Sequence[tuple[Rule, LedgerEntr
 
 
 def rules_text(about: str, rules: Sequence[tuple[Rule, LedgerEntry]]) -> str:
-    """Return the text of a .rules file: a comment, the core rules, then the rules derived for the search."""
+    """Return the text of a .rules file: the comment `about`, the core rules, and then the rules that the core rules imply."""
     titles = {
         CORE: "Core: none was found to follow from the others.",
         SEARCH: "For the search: derived, and proved all the same.",
@@ -465,7 +474,7 @@ def _wrapped(text: str) -> str:
 
 
 def write_ledger(family: str, entries: Iterable[LedgerEntry], folder: Path | None = None) -> None:
-    """Write the family's ledger or the axioms' ledger, which then holds exactly these lines.
+    """Replace the family's ledger, or the axioms' ledger for `AXIOMS`, by these entries.
 
     Raises:
         StoreError: The file cannot be written.
@@ -475,12 +484,16 @@ def write_ledger(family: str, entries: Iterable[LedgerEntry], folder: Path | Non
 
 
 def write_axioms(entries: Sequence[LedgerEntry], folder: Path | None = None) -> None:
-    """Write the axioms' ledger, which then holds exactly these lines in alphabetical order. Raises as `write_ledger` does."""
+    """Replace the axioms' ledger by these entries, in alphabetical order.
+
+    Raises:
+        StoreError: The file cannot be written.
+    """
     write_ledger(AXIOMS, sorted(entries, key=lambda e: e.name), folder)
 
 
 def write_refuted(rejected: Iterable[Rejected], folder: Path | None = None) -> None:
-    """Write the file of refuted candidates, which then holds exactly these candidates, each once.
+    """Replace the file of refuted candidate rules by these candidates, without duplicates.
 
     Raises:
         StoreError: The file cannot be written.
@@ -497,7 +510,11 @@ def _line(line: LedgerEntry | Rejected) -> str:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write the text to the file, or leave the file as it was. Raises StoreError if the file cannot be written."""
+    """Replace the contents of the file by the text.
+
+    Raises:
+        StoreError: The file cannot be written. The old contents are then unchanged.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         save_text(text, path)

@@ -37,12 +37,12 @@ class Proved:
     """A proof that both sides are equal for all sizes and attributes that the conditions allow.
 
     Attributes:
-        bounded: The unknowns that the proof covers at some values only, each as a text such as "g in 1, 2, 3, 4". Empty for a
+        bounded: The unknowns for which the proof covers only some values, each as a text such as "g in 1, 2, 3, 4". Empty for a
             proof for all sizes.
         axioms: The full names of the axioms that the proof uses. Empty for a proof from the definitions.
         instances: The ground instances of the axioms that prove the statement, as `superopt.proof.axioms.ground` writes them.
         kind: "axioms" for a proof from axioms, or "index" for a proof from the definitions.
-        unasked: The digests of arithmetic questions that a check of the proof can skip.
+        unasked: The digests of arithmetic conditions that a check of the proof need not decide again.
     """
 
     milliseconds: float
@@ -58,7 +58,7 @@ class Proved:
 
 @dataclass(frozen=True)
 class Refuted:
-    """The sides differ at `counterexample`."""
+    """The statement is false: the sides differ at `counterexample`."""
 
     counterexample: Counterexample
     milliseconds: float = 0.0
@@ -69,7 +69,7 @@ class Refuted:
 
 @dataclass(frozen=True)
 class Unknown:
-    """Neither proved nor refuted."""
+    """The statement is neither proved nor refuted, for the stated reason."""
 
     reason: str
     milliseconds: float = 0.0
@@ -82,7 +82,7 @@ Verdict: TypeAlias = Proved | Refuted | Unknown
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return one verdict for all parts of a claim: the worst of the parts' verdicts, with the sum of their milliseconds.
+    """Combine the verdicts on all parts of a claim into one verdict: the worst verdict, with the sum of all milliseconds.
 
     Refuted is worse than unknown, and unknown is worse than proved.
     """

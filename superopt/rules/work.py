@@ -1,4 +1,4 @@
-"""Arithmetic and memory traffic of a term, from an interpretation of its definition in which values are costs.
+"""Arithmetic and memory traffic of a term, computed by interpreting the operators' definitions over costs.
 
 A multiplication and an addition count as one operation each, so a matrix product of (m, k) and (k, n) takes 2 * m * k * n
 operations. Arithmetic on constants is free. A choice between two values costs as much as the more expensive of the two.
@@ -33,10 +33,14 @@ class Work:
 
 @dataclass(frozen=True)
 class _Cost:
-    """The cost of one element: the operations, and the number of elements read from each operand. A constant reads nothing.
+    """The cost of one element.
 
-    `accumulated` marks a sum over an index. A further sum, over another index, continues in the same accumulator. `picked`
-    marks a product with a test for one value of an index. The sum of such products over the index reads only one element.
+    Attributes:
+        flops: The number of floating-point operations.
+        reads: The number of elements read from each operand. A constant reads nothing.
+        accumulated: Whether the element is a sum over an index. A sum over a further index continues in the same accumulator.
+        picked: Whether the element is a product with a test that holds for only one value of an index. The sum of such products
+            over the index reads only one element.
     """
 
     flops: int
@@ -63,14 +67,17 @@ class _Cost:
 
 
 class _Costs:
-    """The interpretation of index notation in which indices are 0, conditions are ignored, and values are costs."""
+    """The interpretation of index notation in which values are costs, indices are 0, and conditions are ignored."""
 
     def __init__(self, operands: int) -> None:
         self.free = _Cost(0, (0,) * operands)
         self.flops = 0
 
     def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
-        """Return a tensor whose elements are computed once: the first access counts the work, each access counts a read."""
+        """Return a tensor whose elements are computed once.
+
+        The first access adds the operations of all elements to `self.flops`. Every access costs only the reads of an element.
+        """
 
         @functools.cache
         def element() -> _Cost:
@@ -81,7 +88,7 @@ class _Costs:
         return index.Tensor(shape, lambda *_: element())
 
     def require(self, condition: Cond, message: str) -> None:
-        """Do nothing: terms are already well typed."""
+        """Do nothing, because terms are well typed."""
 
     def total(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
         assert isinstance(extent, int)
@@ -128,7 +135,7 @@ def work(term: Term, itemsize: int = 4) -> Work:
 
 @functools.lru_cache(maxsize=1 << 16)
 def _of_operands(term: Term, itemsize: int) -> Work:
-    """Return the work of an operator applied to variables."""
+    """Return the work of an operator whose operands are variables."""
     if operator(term.op).unrolled is not None:
         x, *others = term.args
         step = unfolded(apply(term.op, variable("step", (1, *x.shape[1:])), *others))
@@ -157,5 +164,5 @@ def _read(position: int, operands: int) -> Callable[..., _Cost]:
 
 
 def total_work(roots: Iterable[Term], itemsize: int = 4) -> Work:
-    """Return the work of all distinct subterms that are computed at run time. Constant subterms are not."""
+    """Return the total work of all distinct subterms. Constant subterms are left out, because they are not run."""
     return sum((work(term, itemsize) for term in subterms(*roots) if not term.constant), Work(0, 0))
