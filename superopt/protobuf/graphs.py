@@ -8,7 +8,10 @@ from onnx import GraphProto, ModelProto, NodeProto
 
 
 def all_graphs(model: ModelProto) -> Iterator[GraphProto]:
-    """Yield the model's graph and the graphs that are attributes of nodes, also in functions, at any depth."""
+    """Yield the model's main graph, and the graphs in attributes of nodes (such as the branches of If) at any depth.
+
+    Graphs in attributes of nodes in functions are included.
+    """
     waiting = [model.graph, *(body for function in model.functions for body in _bodies(function.node))]
     while waiting:
         graph = waiting.pop()
@@ -17,5 +20,5 @@ def all_graphs(model: ModelProto) -> Iterator[GraphProto]:
 
 
 def _bodies(nodes: Iterable[NodeProto]) -> list[GraphProto]:
-    """Return the graphs that are attributes of the nodes, with an empty graph for each other attribute."""
+    """Return the graphs in the nodes' attributes. An attribute without a graph contributes an empty graph."""
     return [body for node in nodes for attribute in node.attribute for body in (attribute.g, *attribute.graphs)]

@@ -17,9 +17,11 @@ from superopt.errors import InvalidModelError, first_line
 from superopt.protobuf.graphs import all_graphs
 
 KEY = "superopt.type"
-"""The metadata key of a value's type."""
+"""The metadata key under which the map type of a value is stored."""
 UNTYPED = "superopt.untyped"
-"""The domain that operators with map results get in a copy for analysis, so that no type is inferred for their results."""
+"""A domain without operators. In copies of models for analysis, operators with map results are moved to this domain, so that no
+types are inferred for their results.
+"""
 
 
 def without_maps(model: ModelProto) -> ModelProto:
@@ -69,7 +71,7 @@ def has_maps(model: ir.Model) -> bool:
 
 
 def make_untyped(model: ir.Model) -> None:
-    """Change the model in-place so that no types are inferred for maps that nodes return."""
+    """Move ZipMap nodes to the domain `UNTYPED`, in-place, so that no types are inferred for the maps that they return."""
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         if node.domain == "ai.onnx.ml" and node.op_type == "ZipMap":
             node.domain = UNTYPED
@@ -77,7 +79,7 @@ def make_untyped(model: ir.Model) -> None:
 
 
 def _values(model: ModelProto) -> Iterator[ValueInfoProto]:
-    """Yield the model's value infos, including those of bodies and functions."""
+    """Yield the value infos of the model's graphs at any depth and of its functions."""
     for graph in all_graphs(model):
         yield from chain(graph.input, graph.output, graph.value_info)
     for function in model.functions:

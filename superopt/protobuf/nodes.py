@@ -1,4 +1,4 @@
-"""Lowered terms: ONNX nodes as plain values, and models made of such nodes."""
+"""Lowered terms: ONNX nodes as Python values, and models that consist of such nodes."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from superopt.algebra.terms import Shape, Term
 from superopt.errors import ShapeError
 
 INTEGERS = {32: TensorProto.INT32, 64: TensorProto.INT64}
-IR_VERSION = 4  # the first in which an initializer need not be an input
-CONTRIB_VERSION = 1  # the version of every non-standard domain
+IR_VERSION = 4  # the first version in which an initializer need not be an input
+CONTRIB_VERSION = 1  # the opset version of every non-standard domain
 Array: TypeAlias = "npt.NDArray[Any]"
 AttributeValue: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...]"
 
 
 WEIGHTS = "weights"
-"""The name of the external data file that hollow tensors refer to. The file is in the model's folder."""
+"""The name of the external data file for `Hollow` arrays. The file is in the model's folder."""
 
 
 class Hollow(np.ndarray[Any, np.dtype[Any]]):
-    """An array of which only the type and the shape matter.
+    """An array with a type and a shape, but with arbitrary elements.
 
     In a model, the array is a tensor with external data. The data file is needed only to create a session.
     """
 
     @staticmethod
     def of(dtype: npt.DTypeLike, shape: Sequence[int]) -> Hollow:
-        """Return a hollow array, which takes no memory."""
+        """Return an array with this type and shape that takes no memory."""
         return np.broadcast_to(np.zeros((), dtype), shape).view(Hollow)
 
 
@@ -52,17 +52,17 @@ class Deferred:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     def astype(self, dtype: npt.DTypeLike) -> Deferred:
-        """Return the array with its elements converted to another type."""
+        """Return the array with the elements converted to this type."""
         return Deferred(np.dtype(dtype), self.shape, lambda: self.computed().astype(dtype))
 
 
 @dataclass(frozen=True)
 class NodeText:
-    """One ONNX node as plain values, with the contents of a NodeProto. An absent optional input is an empty string.
+    """An ONNX node as Python values, with the contents of a NodeProto. An absent optional input is an empty string.
 
     The name of a non-standard operator includes its domain, as in `com.microsoft.Attention`.
     """
@@ -75,13 +75,13 @@ class NodeText:
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """Nodes in topological order, and the initializers that they read. Variables of the terms are not initializers.
+    """The ONNX nodes that compute terms.
 
     Attributes:
-        nodes: The nodes.
-        initializers: The arrays of the initializers, by name.
+        nodes: The nodes in topological order.
+        initializers: The arrays of the initializers, by name. Variables of the terms are not initializers.
         booleans: The names of the outputs that are booleans. All other outputs are floating-point numbers.
-        shapes: The shapes of the values that terms stand for, by name.
+        shapes: The shape of each value that holds the value of a term, by the name of the value.
     """
 
     nodes: tuple[NodeText, ...]
@@ -98,7 +98,7 @@ def rename_values(node: NodeText, titles: Mapping[str, str]) -> NodeText:
 def bypass_reshapes(nodes: Iterable[NodeText]) -> list[NodeText]:
     """Shorten chains of Reshape nodes: each Reshape reads the input of the chain's first Reshape.
 
-    The nodes between have no effect, because the last Reshape alone determines the shape.
+    The result is the same, because the last Reshape of a chain determines the shape.
     """
     source: dict[str, str] = {}
     found: list[NodeText] = []
@@ -126,7 +126,7 @@ def needed_nodes(nodes: Sequence[NodeText], outputs: Iterable[str]) -> list[Node
 def model_of(
     lowered: Lowered, inputs: Iterable[Term], outputs: Mapping[str, Term], opset: int, dtype: npt.DTypeLike = np.float32
 ) -> ModelProto:
-    """Return a model of the nodes in `lowered`, with the variables `inputs` as inputs and the names in `outputs` as outputs."""
+    """Return a model with the nodes in `lowered`, the variables `inputs` as inputs and the names in `outputs` as outputs."""
     kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     info = onnx.helper.make_tensor_value_info
     graph = onnx.helper.make_graph(
@@ -154,12 +154,12 @@ def _tensor(array: Array | Deferred, name: str) -> TensorProto:
 
 
 def materialize(array: Array | Deferred) -> Array:
-    """Return the array itself, or the computed array if it is deferred."""
+    """Return the elements of the array. A `Deferred` array is computed. Any other array is returned unchanged."""
     return array.computed() if isinstance(array, Deferred) else array
 
 
 def hollow_tensor(array: Hollow, name: str) -> TensorProto:
-    """Return a tensor with this name and shape. Its data starts at the beginning of the file `WEIGHTS`."""
+    """Return a tensor with this name and the array's type and shape. The data is at the beginning of the file `WEIGHTS`."""
     tensor = TensorProto(name=name, dims=array.shape, data_location=TensorProto.EXTERNAL)
     tensor.data_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
     tensor.external_data.add(key="location", value=WEIGHTS)
@@ -170,8 +170,8 @@ def hollow_tensor(array: Hollow, name: str) -> TensorProto:
 def with_weights(model: ModelProto, folder: Path) -> ModelProto | Path:
     """Return the model in a form that a session can load.
 
-    A model without hollow tensors is returned itself. A model with hollow tensors is written to the folder, together with a
-    large enough file `WEIGHTS`, and the path of the model is returned.
+    A model without `Hollow` tensors is returned unchanged. A model with `Hollow` tensors is written to the folder, together
+    with a sufficiently large file `WEIGHTS`, and the path of the model is returned.
     """
     lengths = [int(e.value) for t in model.graph.initializer for e in t.external_data if e.key == "length"]
     if not lengths:
@@ -195,10 +195,10 @@ def node_proto(text: NodeText) -> NodeProto:
 
 
 def schema_of(op_type: str, opset: int) -> OpSchema:
-    """Return the standard's schema of an operator.
+    """Return the schema of a standard ONNX operator at this opset.
 
     Raises:
-        ShapeError: The opset does not have the operator, or has deprecated it.
+        ShapeError: The opset does not have the operator, or the operator is deprecated at this opset.
     """
     try:
         schema = onnx.defs.get_schema(op_type, opset)
@@ -210,10 +210,10 @@ def schema_of(op_type: str, opset: int) -> OpSchema:
 
 
 def input_position(schema: OpSchema, name: str, opset: int) -> int:
-    """Return the position of the input with this name.
+    """Return the position of the operator's input with this name.
 
     Raises:
-        ShapeError: The operator has no such input at this opset.
+        ShapeError: The operator has no input with this name at this opset.
     """
     for position, formal in enumerate(schema.inputs):
         if formal.name == name:

@@ -1,4 +1,4 @@
-"""Stored models: a ModelProto, or a ModelProto and files of external data."""
+"""Models in files or in memory, with or without files of external data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from superopt.errors import InvalidModelError, ModelNotFoundError, SuperoptError
 from superopt.protobuf.graphs import all_graphs
 
 INLINE_LIMIT = 2**31 - 2**26
-"""The most bytes of tensors of a model in one protobuf message, which is limited to 2 GiB."""
+"""The largest total size of a model's tensors, in bytes, that is stored in one protobuf message. Protobuf limits a message to
+2 GiB.
+"""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ Loadable: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | StoredModel
 def stored_bytes(model: Loadable) -> int:
     """Return the size of the model in bytes, including its external data.
 
-    In the data files of a `StoredModel`, which other models may share, only the tensors of this model count.
+    Other models may share the data files of a `StoredModel`. Therefore, only the tensors of this model are counted.
     """
     if isinstance(model, ModelProto):
         return int(model.ByteSize())
@@ -48,19 +50,22 @@ def stored_bytes(model: Loadable) -> int:
 
 
 def _mapped(model: ModelProto, folder: Path) -> int:
-    """Return the number of bytes of the model's external data. Bytes that several tensors share count once."""
+    """Return the number of bytes of the model's external data. Bytes that several tensors share are counted once."""
     parts = {(e["location"], e.get("offset", "0")): e.get("length") for e in _entries(model)}
     return sum(int(length or (folder / location).stat().st_size) for (location, _), length in parts.items())
 
 
 def _entries(model: ModelProto) -> Iterator[dict[str, str]]:
-    """Yield the external data entries of each tensor with external data, including tensors in control flow bodies."""
+    """Yield the external data entries (location, offset, length ...) of each initializer with external data.
+
+    Initializers of nested graphs are included.
+    """
     for tensor in external_initializers(model):
         yield {entry.key: entry.value for entry in tensor.external_data}
 
 
 def external_initializers(model: ModelProto) -> Iterator[onnx.TensorProto]:
-    """Yield the initializers with external data."""
+    """Yield the initializers with external data in all graphs of the model."""
     for graph in all_graphs(model):
         yield from (tensor for tensor in graph.initializer if tensor.external_data)
 
@@ -75,7 +80,10 @@ def _files(model: str | os.PathLike[str] | StoredModel) -> list[Path]:
 
 @functools.lru_cache(maxsize=64)
 def _beside(path: Path, *_stamped: int) -> list[Path]:
-    """Return the files of a stored model's external data. A model file too large for a protobuf message has no such files."""
+    """Return the files of external data of the model at `path`. A model file larger than `INLINE_LIMIT` has no such files.
+
+    `_stamped` has the file's `_stamp`, so that a changed file is read again in spite of the cache.
+    """
     return [] if path.stat().st_size >= INLINE_LIMIT else _external(parse_model(path, external=False), path.parent)
 
 
@@ -91,7 +99,7 @@ def _stamp(file: Path) -> tuple[int, int]:
 
 
 def parse_model(model: Loadable, *, external: bool = True) -> ModelProto:
-    """Return the model as a ModelProto. With `external`, external data of model files is loaded into the ModelProto.
+    """Return the model as a ModelProto. If `external` is True, external data is loaded into the ModelProto.
 
     Raises:
         ModelNotFoundError: A file is missing.
@@ -137,7 +145,7 @@ def model_digest(model: Loadable) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _digest(file: Path, *_stamped: int) -> bytes:
-    """Return a digest of the bytes of a file."""
+    """Return a digest of the bytes of a file. `_stamped` has the file's `_stamp`, so that the cache notices changes."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").digest()
 

@@ -17,7 +17,9 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 from superopt.errors import InvalidModelError
 
 MAX_DIMENSION = 2**31 - 1
-"""The largest dimension of a tensor or an input. No operator of ONNX Runtime takes a larger one, and none fits into memory."""
+"""The largest allowed dimension of a tensor or an input. No operator of ONNX Runtime supports a larger dimension, and no tensor
+with a larger dimension fits into memory.
+"""
 _ELEMENT_TYPES = frozenset(member.value for member in ir.DataType) - {TensorProto.UNDEFINED}
 _INT32_DATA = frozenset(
     {
@@ -41,7 +43,9 @@ _FIELDS = {
     ir.DataType.UINT64: ("uint64_data", 1),
     ir.DataType.STRING: ("string_data", 1),
 }
-"""For each element type, the field with the elements of a tensor without raw data, and the number of entries per element."""
+"""For each element type, the TensorProto field that holds the elements if `raw_data` is not used, and the number of entries of
+this field for each element.
+"""
 
 
 def require_well_formed(model: ModelProto, label: str) -> None:
@@ -56,7 +60,7 @@ def require_well_formed(model: ModelProto, label: str) -> None:
 
 
 def _fault(model: ModelProto) -> str | None:
-    """Return the first fault of the model as text, or None if there is none."""
+    """Return a description of the first fault of the model, or None if there is no fault."""
     if not _is_decodable(model):
         return "it has text that is not UTF-8"
     versions: dict[str, int] = {}
@@ -87,7 +91,7 @@ def _fault(model: ModelProto) -> str | None:
 
 
 def _defined(graph: GraphProto | FunctionProto) -> tuple[set[str], str | None]:
-    """Return the names that the graph defines, and the first fault among them, or None if there is none."""
+    """Return the names that the graph defines, and a description of the first repeated definition, or None if there is none."""
     ports = list(graph.input) if isinstance(graph, FunctionProto) else [port.name for port in graph.input]
     own = set(ports)
     if len(own) < len(ports):
@@ -111,7 +115,7 @@ def _repeated(names: Sequence[str]) -> str:
 
 
 def _node_fault(node: NodeProto, visible: set[str] | frozenset[str]) -> str | None:
-    """Return the first fault of the node, or None if there is none. `visible` has the names that the node may read."""
+    """Return a description of the first fault of the node, or None. `visible` has the names that the node may read."""
     label = f"node {node.name!r}" if node.name else f"the node that computes {node.output[0]!r}" if node.output else "a node"
     if not node.op_type:
         return f"{label} has no operator"
@@ -139,7 +143,10 @@ def _node_fault(node: NodeProto, visible: set[str] | frozenset[str]) -> str | No
 
 
 def _typing_fault(graph: GraphProto | FunctionProto, *, top: bool) -> str | None:
-    """Return the first fault among the graph's initializers, declared types and dimensions, or None if there is none."""
+    """Return a description of the first fault among the graph's initializers, declared types and dimensions, or None.
+
+    `top` says whether the graph is the main graph. Only inputs of the main graph are limited to `MAX_DIMENSION`.
+    """
     if isinstance(graph, GraphProto):
         if graph.sparse_initializer:
             return "sparse initializers are not supported"
@@ -165,7 +172,7 @@ def _declared_fault(value: ValueInfoProto, *, limited: bool) -> str | None:
 
 
 def _tensor_types(kind: TypeProto) -> Iterator[TypeProto.Tensor]:
-    """Yield the tensor type of a value, or the tensor types of the elements of a sequence or an optional."""
+    """Yield the tensor type of a value. For a sequence or an optional, yield the tensor type of the elements."""
     while True:
         which = kind.WhichOneof("value")
         if which == "tensor_type":
@@ -176,7 +183,7 @@ def _tensor_types(kind: TypeProto) -> Iterator[TypeProto.Tensor]:
 
 
 def _tensor_fault(tensor: TensorProto) -> str | None:
-    """Return the first fault in a stored tensor's type, shape or data length, or None if there is none.
+    """Return a description of the first fault in a stored tensor's type, shape or data length, or None.
 
     No memory is allocated for the data.
     """
@@ -210,7 +217,7 @@ def _bodies(attribute: AttributeProto) -> Iterable[GraphProto]:
 def _is_decodable(message: Any) -> bool:
     """Return whether all text in a protobuf message is UTF-8. The stored elements of tensors do not count as text.
 
-    For text that is not UTF-8, protobuf raises an error or returns bytes, depending on how it was built.
+    For text that is not UTF-8, protobuf raises an error or returns bytes, depending on how protobuf was built.
     """
     waiting = [message]
     try:
