@@ -1,4 +1,4 @@
-"""Calibration of a device's roofline within seconds: small models with one operator each, of growing size, are timed."""
+"""Calibration of a device's roofline: models with one operator each and of growing sizes are timed, which takes seconds."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ _SIDES = {
     REDUCTION: (4, 16, 64, 256, 1024),
     ELEMENT: (4, 16, 64, 256, 1024, 2048, 4096),
 }
-"""The side lengths of the operands for each kind of operation: of square matrices, or of images with 64 channels."""
+"""For each kind of operation, the side lengths of the operands, which are square matrices or images with 64 channels."""
 _CHANNELS = 64
 _UNBOUNDED = 1 << 62
-"""A number of bytes that exceeds any model's weights. Weights on a GPU are timed where they are."""
+"""The cache size in bytes that is assumed for a GPU. It exceeds the weights of any model, because weights on a GPU are timed
+where they are.
+"""
 
 
 def calibrate_roofline(clock: Clock) -> Roofline:
@@ -68,7 +70,10 @@ def _measured(clock: Clock) -> Roofline:
 
 
 def _point(clock: Clock, model: ModelProto) -> tuple[float, float, float]:
-    """Return the operations and bytes of the model's operator, and the seconds of its nodes above the fixed cost of a node."""
+    """Time a model with one operator. Return the operator's number of operations, its number of bytes, and its seconds.
+
+    The seconds are the time of the model's nodes without the fixed cost of each node.
+    """
     wanted: list[Demand] = []
     seconds = 0.0
     for kernel in clock.kernels(model):

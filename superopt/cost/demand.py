@@ -1,4 +1,7 @@
-"""The demand of a node of an optimized graph, determined from its signature: operations of one kind, and bytes to move."""
+"""The demand of a node of an optimized graph: the number of its operations, and the number of bytes that it moves.
+
+The demand is computed from the node's operator, attributes, and types and shapes of inputs and outputs.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +40,9 @@ _REDUCTIONS = frozenset((
 # fmt: on
 _RECURRENT = frozenset(("LSTM", "GRU", "RNN"))
 _FREE = VIEWS | {"Shape", "Size"}
-"""Operators that neither read nor produce elements."""
+"""Operators that neither read nor write elements."""
 _PARTS = frozenset(("Gather", "GatherElements", "GatherND", "Slice", "Split"))
-"""Operators that read only those elements of the operand that they copy to the result."""
+"""Operators that copy elements to the result and read no other elements of the operand."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Demand:
         kind: the kind of the operations, one of `KINDS`.
         operations: the number of operations.
         moved: the number of bytes that are read and written, each counted once.
-        weights: how many of these bytes belong to constants.
+        weights: the number of moved bytes that belong to constants.
         steps: the number of steps.
     """
 
@@ -65,7 +68,7 @@ class Demand:
 
 
 def demand(signature: Sequence[Json], outputs: Sequence[Operand | None]) -> Demand:
-    """Return the demand of one run of the node, from its `Kernel.signature` and its outputs."""
+    """Return the demand of one run of a node. `signature` is the node's `Kernel.signature`: operator, attributes and inputs."""
     op_type, attributes, inputs = signature[1], dict(signature[3]), signature[4]
     firsts = {position: entry for position, entry in enumerate(inputs) if entry is not None and entry[0] == position}
     read = sum(_bytes(entry[1], entry[2]) for entry in firsts.values())
@@ -97,7 +100,7 @@ def _bytes(element: int, shape: Sequence[int]) -> int:
     return math.prod(shape) * np_dtype(element).itemsize
 
 
-# ---------------------------------------------------------------- operations of nodes that sum over more than they produce
+# ---------------------------------------------------------------- operations of nodes that sum over elements
 
 Attributes: TypeAlias = "Mapping[str, Json]"
 Shapes: TypeAlias = "Sequence[Shape | None]"
@@ -132,14 +135,20 @@ def _einsum(attributes: Attributes, shapes: Shapes, made: Shape) -> tuple[str, f
 
 
 def _recurrence(shapes: Shapes, itemsize: int) -> Demand:
-    """Return the demand of one step: products with the input and with the state. The recurrent weights stay in a cache."""
+    """Return the demand of a recurrent node, such as an LSTM. All numbers are for one step.
+
+    A step computes products with the input and with the state. It reads the recurrent weights from a cache.
+    """
     steps, batch = _of(shapes, 0)[:2]
     inward, recurrent = math.prod(_of(shapes, 1)), math.prod(_of(shapes, 2))
     return Demand(PRODUCT, 2.0 * batch * (inward + recurrent), recurrent * itemsize, 0, steps)
 
 
 def _attention(attributes: Attributes, shapes: Shapes, made: Shape) -> tuple[str, float]:
-    """Count the products of an attention: over a sequence and weights (ONNX Runtime), or over queries and keys (ONNX)."""
+    """Return the kind and the number of operations of an Attention node.
+
+    In ONNX Runtime's own operator, the inputs are a sequence and weights. In ONNX, the inputs are queries and keys.
+    """
     x, weight = _of(shapes, 0), _of(shapes, 1)
     if len(weight) > 2:
         return _heads(attributes, shapes, made)

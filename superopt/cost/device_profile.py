@@ -1,4 +1,4 @@
-"""Device profiles: a device's roofline and the measured times of nodes on it, in a file that can be used on other machines."""
+"""Device profiles: files with a device's roofline and measured node times, which other machines can use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,13 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class MeasuredNode:
-    """A node with its measured time: its signature, whether its weights were in no cache, and its timing."""
+    """A node with its measured time.
+
+    Attributes:
+        signature: The node's operator, attributes and inputs (`Kernel.signature`).
+        cold: Whether the node's weights were in no cache.
+        timing: The measured time, and the types and shapes of the node's outputs.
+    """
 
     signature: Json
     cold: bool
@@ -33,13 +39,13 @@ class MeasuredNode:
 
     @property
     def text(self) -> str:
-        """The line of the profile for this node. Profiles list nodes in the order of these texts."""
+        """The line of the profile's file for this node. The lines of a profile are sorted."""
         return text_of([self.signature, self.cold, *self.timing.as_json()])
 
 
 @dataclass(frozen=True)
 class DeviceProfile:
-    """The known speed of one device. The device need not be present.
+    """The measured speed of a device, which may be on another machine.
 
     `identity` is the device's `Device.identity`, which contains everything on which times depend. `versions` contains the
     software versions.
@@ -55,7 +61,7 @@ class DeviceProfile:
 
     @property
     def text(self) -> str:
-        """The profile as a JSON object with one node per line. The order of the lines depends only on the measured nodes."""
+        """The profile as a JSON object with one node per line."""
         head = {
             "format": FORMAT,
             "version": VERSION,
@@ -69,7 +75,7 @@ class DeviceProfile:
 
     @property
     def digest(self) -> str:
-        """A digest of all data on which prices depend."""
+        """A digest of all data on which predicted times depend."""
         return json_digest(self.text)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -81,7 +87,7 @@ class DeviceProfile:
         save_text(self.text, path)
 
     def store(self, cache: Cache) -> None:
-        """Add the profile's times to the cache. Existing entries for nodes do not change."""
+        """Add the profile's times to the cache. Times of nodes that the cache already has do not change."""
         cache.put(["roofline", self.identity], self.roofline.as_json())
         cache.put(["overhead", self.identity], [self.roofline.call, self.roofline.node])
         for known in self.kernels:
@@ -91,7 +97,7 @@ class DeviceProfile:
 
 
 def build_profile(device: Device, roofline: Roofline, cache: Cache) -> DeviceProfile:
-    """Return the profile of a present device, with all times of nodes on this device in the cache."""
+    """Return the profile of a device of this machine, with all node times that the cache has for this device."""
     times = ((key, value) for key, value in cache.entries("kernel") if key[1] == device.identity)
     kernels = _ordered(MeasuredNode(key[3], key[2], KernelTiming.of_json(value)) for key, value in times)
     versions = {"onnxruntime": runtime().__version__}

@@ -1,4 +1,4 @@
-"""The first run of a model, which shows whether the model runs on random inputs, and how long its nodes take."""
+"""The first run of a model, which shows whether the model runs on random inputs and whether its nodes are short."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class FirstRun:
     """The result of the first run of a model.
 
     Attributes:
-        refused: the reason why the model cannot be run on random inputs, so that nothing can be checked, or an empty text.
-        seconds: the total seconds of one run at each of the representative sizes.
-        short: whether the model's nodes are short.
+        refused: the reason why the model cannot be run on random inputs, so that nothing can be checked. Empty if it runs.
+        seconds: the total seconds of one run at each of `sizes`.
+        short: whether the average time of the model's nodes is below `COST.short_node_seconds`.
         opening: the seconds from the loading of a session to the end of its first run.
-        sizes: sizes of the dynamic dimensions at which the model ran.
+        sizes: the sizes of the dynamic dimensions at which the model ran.
     """
 
     refused: str = ""
@@ -49,7 +49,7 @@ def cached_first_run(
 ) -> FirstRun:
     """Return the result of `first_run`, from the cache if possible (see `cached_result`).
 
-    If the time of a search depends on this result, a repeated search gets the same time.
+    The time budget of a search may depend on this result. With the cache, a repeated search gets the same time budget.
 
     Raises:
         DimensionError, InvalidModelError, RuntimeDiedError: as `first_run`.
@@ -71,7 +71,7 @@ def first_run(
         loaded: The model as it was read, used in messages.
         device: The device to run on.
         sizings: Sizes of the model's dynamic dimensions.
-        chosen: Whether the user chose the sizings. If not, other sizes are tried if the model does not run at these sizings.
+        chosen: Whether the user chose the sizes. If not, and if the model does not run at these sizes, other sizes are tried.
 
     Raises:
         InvalidModelError: ONNX Runtime refuses to load the model. The message names the model.
@@ -109,7 +109,7 @@ def _in_child(
 ) -> Feasible | None:
     """Run `find_feasible` in a child process.
 
-    The result is None if the child process shows nothing about this process, for example because the device is not the CPU.
+    Return None if the result would not be valid for this process, for example because the device is not the CPU.
 
     Raises:
         InvalidModelError, RuntimeDiedError, TimeoutError: as `Child.load`.
@@ -136,9 +136,9 @@ def cached_search_pace(cache: Path) -> float:
 
 
 def measure_search_pace() -> float:
-    """Return how many times longer a search takes here than on the processor for which time budgets were chosen.
+    """Return the time of a search on this processor, relative to the processor for which time budgets were chosen.
 
-    The factor is between 1 and 3 and rounded to tenths.
+    The ratio is rounded to tenths, and limited to the range from 1 to `COST.max_pace_factor`.
     """
 
     def worked() -> float:

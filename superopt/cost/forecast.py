@@ -1,4 +1,7 @@
-"""Predicted costs on a device that is not present, from its profile and from the graphs that ONNX Runtime optimizes here."""
+"""Predicted times of models on a device that is not present.
+
+Times are predicted from the device's profile and from the graphs that ONNX Runtime optimizes on this machine.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ _BODIES = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 @dataclass(frozen=True)
 class Plan:
-    """The nodes that a run executes: the price and the count of each kind of node, by the text of its signature."""
+    """The nodes that a run of a model executes.
+
+    `nodes` has the price (predicted time) and the count of each distinct node, by the text of the node's signature.
+    """
 
     nodes: Mapping[str, tuple[Price, int]]
 
@@ -36,26 +42,26 @@ class Plan:
 
     @property
     def known(self) -> float:
-        """The share of the predicted seconds that belongs to nodes measured on the device."""
+        """The share of the predicted seconds that belongs to nodes that were measured on the device."""
         known = math.fsum(price.seconds * count for price, count in self.nodes.values() if price.known)
         return known / self.seconds if self.nodes else 1.0
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The predicted seconds of a run of two models.
+    """The predicted seconds of a run of the original model and of a candidate model.
 
     Nodes that both models have cause no error in the predicted saving, because their errors are equal and cancel. So only nodes
-    that are more frequent in one of the models are considered. A removed node may be cheaper than its price by
-    `COST.forecast_sigmas` of its standard deviations, and an added node may be more expensive by as much. The errors of
-    different nodes are assumed to be independent.
+    that are more frequent in one of the models are considered. The time of such a node may differ from its price (predicted
+    time) by `COST.forecast_sigmas` standard deviations. A removed node is assumed to be cheaper than its price, and an added
+    node is assumed to be more expensive. The errors of different nodes are assumed to be independent.
 
     Attributes:
         original: predicted seconds of the original.
         candidate: predicted seconds of the candidate.
         doubt: the number of seconds by which the saving may be smaller than predicted.
-        known: the share of the predicted seconds that belongs to nodes measured on the device, for the model with the lower
-            share.
+        known: the share of the predicted seconds that belongs to nodes that were measured on the device. The smaller share of
+            the two models is used.
     """
 
     original: float
@@ -70,12 +76,12 @@ class Forecast:
 
     @property
     def gains(self) -> bool:
-        """Whether the predicted saving exceeds the doubt."""
+        """Whether the predicted saving exceeds its possible error, `doubt`."""
         return self.original - self.candidate > self.doubt
 
     @property
     def faster(self) -> bool:
-        """Whether the candidate gains at least as much as a measured candidate must gain."""
+        """Whether the candidate `gains`, and its predicted gain is at least `COMPARISON.min_gain_margin_share`."""
         return self.gains and self.ratio >= 1 + COMPARISON.min_gain_margin_share
 
     @property
@@ -85,7 +91,7 @@ class Forecast:
 
 
 def forecast(before: Plan, after: Plan) -> Forecast:
-    """Return the forecast of two models from their plans."""
+    """Return the forecast for an original with the plan `before` and a candidate with the plan `after`."""
     variance = 0.0
     for name in {**before.nodes, **after.nodes}:
         price = (before.nodes.get(name) or after.nodes[name])[0]
@@ -99,10 +105,10 @@ def _count(plan: Plan, name: str) -> int:
 
 
 class ForecastClock(Clock):
-    """A clock with predicted times: nothing runs on the device of the profile.
+    """A clock that predicts times from the profile of a device, and runs nothing on that device.
 
-    Sessions on a device that is present show which nodes ONNX Runtime fuses, and the shapes of results. If the profile is for
-    another provider than that of the present device, these sessions use no layouts that are specific to a processor.
+    Sessions on `device`, which is present, show which nodes ONNX Runtime fuses, and the shapes of results. If the profile has
+    another provider than `device`, these sessions use no layouts that are specific to a processor.
     """
 
     def __init__(self, device: Device, prices: Prices, *, resident: int = 0) -> None:
@@ -115,7 +121,7 @@ class ForecastClock(Clock):
 
     @property
     def settings(self) -> tuple[object, ...]:
-        """Everything on which predictions depend, except the model."""
+        """The settings on which predictions depend, except the model."""
         return self.prices.profile.digest, self.cold
 
     @property
@@ -129,14 +135,14 @@ class ForecastClock(Clock):
         return self.roofline.call, self.roofline.node
 
     def warm(self) -> ForecastClock:
-        """Return the clock for weights that are in the processor's caches."""
+        """Return a clock that predicts times for weights in the processor's caches."""
         return ForecastClock(self.device, self.prices)
 
     def seconds(self, model: ModelProto) -> float:
         """Return the predicted seconds of one run of the model.
 
         Raises:
-            InvalidModelError: ONNX Runtime cannot load the model here, or the shape of a value cannot be learned.
+            InvalidModelError: ONNX Runtime cannot load the model here, or the shape of a value cannot be determined.
         """
         return self._known_plan(model).seconds
 
@@ -148,7 +154,7 @@ class ForecastClock(Clock):
         """
         return self.seconds(model)
 
-    def stands(self, before: ModelProto, after: ModelProto, predicted: float, least: float) -> bool:  # noqa: ARG002 (both are its own)
+    def stands(self, before: ModelProto, after: ModelProto, predicted: float, least: float) -> bool:  # noqa: ARG002 (unused)
         """Return whether the second model is predicted to be faster by more than the error of the prediction."""
         return forecast(self._known_plan(before), self._known_plan(after)).gains
 
@@ -157,14 +163,16 @@ class ForecastClock(Clock):
         return forecast(self._known_plan(before), self._known_plan(after)).ratio
 
     def pieces(self, model: ModelProto) -> tuple[Piece, ...]:
-        """Return the nodes whose times `seconds` adds up."""
+        """Return the nodes of the model's optimized graph with their predicted times. `seconds` returns the sum."""
         return tuple(Piece(k.node.op_type, self._price(k).seconds) for k in self.kernels(model))
 
     def plan(self, model: Loadable, sizes: Mapping[str, int] | None = None) -> Plan:
-        """Return the model's nodes with their prices. `sizes` gives sizes for its dynamic dimensions.
+        """Return the nodes of the model's optimized graph with their prices (predicted times).
+
+        `sizes` has the sizes of the model's dynamic dimensions.
 
         Raises:
-            InvalidModelError: as `seconds`, or a node has a body for which it is not known how often the body runs.
+            InvalidModelError: as `seconds`, or a node has a body (nested graph). The number of runs of a body is not known.
         """
         return self._planned(self.kernels(model, sizes))
 
@@ -196,7 +204,7 @@ class ForecastClock(Clock):
 
 @dataclass(frozen=True)
 class Forecasts:
-    """Forecasts at the representative sizings, in order."""
+    """Forecasts at representative sizes of the dynamic dimensions, in order."""
 
     at: tuple[tuple[DimBinding, Forecast], ...]
 
@@ -207,7 +215,7 @@ class Forecasts:
 
     @property
     def faster(self) -> bool:
-        """Whether the candidate is faster at some sizing and slower at none."""
+        """Whether the candidate is faster at some of the sizes and slower at none of them."""
         found = [forecast for _, forecast in self.at]
         return any(f.faster for f in found) and not any(f.slower for f in found)
 
@@ -215,7 +223,7 @@ class Forecasts:
 def forecast_everywhere(
     clock: ForecastClock, original: Loadable, candidate: Loadable, sizings: Sequence[DimBinding]
 ) -> Forecasts:
-    """Return the forecasts of the two models at every sizing.
+    """Return the forecasts for the original and the candidate at all given sizes of the dynamic dimensions.
 
     Raises:
         InvalidModelError: as `ForecastClock.plan`.
@@ -224,7 +232,7 @@ def forecast_everywhere(
 
 
 def unpriced_reason(clock: ForecastClock, model: Loadable, sizings: Sequence[DimBinding]) -> str:
-    """Return the reason why the model cannot be priced at these sizings, or an empty text."""
+    """Return the reason why the time of the model cannot be predicted at these sizes, or an empty text if it can."""
     try:
         for sizing in sizings:
             clock.plan(model, sizing.numbers)

@@ -48,21 +48,20 @@ _BLOCKED = "com.microsoft.nchwc"
 
 @dataclass(frozen=True)
 class Piece:
-    """A node that ONNX Runtime runs, and the node's time in seconds."""
+    """A node of an optimized graph: its operator, and its time in seconds."""
 
     op_type: str
     seconds: float
 
 
 class Clock:
-    """Times of optimized graphs on one device. Known times are read from the cache.
+    """A clock that times optimized graphs on one device. Times that were measured before are read from a cache.
 
     Args:
         device: the device that runs the graphs.
-        cache: the cache of times. If it is None, the clock makes its own cache.
-        resident: the number of bytes of the whole model's weights (see `spare_cache_bytes`). If they do not fit into the
-        last-level cache,
-            large weights are timed cold, that is, out of all caches.
+        cache: the cache of times. If `cache` is None, the clock creates its own cache.
+        resident: the number of bytes of the whole model's weights. If the weights do not fit into the last-level cache, large
+            weights are timed cold, that is, when they are in no cache.
         together: whether whole graphs are timed, instead of single nodes.
     """
 
@@ -97,10 +96,10 @@ class Clock:
         return None
 
     def seconds(self, model: ModelProto) -> float:
-        """Return the time of one run of the model: the sum over the nodes of its optimized graph.
+        """Return the seconds of one run of the model: the sum of the times of the nodes in its optimized graph.
 
-        Conversions to and from blocked layouts at the model's inputs and outputs are left out, because they only occur since
-        the model was cut out of a larger model. If the whole graph is timed, the fixed cost of a run is subtracted.
+        Conversions to and from blocked layouts at the model's inputs and outputs are left out. They occur only because the
+        model was cut out of a larger model. If the whole graph is timed, the fixed cost of a run is subtracted.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot load the model, or cannot run one of its nodes.
@@ -108,12 +107,12 @@ class Clock:
         return self._whole(model) if self.together else sum(piece.seconds for piece in self.pieces(model))
 
     def beside(self, model: ModelProto, reference: ModelProto) -> float:
-        """Return the time of one run of the model. If whole graphs are timed, the model is timed in turns with the reference.
+        """Return the seconds of one run of the model. If whole graphs are timed, the model and the reference run in turns.
 
         Other load on the machine changes the times of both models in the same way. So times that were measured in turns with
-        the same reference are comparable. If a model seems faster than the reference and than all models before it, the model
-        gets more turns, because the fastest of many models after few turns may only have been lucky. If single nodes are timed,
-        the result is the time of `seconds`.
+        the same reference are comparable. If a model seems faster than the reference and all earlier models, the model gets
+        more turns, because the lowest of many noisy times is likely to be too low. If single nodes are timed, the result is the
+        result of `seconds`.
 
         Raises:
             InvalidModelError: as `seconds`.
@@ -134,11 +133,11 @@ class Clock:
         return ratio * self._whole(reference)
 
     def stands(self, before: ModelProto, after: ModelProto, predicted: float, least: float) -> bool:
-        """Return whether the second model is believed to be faster, after both whole models were timed in turns.
+        """Time both whole models in turns, and return whether this confirms that the second model is faster.
 
-        If the clock times single nodes, the combined estimate (see `_believed`) must exceed a gain of `least`. If the clock
-        times whole graphs, the gain must exceed the noise. If the model's weights do not fit into the processor's caches, they
-        are in no cache when a run starts.
+        If the clock times single nodes, the speedup estimated from `predicted` and this timing must exceed `1 + least`. If the
+        clock times whole graphs, the measured gain must exceed the noise. If the model's weights do not fit into the
+        processor's caches, the weights are in no cache when a run starts.
 
         Args:
             before: the first model.
@@ -179,9 +178,9 @@ class Clock:
                 raise InvalidModelError(str(error)) from error
 
     def nodes(self, model: Loadable) -> tuple[int, float]:
-        """Return the number and the total time of the nodes in the model's optimized graph, except views.
+        """Return the number and the total seconds of the nodes in the model's optimized graph.
 
-        The model must have no dynamic dimensions.
+        Nodes that move no elements, such as Reshape, are left out. The model must have no dynamic dimensions.
 
         Raises:
             InvalidModelError: as `kernels`, or one of the nodes cannot be run alone.
@@ -190,7 +189,7 @@ class Clock:
         return len(kernels), sum(self.net(self.timing(kernel).seconds) for kernel in kernels)
 
     def warm(self) -> Clock:
-        """Return the clock for weights that are in the processor's caches."""
+        """Return a clock that times nodes with weights in the processor's caches."""
         return Clock(self.device, self.cache, together=self.together)
 
     def _bound(self, model: ModelProto) -> Bound:
@@ -204,7 +203,7 @@ class Clock:
         return self.net(self.cache.kept(key, lambda: least_seconds([self._bound(model)], COST.segment_timing_seconds)))
 
     def pieces(self, model: ModelProto) -> tuple[Piece, ...]:
-        """Return the nodes whose times `seconds` adds up."""
+        """Return the nodes of the model's optimized graph with their times. `seconds` returns the sum of the times."""
         plan_key = ["plan", self._identity, structure_digest(model)]
         plan, kernels = self.cache.get(plan_key), list[Kernel]()
         if plan is None:
@@ -233,7 +232,7 @@ class Clock:
         return KernelTiming.of_json(self.cache.kept(self._key(kernel.signature()), timed))
 
     def net(self, seconds: float) -> float:
-        """Return a node's time within a longer graph, given its time in its own session."""
+        """Return the seconds of a node within a longer graph, given the seconds of the node in its own session."""
         call, node = self.overhead
         return max(seconds - call, node)
 
@@ -251,12 +250,13 @@ class Clock:
         return [max(one - node, 0.0), node]
 
     def kernels(self, model: Loadable, sizes: Mapping[str, int] | None = None) -> list[Kernel]:
-        """Return the nodes of the graph to which ONNX Runtime optimizes the model. `sizes` gives sizes for dynamic dimensions.
+        """Return the nodes of the graph to which ONNX Runtime optimizes the model.
 
-        If ONNX Runtime does not report a shape, the node is run to learn it.
+        `sizes` has the sizes of the model's dynamic dimensions. If ONNX Runtime does not report the shape of a node's output,
+        the node is run to determine the shape.
 
         Raises:
-            InvalidModelError: ONNX Runtime cannot load the model, or the shape of a value cannot be learned.
+            InvalidModelError: ONNX Runtime cannot load the model, or the shape of a value cannot be determined.
         """
         optimized = self._optimized(model, sizes)
         graph = optimized.graph
@@ -292,9 +292,8 @@ class Clock:
 def spare_cache_bytes(provider: str, resident: int, last_level: int) -> float:
     """Return the number of bytes of the last-level cache that are free when `resident` bytes are cached.
 
-    The result is negative if `resident` bytes do not fit.
-
-    The last-level cache matters only for CPUs. The result is infinity for other devices.
+    The result is negative if `resident` bytes do not fit. The result is infinity for any provider other than the CPU, because
+    the last-level cache matters only for CPUs.
     """
     return last_level - resident if provider == "cpu" else math.inf
 
@@ -302,8 +301,8 @@ def spare_cache_bytes(provider: str, resident: int, last_level: int) -> float:
 def _believed(predicted: float, found: Comparison) -> float:
     """Return an estimate of a model's speedup from the predicted speedup and the comparison of whole models.
 
-    The prediction adds up nodes and does not include the time between nodes. The speed of a whole model varies between
-    sessions. So the estimate is the mean of both logarithms, weighted by their inverse variances.
+    The prediction is the sum of node times, without the time between nodes. The speed of a whole model varies between sessions.
+    So the logarithm of the estimate is the mean of the logarithms of both speedups, weighted by their inverse variances.
     """
     gain = math.log(predicted)
     sums = max(COST.min_summed_gain_error, COST.summed_gain_error_share * abs(gain)) ** -2
@@ -312,7 +311,7 @@ def _believed(predicted: float, found: Comparison) -> float:
 
 
 def _ratio(one: Bound, other: Bound, more: int = 1) -> float:
-    """Return the median ratio of the times of both models, measured in `more * _TURNS` turns."""
+    """Return the median ratio of the times of both models, measured in `more * COST.segment_turn_count` turns."""
     with one.alone():
         runs = max(
             1, round(COST.segment_timing_seconds / 2 / COST.segment_turn_count / min(other.seconds(1) for _ in range(3)))
@@ -321,7 +320,7 @@ def _ratio(one: Bound, other: Bound, more: int = 1) -> float:
 
 
 def _boundary(graph: onnx.GraphProto) -> list[bool]:
-    """Return, for each node, whether it is a layout conversion of an input or output, or a copy between devices."""
+    """Return, for each node, whether the node converts the layout of an input or output, or copies between devices."""
     inputs = {port.name for port in graph.input}
     uses = Counter(name for node in graph.node for name in node.input)
 
@@ -336,7 +335,7 @@ def _boundary(graph: onnx.GraphProto) -> list[bool]:
 
 
 def _static(port: ValueInfoProto, sizes: Mapping[str, int] | None = None) -> Operand | None:
-    """Return the type and shape of a value, or None if the shape is not known. `sizes` gives sizes for dynamic dimensions."""
+    """Return the type and shape of a value, or None if the shape is not known. `sizes` has the sizes of dynamic dimensions."""
     kind = port.type.tensor_type
     if not kind.elem_type or not kind.HasField("shape"):
         return None

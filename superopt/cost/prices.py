@@ -1,7 +1,7 @@
 """Prices (predicted times) of nodes on a device that is known only by its profile.
 
-The price is the measured time of a known node. For an unknown node, it is the roofline estimate, corrected by the errors for
-similar nodes.
+The price of a node in the profile is its measured time. The price of any other node is the roofline's estimate, corrected by
+the errors of the roofline for similar nodes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,13 @@ _ONE_SIGMA = 0.68
 
 @dataclass(frozen=True)
 class Price:
-    """The seconds of a node within a longer graph, and the standard deviation of the logarithm of the true time."""
+    """The predicted time of a node within a longer graph.
+
+    Attributes:
+        seconds: The predicted seconds.
+        error: The standard deviation of the logarithm of the true time.
+        known: Whether the profile has the measured time of the node.
+    """
 
     seconds: float
     error: float
@@ -49,9 +55,9 @@ class Price:
 class Prices:
     """The prices of nodes on the device of a profile.
 
-    The price of a node in the profile is its measured time. For any other node, the roofline predicts a time. This time is
-    corrected by the average factor between the measured time and the roofline for known nodes of the same operator, weighted by
-    similarity.
+    The price of a node in the profile is its measured time. For any other node, the roofline predicts a time. The prediction is
+    multiplied by the average ratio of measured time to predicted time of the profile's nodes with the same operator. Similar
+    nodes have a larger weight in the average.
     """
 
     def __init__(self, profile: DeviceProfile) -> None:
@@ -65,22 +71,25 @@ class Prices:
             self._similar.setdefault((known.signature[1], wanted.kind), []).append(number)
 
     def price(self, signature: Json, outputs: Sequence[Operand | None], *, cold: bool) -> Price:
-        """Return the price of a node, given its `Kernel.signature`. If `cold` is True, its weights are in no cache."""
+        """Return the price (predicted time) of a node, given its `Kernel.signature` and its outputs.
+
+        `cold` says whether the node's weights are in no cache.
+        """
         number = self._numbers.get(_name(signature, cold=cold))
         if number is not None:
             return Price(self._net(self.profile.kernels[number]), COST.known_time_error, known=True)
         return self._predicted(signature[1], demand(signature, outputs), cold=cold)
 
     def beside(self, signature: Json, *, cold: bool) -> tuple[float, Price]:
-        """Return the measured seconds of a known node, and its price if the node were not known."""
+        """Return the measured seconds of a node in the profile, and the price that the node has without this measurement."""
         return self._beside(self._numbers[_name(signature, cold=cold)])
 
     @cached_property
     def unseen_error(self) -> float:
-        """The error that is assumed for the roofline at an operator without known nodes, as a logarithm.
+        """The error that is assumed for the roofline's estimate of an operator that the profile does not have, as a logarithm.
 
-        The roofline's average error is at most this large for two thirds of the known operators. The assumed error is at least
-        a factor of two.
+        The roofline's average error is at most this large for 68 percent of the profile's operators. The assumed error is at
+        least `COST.unknown_operator_error`.
         """
         means = [abs(float(self._off[numbers].mean())) for numbers in self._similar.values()]
         return (
@@ -90,12 +99,15 @@ class Prices:
         )
 
     def errors(self) -> list[float]:
-        """Return, for each known node, the logarithm of its measured time over its price if the node were not known."""
+        """Return the error of the price of each node in the profile, if the price is predicted without this node's measurement.
+
+        The error is the logarithm of the measured time divided by the predicted price.
+        """
         both = map(self._beside, range(len(self._wanted)))
         return [math.log(measured / price.seconds) for measured, price in both]
 
     def roofline_errors(self) -> list[float]:
-        """Return, for each known node, the logarithm of its measured time over the roofline's estimate."""
+        """Return, for each node in the profile, the logarithm of the measured time divided by the roofline's estimate."""
         return [float(off) for off in self._off]
 
     def _beside(self, number: int) -> tuple[float, Price]:
@@ -104,7 +116,7 @@ class Prices:
         return self._net(known), price
 
     def _predicted(self, op_type: str, wanted: Demand, *, cold: bool, without: int | None = None) -> Price:
-        """Return the price of an unknown node. `without` is a known node that is ignored."""
+        """Return the price of a node from the roofline and similar nodes. `without` is the number of a node to ignore."""
         seconds = self.profile.roofline.seconds(wanted, cold=cold)
         similar = [number for number in self._similar.get((op_type, wanted.kind), ()) if number != without]
         if not similar:
@@ -121,7 +133,7 @@ class Prices:
         return math.log(self._net(known) / self.profile.roofline.seconds(wanted, cold=known.cold))
 
     def _net(self, known: MeasuredNode) -> float:
-        """Return a known node's time within a longer graph."""
+        """Return the seconds of a measured node within a longer graph, without the fixed cost of a run."""
         return max(known.timing.seconds - self.profile.roofline.call, self.profile.roofline.node)
 
 
@@ -142,6 +154,6 @@ def _name(signature: Json, *, cold: bool) -> str:
 
 
 def _place(wanted: Demand, *, cold: bool) -> Numbers:
-    """Return coordinates of a node among the nodes of its operator. The coordinates of similar nodes are close."""
+    """Return coordinates of a node. Among nodes of the same operator, similar nodes have coordinates close to each other."""
     logarithms = (math.log(max(amount, 1)) for amount in (wanted.operations, wanted.moved, wanted.weights))
     return np.array([*logarithms, float(cold)])

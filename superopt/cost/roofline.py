@@ -12,7 +12,7 @@ from superopt.cost.demand import CONVOLUTION, KINDS, PRODUCT, Demand
 
 Json: TypeAlias = "Any"
 Curve: TypeAlias = "tuple[tuple[float, float], ...]"
-"""Rates per second by the amount of work done at once, in ascending order of amounts."""
+"""Pairs of an amount of work in one node, and the rate per second for this amount, in ascending order of amounts."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,12 @@ class Roofline:
     """A device's rates of arithmetic and of memory.
 
     Attributes:
-        rates: operations per second for each kind, by the number of operations of a node.
+        rates: for each kind of operation, the operations per second by the number of operations of a node.
         traffic: bytes per second, by the number of bytes that a node moves.
         memory: bytes per second for weights that are in no cache.
-        call: seconds that any run costs.
-        node: seconds that the smallest node takes.
-        last_level: the size of weights in bytes above which a model's weights are in no cache.
+        call: the fixed seconds of every run.
+        node: the seconds of the smallest node.
+        last_level: the size of the last-level cache in bytes. Larger weights of a model are in no cache.
         caches: sizes of the processor's caches in bytes, the fastest first, if the system reports them.
     """
 
@@ -38,7 +38,7 @@ class Roofline:
     caches: tuple[int, ...] = ()
 
     def seconds(self, wanted: Demand, *, cold: bool = False) -> float:
-        """Return the time of a node within a longer graph. If `cold` is True, its weights are read from memory."""
+        """Return the estimated seconds of a node within a longer graph. If `cold` is True, weights are read from memory."""
         computing = wanted.operations / rate(self.rates[wanted.kind], wanted.operations) if wanted.operations else 0.0
         moving = wanted.moved / rate(self.traffic, wanted.moved) if wanted.moved else 0.0
         fetching = wanted.weights / self.memory if cold else 0.0
@@ -59,10 +59,10 @@ class Roofline:
 
     @staticmethod
     def of_json(value: Json) -> Roofline:
-        """Return the roofline from JSON values that `as_json` returned.
+        """Convert JSON values that `as_json` returned to a roofline.
 
         Raises:
-            ValueError: the JSON value is not a roofline.
+            ValueError: `value` is not a roofline.
         """
         if not isinstance(value, dict) or not isinstance(value.get("rates"), dict) or {*value["rates"]} != {*KINDS}:
             raise ValueError("its roofline has no rates")
@@ -87,7 +87,7 @@ def finite_positive(value: Json, *, zero: bool = False) -> float:
     """Return the value as a finite number above 0. If `zero` is True, the number may also be 0.
 
     Raises:
-        ValueError: the JSON value is not such a number.
+        ValueError: `value` is not such a number.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         raise ValueError(f"{value!r} is not a number above 0")

@@ -1,4 +1,4 @@
-"""The measured cost of a model's segments, which the search minimizes."""
+"""The measured cost of segments (parts of a model), which the search minimizes."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from superopt.runtime.session import Array
 
 
 class Measured:
-    """The measured cost of segments (parts of a model with this opset), which the search minimizes.
+    """The measured cost of segments (parts of a model), which the search minimizes.
 
-    Weights and weight-only terms are initializers with the right shapes, and weight-only terms are not computed. Unless their
-    values are known, small initializers have random values, and large initializers have no values.
+    Weights and terms that depend only on weights become initializers with the right shapes. Their true values are used only for
+    small terms without variables. Other small initializers have random values, and large initializers have no values.
     """
 
     def __init__(self, clock: Clock, opset: int, *, dtype: DTypeLike = np.float32) -> None:
@@ -57,7 +57,7 @@ class Measured:
         return self._known[wanted, others]
 
     def stands(self, before: tuple[Term, ...], after: tuple[Term, ...], predicted: float, least: float) -> bool:
-        """Return whether a second measurement confirms that the second segment is faster (see `Clock.stands`)."""
+        """Return whether timing both segments in turns confirms that the second segment is faster (see `Clock.stands`)."""
         return self.clock.stands(self.model(before), self.model(after), predicted, least)
 
     def ratio(self, before: tuple[Term, ...], after: tuple[Term, ...]) -> float:
@@ -65,10 +65,10 @@ class Measured:
         return self.clock.ratio(self.model(before), self.model(after))
 
     def require_expressible(self, outputs: tuple[Term, ...]) -> None:
-        """Require that nodes can compute the outputs at all sizes.
+        """Check that ONNX nodes can compute the outputs at all sizes of the dynamic dimensions.
 
         Raises:
-            ShapeError: nodes cannot compute the outputs at all sizes.
+            ShapeError: no nodes can compute the outputs at all sizes.
         """
         if outputs not in self._expressible:
             wanted = {f"output.{n}": t for n, t in enumerate(outputs) if not t.constant and not t.is_variable}
@@ -81,7 +81,7 @@ class Measured:
             raise ShapeError(self._expressible[outputs])
 
     def _known_model(self, outputs: tuple[Term, ...]) -> ModelProto:
-        """Return the segment as `model` does, and cache the last result, because many segments are timed with one reference."""
+        """Return the segment as `model` does, and cache the last result, because many segments have the same reference."""
         if self._reference is None or self._reference[0] != outputs:
             self._reference = outputs, self.model(outputs)
         return self._reference[1]
@@ -94,7 +94,7 @@ class Measured:
         return np.dtype(np.bool_) if is_boolean(term) else self.dtype
 
     def model(self, outputs: tuple[Term, ...]) -> ModelProto:
-        """Return the segment as a model. Outputs that no node computes are left out."""
+        """Return the segment with these outputs as a model. Outputs that are constants or variables are left out."""
         terms = dict.fromkeys(t for t in outputs if not t.constant and not t.is_variable)
         wanted = {f"output.{position}": term for position, term in enumerate(terms)}
         salts = itertools.count()
@@ -116,5 +116,5 @@ class Measured:
 
 
 def _computed(outputs: Sequence[Term]) -> frozenset[Term]:
-    """Return the outputs that nodes must compute."""
+    """Return the outputs that nodes must compute: those that are neither constants nor variables."""
     return frozenset(t for t in outputs if not t.constant and not t.is_variable)
