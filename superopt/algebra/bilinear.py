@@ -26,8 +26,8 @@ Matrix: TypeAlias = "tuple[tuple[Fraction, ...], ...]"
 class ToomCook:
     """An algorithm that computes `tile` neighbouring values of a correlation of `taps` weights with tile + taps - 1 products.
 
-    The algorithm is called F(tile, taps). For weights g[taps] and data d[tile + taps - 1], it computes the right side of this
-    equation by the left side:
+    The algorithm is called F(tile, taps). For weights g[taps] and data d[tile + taps - 1], the left side of this equation
+    computes the right side:
 
         back @ ((kernel @ g) * (data @ d))  ==  [total(taps, lambda k: g[k] * d[i + k]) for i in range(tile)]
     """
@@ -84,7 +84,7 @@ def points() -> Iterator[Fraction]:
 
 @functools.cache
 def _matrices(tile: int, taps: int) -> tuple[Matrix, Matrix, Matrix]:
-    """Return the matrices that multiply the weights, the data and the products. The last point is the point at infinity."""
+    """Return the matrices that multiply the weights, the data and the products. The last evaluation point is infinity."""
     finite = list(itertools.islice(points(), tile + taps - 2))
     others = [[b for b in finite if b != a] for a in finite]
     scales = [math.prod((a - b for b in rest), start=Fraction(1)) for a, rest in zip(finite, others, strict=True)]

@@ -31,7 +31,7 @@ DEFINITION = ("COMMUTATIVE", "COMPOSITE", "DOMAIN", "EXACT", "RECURRENCE", "body
 """The names in a spec file that, besides the operator's own name, define what the operator computes."""
 AXIOMS = "AXIOMS"
 DEFINING = ("algebra", "speclib")
-"""The packages of superopt whose code definitions use. The rule language, which definitions also use, is not covered."""
+"""The packages of superopt with shared code that definitions use. Digests do not cover the code of the rule notation."""
 TERM_LANGUAGE = frozenset({"extent", "operators", "substitution", "tautology", "terms"})
 """The modules of `algebra` that digests do not cover, even if a definition uses their code."""
 INFIX = {"@": "matmul", "+": "add", "-": "sub", "*": "mul"}
@@ -45,7 +45,7 @@ IGNORED_FIELDS = frozenset({"ctx", "kind", "type_comment"})
 def digests(specs: Path, package: Path) -> Mapping[str, str]:
     """Return the digest of each operator in the folder `specs`. `package` is the folder of the superopt package.
 
-    The digests are cached in `__pycache__` under a hash of all files that they may depend on.
+    The digests are cached in `__pycache__` under a hash of all files on which the digests may depend.
 
     Raises:
         SpecError: A file on which an operator's meaning depends cannot be read or parsed.

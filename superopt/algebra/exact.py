@@ -7,9 +7,9 @@ below. A residue that an operation cannot compute is lost (NaN), and so is every
 equal if their residues in one chosen field are equal.
 
 A number whose prime factors are at most 11 is a square in each field if it is positive, and a non-square if it is negative.
-Random inputs have the same property. The root of a residue is the multiplicative function that inverts squaring on squares. A
-sum of positive values may be a non-square. For such a value, the root does not invert squaring. In a `strict` domain, the
-residue of such a root is lost.
+Random inputs have the same property. The root is a multiplicative function s on residues with s(a)**2 = a for each square a.
+The sum of two squares may be a non-square. For a non-square a, s(a)**2 is not a. In a `strict` domain, the root of a non-square
+is lost.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def inverses(field: int) -> Array:
 def roots(field: int) -> Array:
     """Return a table with a root of each residue r.
 
-    Either r or -r has square roots. The entry for r is the square root that is itself a square.
-    This function s satisfies s(a b) = s(a) s(b) for all a and b, and s(a)**2 = a for squares a.
+    Either r or -r has square roots. The entry for r is the square root that is itself a square. The table is a function s with
+    s(a b) = s(a) s(b) for all a and b, and s(a)**2 = a for squares a.
     """
     modulus = CHAIN[field]
     found = _powers(modulus, np.arange(modulus), (modulus + 1) // 4)

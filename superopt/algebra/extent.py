@@ -33,7 +33,7 @@ class Dim:
 
 @dataclass(frozen=True, order=True)
 class Sym:
-    """A scalar variable, such as an attribute variable of a rule. The variable is an integer unless `real` is True."""
+    """A scalar variable, such as an attribute variable of a rule. Its value is an integer unless `real` is True."""
 
     name: str
     real: bool = False
@@ -219,7 +219,7 @@ Extent: TypeAlias = "int | float | Fraction | Size"
 
 
 def terms_of(extent: Extent) -> tuple[Term, ...]:
-    """Return the terms of the extent as a polynomial, each a monomial with its coefficient. 0 has no terms."""
+    """Return the terms of the extent as a polynomial. A term is a monomial with its coefficient. 0 has no terms."""
     if isinstance(extent, Size):
         return extent.terms
     return (((), extent),) if extent else ()
@@ -250,7 +250,7 @@ def _order(monomial: Monomial) -> tuple[int, list[tuple[str, str]]]:
 
 
 def collect(terms: Iterable[Term]) -> Extent:
-    """Return the sum of the terms, each a monomial with its coefficient. The monomials must be in canonical form."""
+    """Return the sum of the terms. A term is a monomial in canonical form with its coefficient."""
     total: dict[Monomial, Number] = {}
     for monomial, coefficient in terms:
         total[monomial] = total.get(monomial, 0) + coefficient
@@ -374,9 +374,9 @@ class Condition:
     """A condition on symbolic extents that constant folding does not decide. `a & b` is the conjunction of two conditions.
 
     `bool(condition)` is True or False if `superopt.algebra.integers` proves the condition or its negation for all sizes. An
-    undecided condition `e >= 0` counts as true if `e >= -1` is proved. So `a > b` is true if `a >= b` is proved. This is safe
-    in `max` and `min`, because either operand is a correct result if the operands are equal. It also means that `n > 1` is true
-    for a dimension `n`. Any other undecided condition raises `ShapeError`.
+    undecided condition `e >= 0` counts as true if `e >= -1` is proved. So `a > b` is true if `a >= b` is proved. In `max` and
+    `min`, this is safe, because either operand is a correct result if the operands are equal. For a dimension `n`, `n > 1` is
+    true. Any other undecided condition raises `ShapeError`.
     """
 
     decide: ClassVar[Callable[[Cond], bool | None]]

@@ -554,7 +554,8 @@ def _is_atom_positive(atom: Atom) -> bool:
 def _solved(rows: list[Row], equations: list[Row]) -> bool:
     """Return whether the inequalities in `rows` and the equations have no common integer solution.
 
-    Each equation is solved for a variable and substituted. Then the inequalities are eliminated.
+    Each equation is solved for a variable, and the variable is substituted. Then variables are eliminated from the
+    inequalities.
     """
     equations = [*equations]
     while equations:

@@ -190,9 +190,9 @@ class Operator:
             one term.
         composite: A term in the rule notation, or an empty text. If there is also a definition, the operator equals this term,
             and the equation of both is an axiom of the operator. If there is no definition, the algebra has no operator of this
-            name, and the ONNX operator is translated to this term. If the term adds a bias to a result, such as a convolution,
-            the file may contain two functions. `bias_axis` returns the axis along which a result takes a bias, or None.
-            `lower_biased` writes the result and the bias as one ONNX node.
+            name, and the ONNX operator is translated to this term. If the term adds a bias to the result of an operator, such
+            as a convolution, the file may contain two functions. `bias_axis` returns the axis of the bias for a given result,
+            or None. `lower_biased` writes the operator and the bias as one ONNX node.
         domain: The inputs on which the operator is tested: `REAL`, or `POSITIVE` if the operator is NaN for other inputs.
         rounding: For an operator that is a fast algorithm for another operator, a function of the attributes. The function
             returns the typical ratio of the rounding errors of the two operators.

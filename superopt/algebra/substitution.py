@@ -30,7 +30,10 @@ from superopt.algebra.extent import (
 
 
 def substitute(extent: Extent, value: Callable[[Atom], Extent | None]) -> Extent:
-    """Return the extent with every atom replaced for which `value` returns a replacement."""
+    """Return the extent with atoms (dimensions, quotients ...) replaced by the results of `value`.
+
+    An atom for which `value` returns None is not replaced.
+    """
     if not isinstance(extent, Size):
         return extent
     single = sole_atom(extent)

@@ -8,7 +8,10 @@ from superopt.algebra.substitution import substitute
 
 
 def is_tautology(condition: Cond) -> bool:
-    """Return whether the condition is proved for all sizes. Every dimension is at least 1."""
+    """Return whether the condition is proved for all sizes. Every dimension is at least 1.
+
+    False means that no proof was found.
+    """
     return _is_plain(condition) or prove(condition)
 
 
@@ -32,7 +35,8 @@ def _is_plain(condition: Cond) -> bool:
 def _at_least_zero(extent: Extent) -> bool:
     """Return whether the signs of the coefficients show that the polynomial is at least 0.
 
-    Each dimension n is replaced by n + 1, where the new n is at least 0. Then no coefficient and no atom may be negative.
+    Each dimension n is replaced by n + 1, where the new n is at least 0. The polynomial is at least 0 if then no coefficient is
+    negative and no atom can be negative.
     """
     above = substitute(extent, lambda atom: size(atom) + 1 if isinstance(atom, Dim) else None)
     if not isinstance(above, Size):

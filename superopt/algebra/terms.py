@@ -94,8 +94,8 @@ class Term:
     Attributes:
         op: The name of the operator, or `VARIABLE`.
         shape: The shape of the result.
-        requires: The conditions on sizes under which the operator is defined here. Conditions that constant folding decides are
-            left out, so `requires` is empty if all sizes are numbers.
+        requires: The conditions on sizes under which the operator is defined for these operands. Conditions that constant
+            folding decides are left out, so `requires` is empty if all sizes are numbers.
         constant: Whether the term does not depend on the model's inputs.
         key: A hash by which terms are sorted. The hash is the same in every process.
     """
@@ -290,7 +290,10 @@ def attribute_atoms(*roots: Term) -> set[Atom]:
 
 
 def substitute_attribute(value: Attribute, atom_value: Callable[[Atom], Extent | None]) -> Attribute:
-    """Return the attribute with every atom replaced for which `atom_value` returns an extent."""
+    """Return the attribute with atoms (dimensions, attribute variables ...) replaced by the results of `atom_value`.
+
+    An atom for which `atom_value` returns None is not replaced.
+    """
     if isinstance(value, tuple):
         return tuple(substitute(v, atom_value) for v in value)
     return substitute(value, atom_value) if isinstance(value, Size) else value
@@ -299,7 +302,7 @@ def substitute_attribute(value: Attribute, atom_value: Callable[[Atom], Extent |
 def atom_values(dims: Mapping[Dim, Extent], symbols: Mapping[str, Extent]) -> Callable[[Atom], Extent | None]:
     """Return a function for `substitute` that looks up dimensions in `dims` and attribute variables in `symbols`.
 
-    The function returns None for an atom that it does not find.
+    The function returns None for any other atom.
     """
 
     def value(atom: Atom) -> Extent | None:

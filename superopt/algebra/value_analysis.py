@@ -46,12 +46,12 @@ class Facts:
 
     Attributes:
         low: A lower bound of the IEEE result, unless the result is NaN. If the bound is infinite, an element may be infinite.
-        high: An upper bound, like `low`.
+        high: An upper bound of the IEEE result, unless the result is NaN. If the bound is infinite, an element may be infinite.
         zero: Whether an element may be 0 in real arithmetic.
         defined: Whether every element is defined in real arithmetic.
         nan: Whether an element may be NaN in IEEE arithmetic.
-        sure: Whether the facts are true even if an input has NaN or an infinity. They are if the tensor depends on
-            floating-point inputs only through comparisons, or not at all.
+        sure: Whether `low`, `high` ... are true even if an input has NaN or an infinity. `sure` is True if the tensor depends
+            on floating-point inputs only through comparisons, or not at all.
     """
 
     low: float = -math.inf
@@ -102,7 +102,7 @@ class Facts:
         return _facts(min(ends), max(ends), zero=self.zero or other.zero, of=(self, other), nan=absorbed)
 
     def __or__(self, other: Facts) -> Facts:
-        """Return the facts that are true for the elements of either operand."""
+        """Return the `Facts` that are true for the elements of both operands."""
         return Facts(
             min(self.low, other.low),
             max(self.high, other.high),
@@ -113,7 +113,7 @@ class Facts:
         )
 
     def through(self, function: Callable[[float], float]) -> Facts:
-        """Return the facts of `function` applied to each element. The function must be increasing and defined everywhere."""
+        """Return the `Facts` of `function` applied to each element. The function must be increasing and defined everywhere."""
         return _facts(function(self.low), function(self.high), zero=True, of=(self,))
 
     @property
@@ -131,16 +131,16 @@ class Facts:
 
 
 ORDINARY_INPUT = Facts(-MODEL.max_ordinary_magnitude, MODEL.max_ordinary_magnitude, sure=False)
-"""The facts of an input that cannot be an attention mask."""
+"""The `Facts` of an input that cannot be an attention mask."""
 UNBOUNDED = Facts(sure=False)
-"""The facts of an input that may be an attention mask. An element is any number or an infinity."""
+"""The `Facts` of an input that may be an attention mask. An element is any number or an infinity."""
 ANYTHING = Facts(nan=True, sure=False)
-"""The facts of an input whose elements a Where may replace. An element is any number, an infinity or NaN."""
+"""The `Facts` of an input whose elements a Where may replace. An element is any number, an infinity or NaN."""
 UNKNOWN = Facts(defined=False, nan=True, sure=False)
-"""The facts of a value without any known property."""
+"""The `Facts` of a value without any known property."""
 ZERO_OR_ONE = Facts(0.0, 1.0)
 _NOTHING = Facts(math.inf, -math.inf, zero=False)
-"""The facts of a tensor without elements, the identity element of `|`."""
+"""The `Facts` of a tensor without elements, the identity element of `|`."""
 
 
 def _facts(low: float, high: float, *, zero: bool, of: tuple[Facts, ...], nan: bool = False) -> Facts:
@@ -270,7 +270,7 @@ def _log(a: Facts) -> Facts:
 
 
 def _compared(*of: Facts) -> Facts:
-    """Return the facts of a comparison, which is never NaN."""
+    """Return the `Facts` of a comparison. Its elements are 0 or 1, and never NaN."""
     return replace(ZERO_OR_ONE, defined=all(one.defined for one in of))
 
 
@@ -289,7 +289,7 @@ FUNCTIONS: Mapping[str, Callable[..., Facts]] = {
     "position": lambda *of: replace(Facts(0.0, float(MODEL.assumed_summand_count)), defined=all(one.defined for one in of)),
     "choose": lambda _, then, other: then | other,
 }
-"""For each nonlinear function that definitions use (see `evaluate.FUNCTIONS`), the facts of its result."""
+"""For each nonlinear function that definitions use (see `evaluate.FUNCTIONS`), the `Facts` of its result."""
 
 
 def _bounded(low: float, high: float, *, zero: bool = True) -> Callable[[Term, tuple[Facts, ...]], Facts]:
@@ -301,7 +301,7 @@ def _bounded(low: float, high: float, *, zero: bool = True) -> Callable[[Term, t
 
 
 def _softmax(_: Term, operands: tuple[Facts, ...]) -> Facts:
-    """Return the facts of a softmax.
+    """Return the `Facts` of a softmax.
 
     The softmax may be NaN if the operand may be infinite, because kernels subtract the largest element.
     """
@@ -314,7 +314,7 @@ def _log_softmax(_: Term, operands: tuple[Facts, ...]) -> Facts:
 
 
 def _normed(_: Term, operands: tuple[Facts, ...]) -> Facts:
-    """Return the facts of a normalization.
+    """Return the `Facts` of a normalization.
 
     The result may be NaN if the operand may be infinite. Its magnitude is at most the square root of the normalized extent.
     """
@@ -323,7 +323,7 @@ def _normed(_: Term, operands: tuple[Facts, ...]) -> Facts:
 
 
 def _within_operands(_: Term, operands: tuple[Facts, ...]) -> Facts:
-    """Return the facts of an attention: weighted averages of one operand's elements, with weights from the other operands."""
+    """Return the `Facts` of an attention, which computes weighted averages of the elements of one operand."""
     bound = max(one.magnitude for one in operands)
     return _facts(-bound, bound, zero=True, of=operands, nan=any(one.infinite for one in operands))
 
@@ -344,7 +344,7 @@ def _log_sum_exp(_: Term, operands: tuple[Facts, ...]) -> Facts:
 
 
 def _gated(_: Term, operands: tuple[Facts, ...]) -> Facts:
-    """Return the facts of x times a factor between 0 and 1, such as silu.
+    """Return the `Facts` of x times a factor between 0 and 1, such as silu.
 
     If x is infinite, IEEE arithmetic may multiply it by 0, which gives NaN.
     """
@@ -378,13 +378,13 @@ TABLE: Mapping[str, Callable[[Term, tuple[Facts, ...]], Facts]] = {
     "quick_gelu": _gated,
     "mish": _gated,
 }
-"""For each operator whose definition gives imprecise facts, a function that returns precise facts of its result. Such a
-definition uses an operand several times.
+"""For some operators, a function that returns the `Facts` of the result. The definition of such an operator uses an operand
+several times, so that the interpretation of the definition would be imprecise.
 """
 
 
 def join_facts(*known: Facts) -> Facts:
-    """Return the facts that are true for the elements of all given tensors."""
+    """Return the bounds and properties (`Facts`) that are true for the elements of all given tensors."""
     return functools.reduce(lambda one, other: one | other, known)
 
 
@@ -393,13 +393,13 @@ def facts_of(
     variables: Mapping[str, Facts],
     weights: Callable[[Term], Facts] = lambda _: UNKNOWN,
 ) -> Facts:
-    """Return the facts of a term of the original model.
+    """Return bounds and properties (`Facts`) of a term of the original model.
 
     Args:
         root: The term.
-        variables: The facts of variables, by name. The facts of all other variables are `UNKNOWN`.
-        weights: A function that returns the facts of a constant term. It is called if the interpretation does not prove that
-            the term's elements are finite.
+        variables: The `Facts` of variables, by name. The `Facts` of any other variable are `UNKNOWN`.
+        weights: A function that returns the `Facts` of a constant term. The function is called if the interpretation does not
+            prove that the term's elements are finite.
     """
     known: dict[Term, Facts] = {}
     for term in subterms(root):
@@ -414,7 +414,7 @@ def facts_of(
 
 @functools.lru_cache(maxsize=1 << 15)
 def computed_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
-    """Return the facts of a term that the original model computes, given the facts of the operands.
+    """Return bounds and properties (`Facts`) of a term that the original model computes, from the operands' `Facts`.
 
     A finite result of ordinary operands is assumed to be ordinary: its magnitude is at most `MODEL.max_ordinary_magnitude`. An
     exponential is not assumed to be ordinary.
@@ -428,7 +428,7 @@ def computed_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
 
 @functools.lru_cache(maxsize=1 << 15)
 def raw_facts(term: Term, operands: tuple[Facts, ...]) -> Facts:
-    """Return the facts of the term that follow from the operands' facts alone.
+    """Return the bounds and properties (`Facts`) of the term that follow from the operands' `Facts` alone.
 
     Unlike `computed_facts`, this function does not assume that computed values are at most `MODEL.max_ordinary_magnitude`.
     """

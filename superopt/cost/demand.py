@@ -137,7 +137,7 @@ def _einsum(attributes: Attributes, shapes: Shapes, made: Shape) -> tuple[str, f
 def _recurrence(shapes: Shapes, itemsize: int) -> Demand:
     """Return the demand of a recurrent node, such as an LSTM. All numbers are for one step.
 
-    A step computes products with the input and with the state. It reads the recurrent weights from a cache.
+    A step computes products with the input and with the state. A step reads the recurrent weights from a cache.
     """
     steps, batch = _of(shapes, 0)[:2]
     inward, recurrent = math.prod(_of(shapes, 1)), math.prod(_of(shapes, 2))

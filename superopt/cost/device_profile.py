@@ -39,7 +39,7 @@ class MeasuredNode:
 
     @property
     def text(self) -> str:
-        """The line of the profile's file for this node. The lines of a profile are sorted."""
+        """The line for this node in the profile's file. The lines of nodes are sorted."""
         return text_of([self.signature, self.cold, *self.timing.as_json()])
 
 

@@ -220,7 +220,7 @@ class Clock:
         return ["kernel", self._identity, self.cold, signature]
 
     def timing(self, kernel: Kernel) -> KernelTiming:
-        """Return the time of a node in its own session, and the types and shapes of its outputs.
+        """Return the time of a node in a session with only this node, and the types and shapes of the node's outputs.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot run the node alone.
@@ -232,7 +232,7 @@ class Clock:
         return KernelTiming.of_json(self.cache.kept(self._key(kernel.signature()), timed))
 
     def net(self, seconds: float) -> float:
-        """Return the seconds of a node within a longer graph, given the seconds of the node in its own session."""
+        """Return the seconds of a node within a longer graph, given the seconds of a run of only this node."""
         call, node = self.overhead
         return max(seconds - call, node)
 

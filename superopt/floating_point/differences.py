@@ -17,8 +17,8 @@ from superopt.policy import FLOATING_POINT
 from superopt.rules.fp_flags import FpFlag
 
 ORDINARY = 64.0
-"""A typical magnitude of results that are computed from `DYADIC` numbers. Inputs with an infinity have only `DYADIC` numbers
-besides.
+"""A typical magnitude of results that are computed from `DYADIC` numbers. If an input is infinite, all finite inputs are
+`DYADIC` numbers.
 """
 ROUNDINGS = frozenset({FpFlag.REASSOC, FpFlag.CONTRACT, FpFlag.ARCP})
 FREEDOMS = ROUNDINGS | {FpFlag.RANGE, FpFlag.CANCEL}
@@ -41,7 +41,10 @@ class Differences:
 
 
 def flag_differences(pair: ElementPair, environments: Environments) -> Differences:
-    """Evaluate both sides, and return the flags that the right side needs to replace the left side in each row of inputs."""
+    """Evaluate both sides, and return the flags that each row of inputs needs for the right side to replace the left side.
+
+    A row has one value for each input.
+    """
     numbers = pair.numbers
     values = environments.values
     steps = FLOATING_POINT.rounding_step_factor * len(numbers) + 16
@@ -149,7 +152,7 @@ def _divided(pair: ElementPair) -> bool:
 def needs(pair: ElementPair, environments: Environments, flag: FpFlag) -> Mask:
     """Return a mask of the rows of inputs that need the flag.
 
-    Rows at which the left side overflows and the right side differs are included.
+    If rows at which the left side overflows and the right side differs need the flag, they are included.
     """
     differ = flag_differences(pair, environments)
     found = differ.needs.get(flag, np.zeros(environments.rows, dtype=bool))

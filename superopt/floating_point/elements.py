@@ -206,7 +206,7 @@ MOVES = frozenset(
 
 
 def pairs(case: RuleCase, rng: np.random.Generator, *, elements: int = FLOATING_POINT.element_count) -> Iterator[ElementPair]:
-    """Compile some output elements of the rule. For each output, elements with equal code (`ElementPair.form`) are skipped.
+    """Compile some output elements of the rule. For each output, equal code (`ElementPair.form`) is yielded only once.
 
     Raises:
         ProgramTooLongError: The elements take too many instructions.
@@ -261,7 +261,7 @@ def pair_at(case: RuleCase, output: int, element: tuple[int, ...]) -> ElementPai
 def elements_of(
     rule: Rule, rng: np.random.Generator, *, instances: int = FLOATING_POINT.max_rule_instances
 ) -> Iterator[tuple[RuleCase, ElementPair]]:
-    """Compile output elements of the rule at some sizes. Elements with equal code (`ElementPair.form`) are skipped."""
+    """Compile output elements of the rule at some sizes. Equal code (`ElementPair.form`) is yielded only once."""
     met: set[tuple[object, ...]] = set()
     for case in rule_cases(rule, rng, instances=instances):
         for turned in (False, True) if case.wide else (False,):

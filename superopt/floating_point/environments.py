@@ -21,7 +21,9 @@ SIZES = (
     *(0.0, 1e-45, 1.1754944e-38, 1e-37, 1e-30, 1e-20, 1e-10, 1e-6, 1e-3, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 7.0, 20.0, 80.0, 95.0),
     *(100.0, 300.0, 1e3, 4097.0, 65504.0, 1e6, 12582912.0, 16777217.0, 1e9, 1e10, 1e20, 1e30, 1e37, 1e38, 3.4028235e38),
 )
-"""Magnitudes at which kernels and models change behavior: limits of the format, masks, special constants, the range of exp."""
+"""Magnitudes at which kernels and models change behavior: limits of the format, values in attention masks, special constants,
+and limits of the range of exp.
+"""
 EXTREMES = (1e-45, 1e-40, 1.1754944e-38, 1e30, 1e38, 3.4028235e38)
 """Magnitudes at which results underflow or overflow."""
 DYADIC = np.array([-3.0, -2.0, -1.5, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
@@ -32,7 +34,7 @@ COMBINED = (
     *(0.0, -0.0, 1.0, -1.0, np.inf, np.nan, -np.inf, 3.4028235e38, 1e-45, -3.4028235e38, 1e30, 1e-30, 2.0, -1e-45, -1e30, 0.1),
     *(-3.0, 1e9, 12582912.0, -1e9, 1.1754944e-38, 1.0000001, 100.0, -100.0, 1e20, -0.3, 65504.0, 16777217.0),
 )
-"""Special values. `special_value_rows` combines the first values, and as many as its limit on rows allows."""
+"""Special values. `special_value_rows` combines the first n values, where n is as large as its limit on rows allows."""
 FINITE, INFINITE = 0, 1
 
 
@@ -143,7 +145,7 @@ def special_value_rows(inputs: Sequence[Input], conditions: Collection[str], row
 
 
 def exhaustive_rows(inputs: Sequence[Input], conditions: Collection[str], form: Format) -> Environments:
-    """Return a batch with every combination of values of the format for the inputs. There is only one NaN."""
+    """Return a batch with every combination of values of the format for the inputs. NaN counts as one value."""
     return _product(inputs, conditions, numbers_of(form))
 
 

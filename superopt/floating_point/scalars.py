@@ -451,6 +451,6 @@ KERNELS: Mapping[str, Kernel] = {
     "sub": _elementwise("sub"),
     "tanh": _elementwise("tanh"),
 }
-"""Functions that emit code for an operator. The operator's kernel rounds differently from the definition, or the definition
-computes the result indirectly.
+"""For some operators, a function that emits the operator's code. The kernel of such an operator rounds differently from the
+definition, or the definition computes the result indirectly.
 """

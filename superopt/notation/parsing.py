@@ -75,7 +75,7 @@ class Scope:
         variables: The tensor variables.
         named: The subterms that `:=` has named so far.
         reals: The names of the real attribute variables.
-        numbers: The values of attribute variables and axis variables that have one.
+        numbers: Known values of attribute variables and axis variables.
     """
 
     variables: Mapping[str, Term]

@@ -301,7 +301,9 @@ def load_axioms(folder: Path | None = None) -> dict[str, LedgerEntry]:
 
 
 def load_refuted(folder: Path | None = None) -> dict[str, Rejected]:
-    """Return the refuted candidate rules by key. If an operator is redefined, the key changes, and a candidate is tried again.
+    """Return the refuted candidate rules by key.
+
+    If an operator is redefined, the key of a candidate changes, and the candidate may be tried again.
 
     Raises:
         StoreError: A line is not a valid entry.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 
 def pointwise(name: str, *parameters: str, fixes_zero: bool = False) -> str:
-    """Return axioms: an elementwise function of one operand commutes with operators that only move elements, such as reshape.
+    """Return axioms for an elementwise function of one operand: it commutes with moves of elements, such as reshape.
 
     If `fixes_zero` is True, the function maps 0 to 0, and it also commutes with padding.
     """
@@ -45,7 +45,7 @@ def pointwise(name: str, *parameters: str, fixes_zero: bool = False) -> str:
 
 
 def pairwise(written: str, *, fixes_zero: bool = True) -> str:
-    """Return axioms: an elementwise function of two operands commutes with operators that only move elements, such as reshape.
+    """Return axioms for an elementwise function of two operands: it commutes with moves of elements, such as reshape.
 
     Args:
         written: The name of the function, or a format string for its notation, such as "{} + {}".
@@ -80,7 +80,7 @@ def pairwise(written: str, *, fixes_zero: bool = True) -> str:
 
 
 def increasing(name: str, *parameters: str) -> str:
-    """Return axioms: an increasing elementwise function commutes with the maximum and the minimum of two operands."""
+    """Return axioms for an increasing elementwise function: it commutes with the maximum and the minimum of two operands."""
     f = _function(name, parameters)
     return f"""
     maximum:       {f("maximum(x, y)")} == maximum({f("x")}, {f("y")})  for x[1, 2, 3, 4], y[1, 2, 3, 4]
@@ -89,7 +89,7 @@ def increasing(name: str, *parameters: str) -> str:
 
 
 def pooled(name: str, *parameters: str) -> str:
-    """Return axioms: an increasing elementwise function commutes with max_pool and reduce_max."""
+    """Return axioms for an increasing elementwise function: it commutes with max_pool and reduce_max."""
     f = _function(name, parameters)
     window = "kernel=k, strides=s, pads=p, dilations=d"
     return f"""

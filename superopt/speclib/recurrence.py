@@ -51,7 +51,7 @@ class Recurrence:
 
     @property
     def name(self) -> str:
-        """The name of a rewrite by this definition in reports."""
+        """The name that reports show for a rewrite by this definition."""
         return f"{self.every}.definition"
 
     @property
