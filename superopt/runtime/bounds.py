@@ -20,13 +20,21 @@ _PICKS = {
     "com.microsoft.RotaryEmbedding": (2, 1),
     "com.microsoft.EmbedLayerNormalization": (2, 0),
 }
-"""For operators that pick elements along one axis of a tensor: the places of the tensor and of the positions in the inputs."""
-_PICKS_PLACES = {"GatherND": (0, 1), "ScatterND": (0, 1)}
-"""The same for operators whose positions have a last axis, with one position for each of the tensor's first axes."""
-_COUNTS = {"TopK": (0, 1, -1), "ReverseSequence": (0, 1, 0)}
-"""For operators that take a number of elements along an axis: the places of the tensor and of the number, and the default axis.
+"""Operators that select elements along one axis of a tensor.
 
-The number is at least 1, and at most the size of the axis.
+Each operator has two numbers: the index of the input with the tensor, and the index of the input with the positions to select.
+"""
+_PICKS_PLACES = {"GatherND": (0, 1), "ScatterND": (0, 1)}
+"""Operators that select elements of a tensor by one position for each of the tensor's first axes.
+
+Each operator has two numbers: the index of the input with the tensor, and the index of the input with the positions to select.
+The last axis of the positions is over the axes of the tensor.
+"""
+_COUNTS = {"TopK": (0, 1, -1), "ReverseSequence": (0, 1, 0)}
+"""Operators that process a given number of elements along an axis of a tensor.
+
+Each operator has three numbers: the index of the input with the tensor, the index of the input with the number of elements, and
+the default axis. The number of elements is at least 1, and at most the size of the axis.
 """
 _CARRIES_INDICES = {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten", "Concat", "Slice", "Transpose", "Expand"}
 _KEEPS_COLUMNS = {"Cast", "Identity"}
@@ -34,10 +42,10 @@ Shapes = Mapping[str, Sequence[int | None]]
 
 
 class IndexRange(int):
-    """A bound on the random numbers for an input: numbers are at least `low` and less than this integer.
+    """An upper bound on the random integers for an input: the integers are less than the bound and at least `low`.
 
-    If each position along the last axis has its own bound, `columns` contains these bounds, and this integer is the least of
-    them.
+    If each position along the last axis has a separate bound, `columns` contains the separate bounds. The `IndexRange` itself
+    is then the least of the separate bounds.
     """
 
     low: int
@@ -51,17 +59,20 @@ class IndexRange(int):
 
 @dataclass(frozen=True)
 class _Origin:
-    """The model input whose elements a value contains, and whether the last axis of the value is the input's last axis."""
+    """The input of the model from which a value takes its elements.
+
+    `name` is the name of the input. `whole` is whether the last axis of the value is the last axis of the input.
+    """
 
     name: str
     whole: bool = True
 
 
 def index_bounds(model: ModelProto) -> dict[str, int]:
-    """Return a bound for each input whose values are positions along axes of known sizes: the least of these sizes.
+    """Return an upper bound for each input whose integers select elements along axes of known sizes.
 
-    All positions below the bound exist. If there is also a lower limit, or a bound for each column, the result is an
-    `IndexRange`.
+    The bound is the least of these sizes. All positions below the bound exist. If there is also a lower limit, or a separate
+    bound for each position of the last axis, the bound is an `IndexRange`.
     """
     bounds: dict[str, int] = {}
     tables: Shapes = {t.name: tuple(t.dims) for t in model.graph.initializer}
@@ -90,7 +101,10 @@ def index_bounds(model: ModelProto) -> dict[str, int]:
 
 
 def _bound(node: NodeProto, title: str, shape: Sequence[int | None], rows: _Origin) -> int | None:
-    """Return the bound on positions that the node reads in a tensor of this shape, or None if the axis has an unknown size."""
+    """Return the bound on the positions that a node selects in a tensor, or None if the size of the axis is unknown.
+
+    `title` is the node's operator with its domain, `shape` the shape of the tensor, and `rows` the origin of the positions.
+    """
     numbers = {a.name: a.i for a in node.attribute if a.type == AttributeProto.INT}
     if title in _PICKS_PLACES:
         extents = shape[numbers.get("batch_dims", 0) :]
@@ -109,7 +123,7 @@ def _bound(node: NodeProto, title: str, shape: Sequence[int | None], rows: _Orig
 
 
 def _both(one: int, other: int) -> int:
-    """Return the bound that combines both bounds."""
+    """Return the bound on the integers that satisfy two bounds at once."""
     low = max(getattr(one, "low", 0), getattr(other, "low", 0))
     sides = [getattr(bound, "columns", ()) for bound in (one, other)]
     if any(sides):
@@ -147,7 +161,7 @@ def _shape(value: ValueInfoProto) -> tuple[int | None, ...]:
 
 
 def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    """Yield the nodes of a graph and of all graphs nested in it."""
+    """Yield the nodes of a graph and of all graphs nested in the nodes."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:

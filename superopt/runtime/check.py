@@ -32,16 +32,17 @@ from superopt.runtime.sizes import dynamic_dimension_keys, sizes_to_check
 class Check:
     """The result of a numerical check that passed.
 
-    Each error is the largest error found, relative to the largest finite magnitude of its output.
+    An error is the largest error of any output. The error of a floating-point output is relative to the largest finite
+    magnitude of the output. An input set is a set of values for all inputs of the model.
 
     Attributes:
-        original_error: the error of the original, or 0 without a float64 run.
+        original_error: the error of the original, or 0 if no float64 run was possible.
         candidate_error: the error of the candidate.
         reference: `float64`, or the reason why no float64 run was possible. In that case, the candidate was compared with the
             original directly.
-        inputs: the names of the inputs that were run.
-        left_out: the names of the inputs on which the original fails or for which there was no time. If the original does not
-            run at some sizes, an additional text gives the number of these sizes.
+        inputs: the names of the input sets on which the models were compared, such as `zero`.
+        left_out: the names of the input sets on which the original fails or for which there was no time. If the original does
+            not run at some sizes, an additional text gives the number of these sizes.
     """
 
     original_error: float
@@ -56,9 +57,9 @@ class CheckSizes:
     """Sizes of the dynamic dimensions at which two models are checked.
 
     Attributes:
-        name: the text that identifies these sizes in the names of inputs, or an empty text.
-        sizes: the sizes, by name.
-        seconds: the number of seconds after which no further input is run.
+        name: a text that identifies these sizes in messages, or an empty text.
+        sizes: the sizes, by the name of the dimension.
+        seconds: the number of seconds after which no further run starts.
     """
 
     name: str
@@ -77,7 +78,7 @@ def check(
     sizes: Mapping[str, int] | None = None,
     adversarial: bool = True,
 ) -> Check:
-    """Check the candidate against the original at one choice of sizes; see `check_all`.
+    """Run both models on the same inputs at one choice of sizes, and check that the outputs agree; see `check_all`.
 
     Raises:
         CheckFailedError, InvalidModelError: as `check_all`.
@@ -96,29 +97,32 @@ def check_all(
     seed: int = 0,
     adversarial: bool = True,
 ) -> Check:
-    """Run both models on the same inputs, at the sizes of the trials and at other sizes, and compare them element by element.
+    """Run both models on the same inputs, at the sizes of the trials and at other sizes, and compare the outputs by element.
 
-    The inputs are random numbers and edge cases. If `adversarial` is True, there are also masks, infinities, NaN, and huge,
-    tiny and mixed magnitudes. For dynamic dimensions, the sizes are small, odd, even and large numbers, and numbers on both
-    sides of the model's constants.
+    Ordinary inputs are random numbers and edge cases such as zeros. If `adversarial` is True, there are also adversarial
+    inputs: masks, infinities, NaN, and huge, tiny and mixed magnitudes. The other sizes of dynamic dimensions are small, odd,
+    even and large numbers, and numbers just below and above the constants in the model.
 
-    An element must be finite where the original's element is finite. Rounding must explain its distance from the original's
-    element or from the float64 run (see `OutputPair`). On all ordinary inputs together, the candidate's largest error must be
-    at most `factor` times the original's largest error. In this comparison, an error of the original below 4 units in the last
-    place of the output's largest magnitude counts as 4 units. Where the original is far from its float64 run, the candidate
-    must be far from the float64 run too, because the original may round on purpose.
+    An element of the candidate's output must be finite if the original's element is finite. Rounding must explain the
+    difference between the two elements, or the difference between the candidate's element and a float64 run of the original
+    (see `OutputPair`). On all ordinary inputs together, the candidate's largest error must be at most `factor` times the
+    original's largest error. In this comparison, an error of the original below 4 units in the last place of the output's
+    largest magnitude counts as 4 units. Where the original is far from the float64 run, the candidate must be far from the
+    float64 run too, because the original may round on purpose.
 
-    If a candidate's error seems too large, further runs measure how far rounding can move the original's results. These are
-    float64 runs in which every value is rounded at random. If there is no float64 run, they are runs of the original on inputs
-    that differ in their last places.
+    If a candidate's error seems too large, further runs measure how far rounding can change the original's outputs. The further
+    runs are float64 runs in which every value is rounded at random. If no float64 run is possible, the further runs are runs of
+    the original on inputs that are changed in their last bits.
 
-    A trial runs no further input once its time is over, or once inputs and outputs take 256 MiB. But two ordinary and two
-    adversarial inputs are always run. The original is unloaded before the candidate is loaded. If another provider computes the
-    exact values (see `first_provider`), both models also run on the device's own provider at the sizes of the first trial.
+    A trial starts no further run once the time of the trial is over, or once inputs and outputs take 256 MiB. But two ordinary
+    and two adversarial inputs are always run. The original is unloaded before the candidate is loaded. With TensorRT, another
+    provider may compute the compared values (see `first_provider`). In that case, both models also run on TensorRT at the sizes
+    of the first trial.
 
     Raises:
-        CheckFailedError: the interfaces differ, an error is too large, the candidate has NaN or infinity where the original has
-            none, or ONNX Runtime cannot load the candidate or run it on inputs on which the original runs.
+        CheckFailedError: the interfaces differ, an error is too large, or the candidate has NaN or infinity where the original
+            has none. Or ONNX Runtime cannot load the candidate, or cannot run the candidate on inputs on which the original
+            runs.
         InvalidModelError: ONNX Runtime cannot load the original, or cannot run it on random inputs.
     """
     found = _checked(original, candidate, device, trials, factor, seed, adversarial=adversarial)
@@ -138,7 +142,9 @@ def _checked(
     exact: bool = True,
     adversarial: bool = True,
 ) -> Check:
-    """Run the check of `check_all` in sessions with exact arithmetic (without TF32), or in sessions without this restriction.
+    """Run the check of `check_all` on one execution provider.
+
+    If `exact` is True, sessions compute without TF32, and further sizes are run after the sizes of the trials.
 
     Raises:
         CheckFailedError, InvalidModelError: as `check_all`.
@@ -162,18 +168,19 @@ def _checked(
 
 @dataclass(frozen=True)
 class _Run:
-    """The original's results on one input.
+    """The original's outputs on one set of input values.
 
     Attributes:
-        name: the name of the input.
+        name: the name of the set of input values, such as `random`.
         feeds: the values of the model's inputs.
-        values: the results.
-        nudged: samples of noise, such as the results on inputs that differ from the input in their last places.
-        exact: the results in float64, if they are known.
-        ordinary: whether the input is not adversarial.
-        peak: the largest magnitude of an intermediate value in float64, or 0 if it is not known.
-        spread: for each output, the elements that a tile of a convolution makes infinite or NaN. None if they are not known.
-        pointless: whether intermediate values leave the range of their type. Then the run is not compared.
+        values: the outputs.
+        nudged: outputs that differ from `values` by rounding, such as outputs on inputs that are changed in their last bits.
+        exact: the outputs of a float64 run, or None if there are none.
+        ordinary: whether the input values are not adversarial.
+        peak: the largest magnitude of an intermediate value in float64, or 0 if the magnitude is not known.
+        spread: for each output, the elements that may become infinite or NaN because convolutions compute whole tiles of
+            pixels. None if these elements are not known.
+        pointless: whether intermediate values exceed the range of their type. Such a run is not compared.
     """
 
     name: str
@@ -188,7 +195,7 @@ class _Run:
 
     @property
     def bytes(self) -> int:
-        """The size of the inputs and outputs in bytes, without lists."""
+        """The size in bytes of all arrays of the run: inputs and outputs. Lists are not counted."""
         held = itertools.chain(self.feeds.values(), self.values, *self.nudged, self.exact or ())
         return sum(value.nbytes for value in held if isinstance(value, np.ndarray))
 
@@ -198,12 +205,18 @@ class _Run:
         return sum(value.nbytes for value in self.feeds.values())
 
     def beside(self, noise: float) -> _Run:
-        """Add a substitute for measured noise: the results, moved by the share `noise` of their largest magnitude."""
+        """Return the run with one more entry of `nudged`, for use if there is no time to measure rounding noise.
+
+        The entry is each output plus `noise` times the largest finite magnitude of the output.
+        """
         moved = [_moved(value, noise) if isinstance(value, np.ndarray) else value for value in self.values]
         return replace(self, nudged=[*self.nudged, moved])
 
     def outputs(self, names: Sequence[str], candidate: Sequence[Any], *, direct: bool) -> Iterator[tuple[str, OutputPair]]:
-        """Yield the name and the pair of each output.
+        """Yield the name of each output, and an `OutputPair` of the original's and the candidate's values.
+
+        `names` are the names of the outputs. `candidate` has the candidate's outputs. `direct` is whether no float64 run of the
+        original is possible.
 
         Raises:
             CheckFailedError: as `_tensors`.
@@ -225,9 +238,9 @@ class _Run:
 
 
 class _Bench:
-    """The original with all that is known about it: its session, its float64 evaluation, its runs, and the inputs left out.
+    """The original model during a check: the session, the float64 evaluator, the runs so far, and the inputs left out.
 
-    `why` is the reason why there is no float64 run, or an empty text.
+    `why` is the reason why no float64 run is possible, or an empty text.
     """
 
     def __init__(self, original: Loadable, device: Device, seed: int, *, exact: bool) -> None:
@@ -246,9 +259,9 @@ class _Bench:
         return sum(run.bytes for run in self.runs) > CHECK.max_result_bytes
 
     def run(self, trial: CheckSizes, *, adversarial: bool) -> None:
-        """Run the inputs of a trial, as far as time and memory allow.
+        """Run the original on the inputs of a trial, within the limits of time and memory.
 
-        Two ordinary inputs come first, then the adversarial inputs, then the other ordinary inputs.
+        Two ordinary inputs come first, then the adversarial inputs, then the remaining ordinary inputs.
         """
         self.high = feasible_bounds(self.session, trial.sizes, self.high)
         ordinary = ordinary_inputs(self.session.inputs, self.seed, trial.sizes, self.high)
@@ -270,10 +283,11 @@ class _Bench:
                 self.left_out.append(called)
 
     def run_sizes(self, start: Mapping[str, int], *, adversarial: bool) -> None:
-        """Run the original at other sizes.
+        """Run the original on random inputs at the further sizes from `sizes_to_check`.
 
-        Dimensions without a given size keep the smallest sizes at which the original has run so far. Sizes at which a run may
-        take long are delayed until runs at smaller sizes show how long such a run takes.
+        `start` gives sizes at which the original runs. If a choice of sizes leaves out a dimension, the dimension has its size
+        from `start`, or from the run with the fewest input elements so far. Sizes at which a run may take long come last, and
+        only if the times of runs at smaller sizes predict a short run.
         """
         names = dynamic_dimension_keys(self._hollow)
         start = {name: _known(start, name) for name in names}
@@ -314,9 +328,9 @@ class _Bench:
             self.left_out.append(f"{failed} sizes at which the original does not run")
 
     def _run_at(self, sizes: Mapping[str, int], turn: int, *, adversarial: bool) -> float:
-        """Run the original on random inputs at these sizes, and return how many seconds a run takes.
+        """Run the original on random inputs at these sizes, and return the seconds of one run.
 
-        If the run is short, one adversarial input is run too. `turn` determines which adversarial input this is.
+        If the run is short, one adversarial input is run too. The number `turn` selects the adversarial input.
 
         Raises:
             InvalidModelError: the original does not run at these sizes.
@@ -335,7 +349,9 @@ class _Bench:
         return seconds
 
     def _ran(self, name: str, feeds: Mapping[str, Array], *, ordinary: bool, exactly: bool = True) -> _Run:
-        """Run the original on these inputs. If the inputs are ordinary and `exactly` is True, also run it in float64.
+        """Run the original on these inputs, and on the same inputs changed in their last bits.
+
+        If `ordinary` and `exactly` are True, the original is also evaluated in float64.
 
         Raises:
             InvalidModelError: the original does not run.
@@ -348,9 +364,10 @@ class _Bench:
     def _exact(
         self, feeds: Mapping[str, Array], values: Sequence[Any], *, ordinary: bool
     ) -> tuple[Sequence[Any] | None, float]:
-        """Return the results in float64, or None if there are none, and the largest magnitude of an intermediate value.
+        """Evaluate the original in float64, and return the outputs and the largest magnitude of an intermediate value.
 
-        On adversarial inputs, partial sums count as intermediate values.
+        The outputs are None if the evaluation is not possible. On adversarial inputs, partial sums count as intermediate
+        values. `values` are the outputs of the original in ONNX Runtime.
         """
         if self.reference is None:
             return None, 0.0
@@ -365,7 +382,10 @@ class _Bench:
         return exact, self.reference.peak
 
     def look_closer(self, run: _Run) -> _Run:
-        """Add more samples of noise, the results in float64, and other data about the run."""
+        """Return the run with more data to judge a candidate whose error seems too large.
+
+        The data are the float64 outputs, more samples of rounding noise, and one of `pointless` and `spread`.
+        """
         if run.exact is None:
             exact, peak = self._exact(run.feeds, run.values, ordinary=run.ordinary)
             run = replace(run, exact=exact, peak=peak)
@@ -375,21 +395,24 @@ class _Bench:
         return replace(run, spread=self._spread(run)) if self.windowed else run
 
     def samples(self, run: _Run, look: int = 0) -> list[Sequence[Any]]:
-        """Return samples of the original's noise. Each `look` gives different samples."""
+        """Return samples of the original's rounding noise: outputs that differ from the run's outputs by rounding.
+
+        `look` is the number of earlier calls for this run. Each number gives different samples.
+        """
         first = sum(CHECK.noise_sample_counts[:look])
         numbers = range(first, first + CHECK.noise_sample_counts[look])
         return self._rounded(run, numbers) or self._beside(run, numbers)
 
     def _beside(self, run: _Run, numbers: Iterable[int]) -> list[Sequence[Any]]:
-        """Return the original's results on inputs that differ from the run's inputs in their last places."""
+        """Return the original's outputs on inputs that differ from the run's inputs in the last bits, for each of the seeds."""
         nudged = (_nudged(run.feeds, self.seed + 1 + number) for number in numbers)
         return [_beside(self.session, run.values, feeds) for feeds in nudged]
 
     def _rounded(self, run: _Run, numbers: Iterable[int]) -> list[Sequence[Any]]:
-        """Return results in float64 with every intermediate value rounded at random.
+        """Return outputs of float64 runs in which every intermediate value is rounded at random.
 
-        The result is empty if there is no float64 run. Results whose sizes change are dropped: for example, rounding may change
-        the scales of a Resize.
+        The list is empty if no float64 run is possible. Outputs with other shapes are dropped, because rounding may change a
+        shape, for example by the scales of a Resize.
         """
         if self.reference is None or run.exact is None:
             return []
@@ -400,11 +423,10 @@ class _Bench:
         return [one for one in found if _alike(run.values, one)]
 
     def _overflows(self, run: _Run) -> bool:
-        """Return whether intermediate values leave the range of their type.
+        """Return whether intermediate values exceed the range of their type.
 
-        This is decided by the float64 run. It is decided by a run in ONNX Runtime if there is no float64 run, or if the type of
-        the values is float64.
-
+        The magnitudes in the float64 run decide. If there is no float64 run, or if the model computes in float64, a run in ONNX
+        Runtime decides: some value must be infinite or NaN on these inputs and not on random inputs.
         """
         kinds = {np.asarray(value).dtype for value in (*run.feeds.values(), *run.values)}
         if run.exact is not None:
@@ -446,7 +468,11 @@ class _Bench:
 
 
 def _known(sizes: Mapping[str, int], key: str) -> int:
-    """Return the size that is given for a dimension, by its key or by another name of the dimension, or 1 if none is given."""
+    """Return the size of a dynamic dimension in `sizes`, or 1 if `sizes` has no entry for the dimension.
+
+    `key` is the dimension's name or, for an unnamed dimension, a text such as `x[0]`. The entry may also be under `x.0`, or
+    under `?` for all dimensions.
+    """
     name, _, axis = key.removesuffix("]").partition("[")
     return sizes.get(key, sizes.get(f"{name}.{axis}", sizes.get("?", 1)))
 
@@ -454,7 +480,9 @@ def _known(sizes: Mapping[str, int], key: str) -> int:
 def _expected(past: Sequence[tuple[float, float]], amount: float) -> float:
     """Return the expected seconds of a run on inputs with `amount` elements.
 
-    The time is assumed to grow with the square of this number.
+    `past` has the number of elements and the seconds of each earlier run. The time of the largest earlier run with at most
+    `amount` elements is scaled by the square of the ratio of the numbers. If there is no such run, the result is infinite for
+    large inputs and 0 for small inputs.
     """
     below = max((known for known in past if 0 < known[0] <= amount), default=None)
     if below is None:
@@ -472,13 +500,14 @@ def _compared(
     direct: bool,
     exact: bool,
 ) -> tuple[list[tuple[str, OutputErrors]], list[tuple[_Run, Sequence[Any]]]]:
-    """Run the candidate and compare its results with the original's.
+    """Run the candidate on the inputs of all runs, and compare the candidate's outputs with the original's outputs.
 
-    Returns the errors on ordinary inputs, by output, and the candidate's results for the runs in which its error seems too
-    large.
+    Returns:
+        The errors on ordinary inputs, each with the name of the output, and the runs in which the candidate's error seems too
+        large, each with the candidate's outputs.
 
     Raises:
-        CheckFailedError: the candidate has another interface, or cannot be loaded or run.
+        CheckFailedError: the candidate has other inputs or outputs than the original, or cannot be loaded or run.
     """
     errors: list[tuple[str, OutputErrors]] = []
     doubtful: list[tuple[_Run, Sequence[Any]]] = []
@@ -500,16 +529,16 @@ def _compared(
 def _looked_closer(
     bench: _Bench, doubtful: Sequence[tuple[_Run, Sequence[Any]]], factor: float
 ) -> tuple[list[tuple[str, OutputErrors]], set[str]]:
-    """Examine the runs more closely in which the candidate's error seems too large.
+    """Measure rounding noise for the runs in which the candidate's error seems too large, and judge these runs again.
 
-    Runs with small inputs come first. If there is no time to examine an ordinary run, the largest noise of the previous runs,
-    relative to the output's magnitude, is used for it.
+    Runs with small inputs come first. If no time is left for an ordinary run, the noise of the run is assumed to be the largest
+    noise of the previous runs, relative to the output's magnitude.
 
     Returns:
-        The errors by output, and the names of the adversarial runs for which there was no time.
+        The errors, each with the name of the output, and the names of the adversarial runs for which there was no time.
 
     Raises:
-        CheckFailedError: a candidate's error is too large.
+        CheckFailedError: the candidate's error is larger than rounding explains.
     """
     errors: list[tuple[str, OutputErrors]] = []
     undecided: set[str] = set()
@@ -540,9 +569,10 @@ def _looked_closer(
 
 
 def _together(errors: Sequence[tuple[str, OutputErrors]], factor: float) -> tuple[float, float]:
-    """Return the largest error of the original and of the candidate.
+    """Combine the errors of all outputs and inputs, and return the largest error of the original and of the candidate.
 
-    Floating-point outputs are compared separately. The errors of other outputs are shares of wrong elements.
+    Floating-point outputs are judged separately from other outputs, because the error of any other output is the share of wrong
+    elements.
 
     Raises:
         CheckFailedError: the candidate's error is too large.
@@ -562,7 +592,10 @@ def _together(errors: Sequence[tuple[str, OutputErrors]], factor: float) -> tupl
 
 
 def _beside(session: Session, values: Sequence[Any], nudged: Mapping[str, Array]) -> Sequence[Any]:
-    """Return the results on slightly different inputs, or `values` if the shapes of the results differ or the run fails."""
+    """Run the model on the slightly changed inputs `nudged`, and return the outputs.
+
+    If the run fails, or if the outputs do not have the shapes of `values`, `values` is returned.
+    """
     try:
         moved = session.run(nudged)
     except InvalidModelError:
@@ -586,7 +619,10 @@ def _nudged(feeds: Mapping[str, Array], seed: int) -> dict[str, Array]:
 
 
 def _moved(value: Array, share: float) -> Array:
-    """Return the array with `share` of its largest finite magnitude added to every element."""
+    """Return the array with `share` times its largest finite magnitude added to every element.
+
+    An array of integers or booleans is returned unchanged.
+    """
     if not is_floating(value.dtype):
         return value
     wide = value.astype(np.float64)
@@ -595,7 +631,7 @@ def _moved(value: Array, share: float) -> Array:
 
 
 def _alike(values: Sequence[Any], exact: Sequence[Any]) -> bool:
-    """Return whether two results have the same structure: equal lengths of lists and equal shapes."""
+    """Return whether two lists of outputs have the same structure: lists of equal length and arrays of equal shape."""
     for value, other in zip(values, exact, strict=True):
         if isinstance(value, list) and isinstance(other, list):
             same = len(value) == len(other) and _alike(value, other)
@@ -607,10 +643,10 @@ def _alike(values: Sequence[Any], exact: Sequence[Any]) -> bool:
 
 
 def _tensors(names: Sequence[str], *runs: Sequence[Any]) -> Iterator[tuple[str, *tuple[Any, ...]]]:
-    """Yield the name of each output and its values in the runs.
+    """Yield the name of each output and the output's values in all runs.
 
     The elements of a sequence are yielded one by one. The keys of a map and the numbers of a map are yielded as two arrays. An
-    optional output is left out if it is absent.
+    absent optional output is left out.
 
     Raises:
         CheckFailedError: sequences differ in length, or an output is present in only some of the runs.
@@ -627,9 +663,9 @@ def _tensors(names: Sequence[str], *runs: Sequence[Any]) -> Iterator[tuple[str, 
 
 
 def _parts(value: Mapping[Any, Any]) -> list[Array]:
-    """Return a map's keys and its numbers.
+    """Return an array of the map's keys and an array of the map's numbers.
 
-    The numbers are float32 if ONNX Runtime has converted them to Python floats.
+    If the numbers are Python floats, ONNX Runtime has converted them from float32. In this case, the array is float32.
     """
     numbers = np.array([*value.values()])
     own = all(isinstance(number, float) and not isinstance(number, np.floating) for number in value.values())
@@ -637,7 +673,10 @@ def _parts(value: Mapping[Any, Any]) -> list[Array]:
 
 
 def _reference(model: ModelProto, folder: Path) -> tuple[Reference | None, str]:
-    """Return the model in float64, or the reason why there is none. External tensors are in the folder."""
+    """Return an evaluator of the model in float64, or None and the reason why there is no evaluator.
+
+    External tensors are in `folder`.
+    """
     try:
         return Reference(model, folder), ""
     except NoReferenceError as error:
@@ -658,10 +697,10 @@ def _listed(ports: Sequence[Port]) -> str:
 def ordinary_inputs(
     ports: Sequence[Port], seed: int, sizes: Mapping[str, int] | None, high: Mapping[str, int]
 ) -> list[tuple[str, Callable[[], dict[str, Array]]]]:
-    """Return the ordinary inputs to run, the most significant first, each with a name and a function that makes its values.
+    """Return sets of input values that are not adversarial, the most significant first.
 
-    Integers are random in all inputs, because they are indices, masks or sizes. A single boolean usually selects a branch, so
-    it alternates between true and false.
+    Each set has a name and a function that computes the values. Integers are random in all sets, because integers are indices,
+    masks or sizes. An input with a single boolean usually selects a branch. So this boolean is true in about half of the sets.
     """
 
     def floats(change: Callable[[Array], Array], offset: int) -> Callable[[], dict[str, Array]]:
@@ -688,7 +727,7 @@ def ordinary_inputs(
 
 
 def _enlarged(values: Array) -> Array:
-    """Return the values times 1000, or times less if the type has a narrow range, so that a product of two values is finite."""
+    """Return the values times 1000. For a type with a narrow range, the factor is smaller, so that products stay finite."""
     most = float(np.finfo(values.dtype).max) if values.dtype.kind == "f" else 1e38
     enlarged: Array = values * np.asarray(min(1000.0, most**0.25), values.dtype)
     return enlarged

@@ -1,4 +1,7 @@
-"""Child processes that load and run models first, so that a crash of ONNX Runtime does not end the current process."""
+"""Child processes in which models are loaded and run on trial.
+
+If ONNX Runtime crashes on a model, only the child process ends.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ PROGRAM = Path(__file__).with_name("child_main.py")
 
 
 class Child:
-    """A process in which ONNX Runtime loads one model after another.
+    """A child process in which ONNX Runtime loads and runs models, one at a time.
 
     Raises:
         OSError: No process can be started.
@@ -47,11 +50,11 @@ class Child:
         self._owner = os.getpid()
 
     def load(self, model: Loadable, device: Device) -> ChildSession:
-        """Load the model on the CPU.
+        """Load the model on the CPU, with the number of threads and the optimizers that `device` states.
 
         Raises:
             InvalidModelError: ONNX Runtime refuses the model.
-            RuntimeDiedError: ONNX Runtime dies while loading the model.
+            RuntimeDiedError: The child process dies while ONNX Runtime loads the model.
             TimeoutError: Loading takes too long.
         """
         source, folder = _source(model)
@@ -60,11 +63,12 @@ class Child:
         return ChildSession(self, tuple(port_of(*port) for port in ports), patience)
 
     def ask(self, request: str, *arguments: Any, patience: float) -> Any:
-        """Send a request, and return the answer, which must come within `patience` seconds.
+        """Send a request with arguments to the child process, and return the answer.
 
         Raises:
             InvalidModelError: ONNX Runtime raises an error.
-            RuntimeDiedError, TimeoutError: As `load`.
+            RuntimeDiedError: The child process dies.
+            TimeoutError: No answer arrives within `patience` seconds.
         """
         try:
             self._connection.send((request, *arguments))
@@ -94,7 +98,7 @@ class Child:
         return self._owner == os.getpid() and self._process.poll() is None
 
     def close(self) -> None:
-        """End the process."""
+        """Close the connection, and end the child process."""
         self._connection.close()
         if self._owner == os.getpid():
             try:
@@ -105,9 +109,9 @@ class Child:
 
 
 class ChildSession:
-    """A model loaded in a child process.
+    """A model loaded in a child process. `inputs` lists the model's inputs.
 
-    Its inputs are known here. The results of its runs stay in the child process.
+    Runs return no outputs, because the outputs stay in the child process.
     """
 
     def __init__(self, child: Child, inputs: tuple[Port, ...], patience: float) -> None:
@@ -123,14 +127,14 @@ class ChildSession:
 
 
 _kept: list[Child] = []
-"""The child process that `reuse_child` keeps, if any."""
+"""The child process of the open `reuse_child` context. The list is empty if no such context is open."""
 
 
 @contextlib.contextmanager
 def reuse_child(program: Path = PROGRAM) -> Iterator[None]:
-    """Use one child process, with this program, for all models that are loaded in the context.
+    """Share one child process among all uses of `child` inside the context.
 
-    A new process replaces the child process only if the child process has died.
+    The child process runs the Python file `program`. If the child process dies, a new child process replaces it.
     """
     _kept[:] = [Child(program)]
     try:
@@ -141,7 +145,10 @@ def reuse_child(program: Path = PROGRAM) -> Iterator[None]:
 
 @contextlib.contextmanager
 def child() -> Iterator[Child]:
-    """Provide a child process in which a model can be loaded."""
+    """Provide a child process in which a model can be loaded.
+
+    Inside a `reuse_child` context, the child process is shared. Otherwise, it is new, and ends with the context.
+    """
     if _kept:
         if not _kept[0].is_alive:
             _kept[:] = [Child(_kept[0].program)]
@@ -155,7 +162,10 @@ def child() -> Iterator[Child]:
 
 
 def _source(model: Loadable) -> tuple[str | bytes, str]:
-    """Return the file or the bytes of a model, and the folder of its external data if the model is given as bytes."""
+    """Return the path or the bytes of a model, and the folder of the model's external data.
+
+    The folder is an empty text unless the model is a `StoredModel`.
+    """
     if isinstance(model, StoredModel):
         return model.content, str(model.folder)
     if isinstance(model, bytes):

@@ -1,7 +1,7 @@
 """The program of a child process: load models in ONNX Runtime and run them, so that a crash ends only the child process.
 
-The program is run by its path and imports nothing from superopt, because that import takes longer than most models take to
-load. Requests and answers are pickled tuples on the connection whose file descriptor is the only argument:
+The program imports nothing from superopt, because importing superopt takes longer than loading most models. The only argument
+of the program is the file descriptor of a connection to the parent process. Requests and answers are pickled tuples:
 
     ("load", source, folder, threads, without)  ->  ("done", [(name, type, shape), ...]) or ("failed", message)
     ("run", feeds)                              ->  ("done", None) or ("failed", message)
@@ -19,7 +19,15 @@ QUIET = 4
 
 
 def session_of(ort: Any, source: str | bytes, folder: str, threads: int, without: str) -> Any:
-    """Return a session of a model, given by its path or bytes, with external data in `folder` unless that is empty."""
+    """Load a model in ONNX Runtime on the CPU, and return the session.
+
+    Args:
+        ort: the onnxruntime module.
+        source: the path or the bytes of the model.
+        folder: the folder of the external data if the model is given as bytes, or an empty text.
+        threads: the number of threads within an operator.
+        without: the names of the optimizers to switch off, separated by semicolons.
+    """
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -33,7 +41,7 @@ def session_of(ort: Any, source: str | bytes, folder: str, threads: int, without
 
 
 def serve(connection: Connection) -> None:
-    """Answer requests until the other side closes the connection."""
+    """Answer the parent process's requests to load and run models, until the parent process closes the connection."""
     import onnxruntime as ort
 
     session: Any = None

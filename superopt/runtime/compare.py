@@ -1,4 +1,7 @@
-"""End-to-end comparison of candidates with an original: runs in turns, with a second copy of the original as control."""
+"""End-to-end timing of candidate models against an original model.
+
+The models take turns on the same machine. A second copy of the original is timed as control.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +39,11 @@ class Comparison:
         candidate: median seconds of a run of the candidate.
         ratio: the median over rounds of original / candidate, where the times of the original's two sessions are averaged. A
             ratio above 1 means that the candidate is faster.
-        low: the lower bound of the median ratio, with 95 % confidence.
-        high: the upper bound of the median ratio, with 95 % confidence.
-        control: the ratio of the times of the original's two sessions.
-        noise: how far from 1 the control may be with 95 % confidence, from the spread of all rounds except outliers.
-        rounds: the number of rounds.
+        low: the lower end of the 95 % confidence interval of the median ratio.
+        high: the upper end of the 95 % confidence interval of the median ratio.
+        control: the median over rounds of the ratio between the times of the original's two sessions.
+        noise: the largest distance between 1 and the control at 95 % confidence. Outlying rounds hardly affect the noise.
+        rounds: the number of rounds. In each round, each model is timed once.
     """
 
     original: float
@@ -66,10 +69,10 @@ class StoppingRule:
     """The conditions under which a comparison needs no further rounds.
 
     Attributes:
-        rounds: the number of rounds since which `clear` decides. Before, `obvious` decides.
-        clear: a function that returns whether a comparison is clear.
-        obvious: a function that returns whether a comparison is obvious. It is used from 3 rounds on.
-        loads: how often models that load fast are loaded at most.
+        rounds: the number of rounds from which on `clear` is used. With fewer rounds, `obvious` is used.
+        clear: a function that returns whether the result of a comparison is certain enough.
+        obvious: a stricter function than `clear`, for few rounds. With fewer than 3 rounds, a comparison always continues.
+        loads: the most times that models are loaded if loading is fast.
     """
 
     rounds: int
@@ -103,7 +106,7 @@ def _is_obvious(found: Comparison) -> bool:
 TOLD = StoppingRule(COMPARISON.min_report_rounds, _is_told, loads=COMPARISON.max_report_loads)
 """Stop when the ratio is known well enough to be reported."""
 DECIDED = StoppingRule(COMPARISON.min_verdict_rounds, _is_decided, _is_obvious)
-"""Stop when it is practically decided whether the candidate is faster."""
+"""Stop when further rounds are unlikely to change whether the candidate counts as faster."""
 
 
 Sizes: TypeAlias = "Mapping[str, int] | None"
@@ -111,8 +114,8 @@ Sizes: TypeAlias = "Mapping[str, int] | None"
 Opened: TypeAlias = Callable[[int], AbstractContextManager[Sequence[Sequence[Timed]]]]
 """A function that takes the number of earlier loads and returns a context in which the models are loaded.
 
-The context provides, for each choice of sizes, the models with inputs of these sizes: the original, the candidates and a second
-copy of the original, in this order.
+For each choice of sizes, the context provides a list of the loaded models, with inputs of these sizes. The list contains the
+original, the candidates and a second copy of the original, in this order.
 """
 Setting: TypeAlias = tuple[Loadable, Device]
 """A model, and the device of its session."""
@@ -134,7 +137,7 @@ class ComparisonOptions(TypedDict, total=False):
 def compare(
     original: Loadable, candidate: Loadable, device: Device, *, sizes: Sizes = None, **how: Unpack[ComparisonOptions]
 ) -> Comparison:
-    """Compare two models on one device and at one choice of sizes, until it is decided whether the candidate is faster.
+    """Time two models on one device and at one choice of sizes, and stop once it is clear whether the candidate is faster.
 
     Raises:
         InvalidModelError, ProviderError: as `compare_settings`.
@@ -146,7 +149,7 @@ def compare(
 def compare_all(
     original: Loadable, candidates: Sequence[Loadable], device: Device, *, sizes: Sizes = None, **how: Unpack[ComparisonOptions]
 ) -> list[Comparison]:
-    """Compare candidates with the original on one device, at one choice of sizes; see `compare_settings`.
+    """Time candidates against the original on one device, at one choice of sizes; see `compare_settings`.
 
     Raises:
         InvalidModelError, ProviderError: as `compare_settings`.
@@ -177,16 +180,16 @@ def compare_settings(
         original: the original and its device.
         candidates: the candidates and their devices.
         at: choices of sizes for the dynamic dimensions.
-        seconds: the most seconds of the comparison.
+        seconds: the time limit of the comparison, in seconds.
         seed: the seed of the inputs.
         high: the bounds of integer inputs, as in `random_inputs`.
-        cold: whether the processor's caches contain nothing of a model when a measured run starts.
-        loads: how often models are loaded, as in `compare_in_turns`.
-        until: the condition under which rounds end, as in `compare_in_turns`.
+        cold: whether the processor's caches are filled with other data before each timed run.
+        loads: the most times that the models are loaded, as in `compare_in_turns`.
+        until: the condition under which the timing stops early, as in `compare_in_turns`.
         progress: a function that is called with the share of the time that has passed.
 
     Returns:
-        For each choice of sizes, one comparison for each candidate, all from the same rounds.
+        For each choice of sizes, one comparison for each candidate. All candidates are timed in the same rounds.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load or run one of the models.
@@ -228,9 +231,10 @@ def _message(model: Loadable) -> Loadable:
 
 
 def loading(count: int, load: int) -> list[int]:
-    """Return the order in which `count` models are loaded for the time number `load`.
+    """Return the order in which `count` models are loaded, as indices of the models. `load` is the number of earlier loads.
 
-    In `count` successive loads, each model is once at every place of the order. The next `count` loads have the reverse orders.
+    In `count` successive loads, each model is loaded first once, second once, and so on. The next `count` loads use the reverse
+    orders.
     """
     order = [(load + place) % count for place in range(count)]
     return order[::-1] if load // count % 2 else order
@@ -244,23 +248,23 @@ def compare_in_turns(
     until: StoppingRule = TOLD,
     progress: Callable[[float], None] | None = None,
 ) -> list[list[Comparison]]:
-    """Compare each candidate with the original at each choice of sizes, by visiting all models in turns.
+    """Time the original and all candidates in turns, at each choice of sizes, and compare each candidate with the original.
 
-    The comparison takes at most `seconds`. Models are loaded up to `loads` times, in a different order each time (see
-    `loading`), because the speed of a session depends on the placement of its memory, which stays the same until the next load,
-    and sessions that are loaded last tend to be slower.
+    The comparison takes at most `seconds`. Models are loaded up to `loads` times. The speed of a session depends on the
+    placement of its memory, which is fixed when the model is loaded. Sessions that are loaded last tend to be slower. So the
+    order of loading changes each time (see `loading`).
 
-    A round visits the original, each candidate and the original's second copy, starting with a different model each time. A
-    visit starts with one unmeasured run, which brings the model into the caches. The time of a visit is the time of the fastest
-    run that follows. If a run is long, a visit is a single run.
+    A round times the original, each candidate and the original's second copy once. Each round starts with a different model. A
+    model's turn starts with one run that is not timed, which brings the model into the caches. Several timed runs follow, and
+    the fastest counts. If a run is long, the turn consists of a single timed run.
 
-    The rounds of a load end early when `until` is reached for every candidate. Loading ends early when `until` was reached in
-    two loads, or when all rounds together reach `until` after three loads. If `until` allows further loads, the latter applies
-    only after more than half of the loads.
+    The rounds of a load end early when `until` is reached for every candidate. Loading ends early in two cases. The first case
+    is that `until` was reached in two loads. The second case is that the rounds of all loads together reach `until` after at
+    least three loads. If `until.loads` is not 0, the second case applies only after more than half of the loads.
 
-    At least two loads are made if `loads` allows it, with two exceptions. There is no second load if the rounds of the first
-    load took all of the time, or if loading took longer than both `seconds` and 10 s, because a GPU's libraries may compile
-    kernels for each session.
+    If `loads` is at least 2, models are loaded at least twice, with two exceptions. There is no second load if the rounds of
+    the first load took all of the time. There is also no second load if loading took longer than both `seconds` and 10 s. On a
+    GPU, loading may take long, because libraries may compile kernels for each session.
     """
     rounds: list[list[Times]] = []
     began, spent, clear, load = active_time(), 0.0, 0, 0
@@ -301,12 +305,15 @@ def compare_in_blocks(
     seconds: float = COMPARISON.comparison_seconds,
     progress: Callable[[float], None] | None = None,
 ) -> list[Comparison]:
-    """Compare each candidate with the original, which is first in `loaded`, with only one model in memory at a time.
+    """Time the original and all candidates with only one model in memory at a time, and compare each with the original.
 
-    A loaded model runs for at least half a second and is unloaded before the next model is loaded. The original is loaded again
-    after the last candidate. Its times before and after the candidates belong to one round. There are four rounds, or more if
-    these take less than `seconds`. The comparison ends after two rounds in three cases: if no candidate gained in either round,
-    if all candidates are far from the original in both rounds, or if no candidate can be found faster in four rounds.
+    `loaded` has a function that loads each model. The original is the first model. A model runs for at least half a second, and
+    is unloaded before the next model is loaded. A round consists of one time of the original, a time of each candidate, and
+    another time of the original. The second time of the original is also the first time of the next round. There are four
+    rounds, or more if four rounds take less than `seconds`.
+
+    The comparison ends after two or three rounds in three cases. No candidate gained in any round. All candidates are much
+    faster or slower than the original. Or no candidate can count as faster after four rounds.
     """
     rounds: list[Times] = []
     start = active_time()
@@ -324,11 +331,16 @@ def compare_in_blocks(
 
 
 def _is_settled(rounds: Sequence[Times], spent: float, seconds: float) -> bool:
-    """Return whether the rounds are enough. At least two rounds are necessary.
+    """Return whether a comparison in blocks may end after these rounds. At least two rounds are necessary.
 
-    They are enough if no candidate gained in any round, or if every comparison is obvious. They are also enough if each
-    candidate was slower in some round and four rounds would take all of the time, because the bounds of a ratio over so few
-    rounds include every round.
+    The comparison may end if no candidate gained in any round, or if the result for every candidate is obvious. The comparison
+    may also end if each candidate was slower in some round and four rounds would take all of the time. With so few rounds, the
+    confidence interval of a ratio contains the ratios of all rounds, so no candidate could count as faster.
+
+    Args:
+        rounds: the times of all models in each round.
+        spent: the seconds that these rounds took.
+        seconds: the time limit of the comparison.
     """
     found = _summaries(rounds) if len(rounds) >= COMPARISON.min_block_rounds // 2 else []
     lost = spent * COMPARISON.min_block_rounds >= seconds * len(rounds) and all(one.low <= 1 for one in found)
@@ -357,7 +369,11 @@ def _report(progress: Callable[[float], None] | None, start: float, seconds: flo
 
 
 def _rounds(timed: Sequence[Timed], deadline: float, until: StoppingRule, report: Callable[[], None]) -> list[Times]:
-    """Time rounds until `until` is reached or the deadline has passed. A least number of rounds is timed in any case."""
+    """Time all models in rounds until `until` is reached or the deadline has passed.
+
+    In each round, each model is timed once. The deadline has no effect before 3 rounds, or 4 rounds if all runs are long.
+    `report` is called after each round.
+    """
     with timed[0].alone():
         runs = [_runs_for_visit(t) for t in timed]
     least = COMPARISON.min_long_rounds_per_load if all(samples == 1 for samples, _ in runs) else COMPARISON.min_rounds_per_load
@@ -374,9 +390,9 @@ def _rounds(timed: Sequence[Timed], deadline: float, until: StoppingRule, report
 
 
 def _runs_for_visit(timed: Timed) -> tuple[int, int]:
-    """Return the number of samples in a visit, and the number of runs in a sample.
+    """Return the number of samples to time when it is the model's turn, and the number of runs in a sample.
 
-    A visit should take about 8 ms, or one run if a run is longer.
+    All samples together should take about 8 ms. If one run takes more than 50 ms, there is one sample of one run.
     """
     start = active_time()
     timed.run()
@@ -396,7 +412,10 @@ def _visit(timed: Timed, samples: int, batch: int) -> float:
 
 
 def _summaries(rounds: Sequence[Times]) -> list[Comparison]:
-    """Return the comparison of each candidate. The first and the last model are copies of the original."""
+    """Return the comparison of each candidate with the original.
+
+    In each round, the first and the last time are times of the original.
+    """
     return [_summary([(times[0], times[which], times[-1]) for times in rounds]) for which in range(1, len(rounds[0]) - 1)]
 
 
@@ -417,7 +436,10 @@ def _summary(rounds: Sequence[tuple[float, float, float]]) -> Comparison:
 
 
 def _median_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the median and its 95 % confidence interval from order statistics, without assumptions about the distribution."""
+    """Return the median, and the lower and upper end of its 95 % confidence interval.
+
+    The interval is computed from order statistics, without assumptions about the distribution.
+    """
     ordered = sorted(values)
     count = len(ordered)
     below = max(0, int((count - _CONFIDENCE * count**0.5) / 2))

@@ -1,4 +1,4 @@
-"""The devices on which sessions run, and the providers, provider options and libraries that ONNX Runtime uses for them."""
+"""The devices on which sessions run, with the execution providers, provider options and libraries for each device."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from superopt.runtime.hardware import cpu_name, gpu_name
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 QUIET = 4
 WITHOUT = "optimization.disable_specified_optimizers"
-"""The session configuration entry with the names of optimizers to leave out, separated by semicolons."""
+"""The session configuration entry that lists the optimizers to switch off, separated by semicolons."""
 LOAD_CONFIG = "ORT_LOAD_CONFIG_FROM_MODEL"
-"""The environment variable that, if it is 1, makes sessions use the options stored in the model, and no others."""
+"""The name of an environment variable of ONNX Runtime.
+
+If the variable is 1, sessions ignore the caller's options and use the options that are stored in the model.
+"""
 
 
 @functools.cache
@@ -46,11 +49,11 @@ class Device:
     Attributes:
         provider: `cpu`, `cuda` or `tensorrt`. With `tensorrt`, CUDA runs the nodes that TensorRT does not support.
         threads: the number of CPU threads.
-        cuda_graph: whether runs are replayed as a CUDA graph. Requires `cuda`.
+        cuda_graph: whether runs are replayed as a CUDA graph. Requires the provider `cuda`.
         without: the names of ONNX Runtime's own optimizers to switch off.
-        portable: whether to switch off the last level of optimizers, which uses layouts for the processor of the current
-            machine.
-        nhwc: whether CUDA's operators on images use the layout with channels last. Requires `cuda`.
+        portable: whether to switch off the highest optimization level. This level uses memory layouts for the processor of the
+            current machine.
+        nhwc: whether CUDA's image operators use the channels-last layout. Requires the provider `cuda`.
     """
 
     provider: str = "cpu"
@@ -73,7 +76,7 @@ class Device:
 
     @property
     def memory(self) -> str:
-        """The name of the device in ONNX Runtime's bindings."""
+        """The name of the device's memory in ONNX Runtime's I/O binding: `cpu` or `cuda`."""
         return "cpu" if self.provider == "cpu" else "cuda"
 
     @property
@@ -83,7 +86,7 @@ class Device:
 
     @property
     def identity(self) -> str:
-        """A text that contains everything about the device and ONNX Runtime on which a measured time depends."""
+        """A key for measured times: a text with the device's name and options, and the version of ONNX Runtime."""
         graph = "graph" if self.cuda_graph else "stream"
         rounding = ("no TF32",) if self.provider != "cpu" and _is_without_tf32() else ()
         layout = (*(("portable",) if self.portable else ()), *(("nhwc",) if self.nhwc else ()))
@@ -92,11 +95,17 @@ class Device:
 
 
 def first_provider(device: Device, *, exact: bool = False, shown: bool = False) -> str:
-    """Return the first provider in the provider list of a session on the device. Later providers take the remaining nodes.
+    """Return the execution provider that a session on the device prefers for all nodes.
 
-    TensorRT has no option that turns TF32 off for one session. If values must be `exact`, CUDA's own kernels replace TensorRT,
-    unless the environment variable NVIDIA_TF32_OVERRIDE=0 turns TF32 off for the whole process. A saved graph or a trace does
-    not contain the nodes inside a TensorRT engine. If nodes must be `shown`, the CPU takes TensorRT's place.
+    The result is the device's provider, with two exceptions for TensorRT. If `exact` is True, the result is `cuda`, because
+    TensorRT has no option that turns TF32 off for one session. This exception does not apply if the environment variable
+    NVIDIA_TF32_OVERRIDE=0 turns TF32 off for the whole process. If `shown` is True, the result is `cpu`, because a saved graph
+    or a trace does not contain the nodes inside a TensorRT engine.
+
+    Args:
+        device: the device.
+        exact: whether the session must compute without TF32.
+        shown: whether a saved graph or a trace must contain the session's nodes.
     """
     if device.provider != "tensorrt":
         return device.provider
@@ -106,10 +115,10 @@ def first_provider(device: Device, *, exact: bool = False, shown: bool = False) 
 
 
 def providers(device: Device, *, exact: bool = False, shown: bool = False) -> list[Any]:
-    """Return the providers of a session on the device, as `onnxruntime.InferenceSession` takes them (see `first_provider`).
+    """Return the execution providers of a session on the device, in the form that `onnxruntime.InferenceSession` takes.
 
-    Runs are replayed as a CUDA graph only if values need not be `exact`, because values that are compared are not bound to a
-    fixed place in memory.
+    `exact` and `shown` are as in `first_provider`. If `exact` is True, CUDA graphs are off. A CUDA graph requires inputs and
+    outputs at fixed addresses, and runs whose values are compared do not fix addresses.
     """
     cuda = {"use_tf32": "0" if exact else "1", "enable_cuda_graph": "1" if device.cuda_graph and not exact else "0"}
     if device.nhwc:
@@ -120,15 +129,18 @@ def providers(device: Device, *, exact: bool = False, shown: bool = False) -> li
 
 
 def _is_without_tf32() -> bool:
-    """Return whether TF32 is off for the whole process. The CUDA libraries read the setting once, when they are loaded."""
+    """Return whether the environment variable NVIDIA_TF32_OVERRIDE turns TF32 off for the whole process.
+
+    The CUDA libraries read the variable once, when the libraries are loaded.
+    """
     return os.environ.get("NVIDIA_TF32_OVERRIDE") == "0"
 
 
 @contextlib.contextmanager
 def ignore_model_options() -> Iterator[None]:
-    """Make sessions use the options that the program gives.
+    """Make sessions that are created in the context use the caller's options, not options that are stored in the model.
 
-    If the environment variable `LOAD_CONFIG` is set, ONNX Runtime uses only the options in the model. So the variable is
+    If the environment variable named by `LOAD_CONFIG` is 1, ONNX Runtime uses only the options in the model. So the variable is
     removed while the context is open.
     """
     before = os.environ.pop(LOAD_CONFIG, None)
@@ -141,7 +153,11 @@ def ignore_model_options() -> Iterator[None]:
 
 @contextlib.contextmanager
 def silence_gpu_libraries(device: Device) -> Iterator[None]:
-    """Suppress the output that loading a GPU's libraries causes. Callers check afterwards whether the libraries were loaded."""
+    """Load the device's GPU libraries, and suppress warnings and log output while the context is open.
+
+    No error is raised if the libraries cannot be loaded. Callers check afterwards whether the session uses the GPU. For a CPU
+    device, the context does nothing.
+    """
     if device.provider == "cpu":
         yield
         return
@@ -160,7 +176,7 @@ def silence_gpu_libraries(device: Device) -> Iterator[None]:
 
 @functools.cache
 def _preload_cuda() -> None:
-    """Load the CUDA and cuDNN libraries that pip installed, if this version of ONNX Runtime supports this."""
+    """Load the CUDA and cuDNN libraries that pip installed, if this version of ONNX Runtime has `preload_dlls`."""
     preload = getattr(runtime(), "preload_dlls", None)
     if preload is not None:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):

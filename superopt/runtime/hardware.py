@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 _VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX"}
-"""The names of vector extensions by processor flag, the widest first. Kernels are chosen by vector extension."""
+"""The names of vector extensions, by processor flag, the widest first. ONNX Runtime chooses kernels by vector extension."""
 
 
 @functools.cache
@@ -25,7 +25,10 @@ def cpu_name() -> str:
 
 
 def parse_cpuinfo(cpuinfo: str) -> str:
-    """Return the name of the first processor in the text of a `/proc/cpuinfo` file, or an empty text if there is none."""
+    """Return the name of the first processor in `cpuinfo`, the text of `/proc/cpuinfo`.
+
+    The result is empty if the text contains no processor name.
+    """
     first, _, _ = cpuinfo.partition("\n\n")
     facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
     vectors = next((name for flag, name in _VECTORS.items() if flag in facts.get("flags", "").split()), "")
@@ -52,7 +55,7 @@ def gpu_name() -> str:
 def cache_sizes() -> tuple[int, ...]:
     """Return the size in bytes of each data cache of the first processor, the fastest first.
 
-    The result is empty if the sizes are not known.
+    The result is empty if the operating system does not report the sizes.
     """
     units = {"K": 10, "M": 20, "G": 30}
     sizes: list[int] = []

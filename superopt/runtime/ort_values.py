@@ -1,4 +1,4 @@
-"""Convert arrays to ONNX Runtime's values and back.
+"""Conversions between numpy arrays and ONNX Runtime's `OrtValue`.
 
 numpy has no bfloat16, so bfloat16 values are exchanged as raw memory.
 """
@@ -19,9 +19,9 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def value_of(array: Array, memory: str, runtime: Any) -> Any:
-    """Return the array as an `OrtValue` in this memory. `runtime` is the onnxruntime module.
+    """Return the array as an `OrtValue` in `memory`, which is `cpu` or `cuda`. `runtime` is the onnxruntime module.
 
-    A bfloat16 value shares the array's memory.
+    A bfloat16 value is not copied to `memory`, but shares the memory of the array.
     """
     whole = np.ascontiguousarray(array).reshape(array.shape)
     if whole.dtype == BFLOAT16:
@@ -30,7 +30,7 @@ def value_of(array: Array, memory: str, runtime: Any) -> Any:
 
 
 def array_of(value: Any) -> Any:
-    """Return the content of an `OrtValue`, as an array if it is a tensor."""
+    """Return the content of an `OrtValue`. The content of a tensor is returned as an array."""
     if not value.is_tensor() or value.element_type() != TensorProto.BFLOAT16:
         return value.numpy()
     shape = tuple(value.shape())

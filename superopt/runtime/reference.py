@@ -47,22 +47,22 @@ _LEAST = {
 }
 """The smallest magnitude that kernels distinguish from 0, by element type.
 
-Kernels for float16 keep subnormal numbers. Kernels for wider types may not.
+Kernels for float16 keep subnormal numbers. Kernels for wider types may flush subnormal numbers to 0.
 """
 _DEQUANTIZES = 19
-"""The opset from which the evaluator knows DequantizeLinear."""
+"""The first opset for which ONNX's reference evaluator has DequantizeLinear."""
 _EXPONENTIALS = frozenset({"Exp", "Sinh", "Cosh"})
-"""Operators that may overflow in float64 too."""
+"""Operators whose results may overflow even in float64."""
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Conv"})
 """Operators that sum products. A partial sum may overflow even if the sum does not."""
 _PICKS = frozenset({"Gather", "GatherElements", "GatherND"})
-"""Operators that read a few elements of a table.
+"""Operators that select elements of a tensor.
 
-The result, not the table, is converted to float64 and rounded.
+The selected elements, not the whole tensor, are converted to float64 and rounded.
 """
 _STANDARD_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training"})
 _IR_VERSION = 8
-"""The version of the file format of a model of one node, old enough for each ONNX Runtime."""
+"""The IR version of the models with one node that run in ONNX Runtime. Every supported ONNX Runtime reads this version."""
 _TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype"}
 
 
@@ -75,8 +75,9 @@ class Reference:
 
     Args:
         model: the model. Weights may be in other files.
-        folder: the folder that contains these files.
-        tiles: whether a convolution spreads infinities and NaN over the tiles of Winograd's algorithm.
+        folder: the folder that contains the files with weights.
+        tiles: whether an infinity or NaN in the input of a convolution makes all outputs of the same tile NaN, as in Winograd's
+            algorithm.
 
     Raises:
         NoReferenceError: the evaluator does not support an operator of the model.
@@ -114,11 +115,11 @@ class Reference:
             raise NoReferenceError(first_line(error)) from error
 
     def run_rounded(self, feeds: Mapping[str, Array], seed: int) -> list[Any]:
-        """Return the outputs if every intermediate value is changed at random by up to one unit in the last place of its type.
+        """Evaluate the model with every value changed at random by up to one unit in the last place of the model's type.
 
-        Inputs, weights and the results of all nodes change, but not tables from which elements are selected. Values near the
-        smallest magnitude of the type become multiples of this magnitude. So the outputs vary as they vary by rounding, even if
-        terms that depend on the same input cancel (Monte Carlo arithmetic, Parker 1997).
+        Inputs, weights and the results of all nodes change. Tensors from which a node selects elements do not change. Values
+        near the smallest magnitude of the type become multiples of this magnitude. The spread of the outputs over several seeds
+        shows the effect of rounding, even if terms that depend on the same input cancel (Monte Carlo arithmetic, Parker 1997).
 
         Raises:
             NoReferenceError: an operator fails.
@@ -151,17 +152,17 @@ class Reference:
     def peak(self) -> float:
         """The largest magnitude of a value in the last run, except values in control flow bodies.
 
-        Only finite values count, and exponentials of finite values even if they are infinite. If the run was `partial`, partial
-        sums of products in any order also count.
+        Only finite values count. As an exception, an infinite exponential of a finite value counts. If the run had `partial`,
+        the partial sums of products in any order also count.
         """
         return float(self._evaluator.peak)
 
 
 @dataclass(frozen=True)
 class _Rounding:
-    """Changes floats at random by up to `ulp` of their magnitude.
+    """A function that changes each float in an array at random by up to the share `ulp` of the float's magnitude.
 
-    Small floats are rounded up or down to multiples of `least` instead.
+    If this share is less than `least`, the float is rounded up or down at random to a multiple of `least` instead.
     """
 
     ulp: float
@@ -180,7 +181,10 @@ class _Rounding:
 
 
 class _Values(dict[str, Any]):
-    """The values that are known while a graph runs. A weight is read again at each access, and not cached."""
+    """The values that exist at one point of the evaluation of a graph, by name.
+
+    A weight is read from the model again at each access, and not cached.
+    """
 
     def __init__(self, weights: Mapping[str, Callable[..., Array]], rounded: _Rounding | None) -> None:
         super().__init__({"": None})
@@ -191,7 +195,7 @@ class _Values(dict[str, Any]):
         return weight if self.rounded is None else np.asarray(self.rounded(weight))
 
     def read_by(self, node: Any) -> list[Any]:
-        """Return the inputs of a node.
+        """Return the values of the inputs of a node.
 
         If the node selects elements of a weight, the weight keeps its type and is not rounded.
         """
@@ -201,7 +205,10 @@ class _Values(dict[str, Any]):
 
 
 class _Evaluator(ReferenceEvaluator):
-    """An evaluator that drops each value after its last use. `weights` contains the weights of the whole model, by name."""
+    """A reference evaluator that frees each value after the last node that reads the value.
+
+    `weights` contains a function that reads each weight of the whole model, by name.
+    """
 
     weights: Mapping[str, Callable[..., Array]] = {}
     rounded: _Rounding | None = None
@@ -242,7 +249,7 @@ class _Evaluator(ReferenceEvaluator):
 
     @functools.cached_property
     def _last_uses(self) -> list[set[str]]:
-        """For each node, the values that no later node reads."""
+        """For each node, the names of values that are not needed after the node: no later node reads them."""
         needed = {"", *self.output_names}
         found = []
         for node in reversed(self.nodes_):
@@ -253,7 +260,7 @@ class _Evaluator(ReferenceEvaluator):
 
 
 def _partial_sums(node: NodeProto, left: Array, right: Array) -> float:
-    """Return an upper bound on the magnitudes of partial sums, in any order, of a product or a convolution."""
+    """Return an upper bound on the magnitudes of all partial sums of a matrix product or convolution, in any order."""
     flipped = {attribute.name for attribute in node.attribute if attribute.i}
     a, b = (np.abs(np.where(np.isfinite(value), value, 0.0)) for value in (left, right))
     if node.op_type == "Conv":
@@ -264,7 +271,7 @@ def _partial_sums(node: NodeProto, left: Array, right: Array) -> float:
 
 
 def _names(node: NodeProto) -> Iterator[str]:
-    """Yield the names of values in the node and in the graphs inside it."""
+    """Yield the names of the values that the node, or a graph nested in the node, reads or computes."""
     yield from (*node.input, *node.output)
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
@@ -274,7 +281,7 @@ def _names(node: NodeProto) -> Iterator[str]:
 
 
 def _read(tensor: TensorProto, folder: Path, *, wide: bool = True) -> Array:
-    """Return the tensor's values. If `wide` is True, floats are converted to float64."""
+    """Return the tensor's values. External data is in `folder`. If `wide` is True, floats are converted to float64."""
     stored = ir.serde.deserialize_tensor(tensor)
     if isinstance(stored, ir.ExternalTensor):
         stored = ir.ExternalTensor(
@@ -320,7 +327,11 @@ def _widen_tensor(tensor: TensorProto) -> None:
 
 
 class Window:
-    """A kernel that slides over the spatial axes of an image: its pads, its places, and the pixels under each of its taps."""
+    """The kernel of a convolution or pooling, which slides over the spatial axes of an image.
+
+    `kernel` is the shape of the kernel. `places` is the number of positions of the kernel along each axis. `declared` has the
+    pads of the node before and after each axis. `pads` also contains the pads that `ceil_mode` adds.
+    """
 
     def __init__(self, image: Sequence[int], kernel: Sequence[int], **attributes: Any) -> None:
         rank = len(kernel)
@@ -352,7 +363,7 @@ class Window:
         return np.pad(image, [(0, 0), (0, 0), *self.pads], constant_values=value)
 
     def taps(self, padded: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
-        """Yield each tap (position in the kernel), with the image's pixels under the tap at all places of the kernel."""
+        """Yield the index of each kernel element, with the pixels that this element meets at all positions of the kernel."""
         for tap in itertools.product(*map(range, self.kernel)):
             cuts = tuple(
                 slice(t * d, t * d + (n - 1) * s + 1, s)
@@ -362,14 +373,14 @@ class Window:
 
 
 _TILE = 5
-"""The greatest distance between two pixels of one tile, in the largest tiles of Winograd's algorithm."""
+"""The greatest distance along an axis between two pixels of one tile, for the largest tiles of Winograd's algorithm."""
 
 
 class Conv(OpRun):
-    """Convolution (ONNX Conv), one matrix product for each kernel tap and group.
+    """Convolution (ONNX Conv), as one matrix product for each kernel element and group.
 
-    If `tiles` is True, outputs that share a tile with an infinity or NaN are NaN, as in Winograd's algorithm and with kernels
-    that are enlarged by zeros.
+    If `tiles` is True, an output is NaN if its tile contains an infinity or NaN. Winograd's algorithm computes such NaN, and so
+    do kernels that are enlarged by zeros.
     """
 
     op_domain = ""
@@ -417,7 +428,10 @@ class MaxPool(OpRun):
 
 
 class AveragePool(OpRun):
-    """Average pooling (ONNX AveragePool). Pads count if the node says so, but pixels beyond the declared pads never count."""
+    """Average pooling (ONNX AveragePool).
+
+    Declared pads count in the average if `count_include_pad` is set. The further pads that `ceil_mode` adds never count.
+    """
 
     op_domain = ""
 
@@ -439,7 +453,7 @@ class AveragePool(OpRun):
 
 
 class ZipMap(OpRun):
-    """Maps from labels to numbers, one for each row (`ai.onnx.ml.ZipMap`)."""
+    """One map for each row of a matrix, from class labels to the numbers in the row (`ai.onnx.ml.ZipMap`)."""
 
     op_domain = "ai.onnx.ml"
 
@@ -451,7 +465,7 @@ class ZipMap(OpRun):
 
 
 def _runtime_kernels(model: ModelProto) -> Iterator[type[OpRun]]:
-    """Yield a kernel for each operator of the model that neither a standard domain nor a function of the model defines."""
+    """Yield a `RuntimeKernel` for each operator that neither a standard domain nor a function of the model defines."""
     defined = {(function.domain, function.name) for function in model.functions}
     for domain, name in sorted({(node.domain, node.op_type) for node in _nodes(model.graph)} - defined):
         if domain not in _STANDARD_DOMAINS:
@@ -459,7 +473,7 @@ def _runtime_kernels(model: ModelProto) -> Iterator[type[OpRun]]:
 
 
 def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    """Yield the nodes of the graph and of the graphs inside these nodes."""
+    """Yield the nodes of the graph and of all graphs nested in these nodes."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
@@ -468,9 +482,10 @@ def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
 
 
 class RuntimeKernel(OpRun):
-    """An operator that only ONNX Runtime knows. ONNX Runtime runs the operator in float32, its widest type for most of them.
+    """An operator that only ONNX Runtime defines, such as an operator of the domain `com.microsoft`.
 
-    The result is a reference only for a model whose floats are narrower than float32.
+    ONNX Runtime computes the operator in float32, the widest type of most of these operators. So the result is a reference only
+    for a model whose floats are narrower than float32.
     """
 
     op_domain = ""
@@ -497,9 +512,9 @@ class RuntimeKernel(OpRun):
 
 
 class GatherElements(OpRun):
-    """Values selected along an axis (ONNX GatherElements).
+    """Elements selected along an axis (ONNX GatherElements).
 
-    The evaluator's own operator fails if the first extent is 1.
+    The implementation in ONNX's reference evaluator fails if the first extent is 1.
     """
 
     op_domain = ""
@@ -511,7 +526,7 @@ class GatherElements(OpRun):
 
 
 class DequantizeLinear(OpRun):
-    """Numbers from quantized integers (ONNX DequantizeLinear), for opsets that the evaluator does not know."""
+    """Floats from quantized integers (ONNX DequantizeLinear), for opsets without an implementation in ONNX's evaluator."""
 
     op_domain = ""
 
@@ -522,9 +537,10 @@ class DequantizeLinear(OpRun):
 
 
 class Loop(OpRun):
-    """Loop (ONNX Loop).
+    """Repeated evaluation of a body (ONNX Loop).
 
-    The evaluator's own operator runs no iteration if there is no condition, and only concatenates outputs of rank 2.
+    The implementation in ONNX's reference evaluator runs no iteration if the condition input is absent. The implementation also
+    concatenates only scan outputs of rank 2.
     """
 
     op_domain = ""

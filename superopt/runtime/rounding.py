@@ -1,9 +1,10 @@
-"""The check of one output of a candidate, element by element: rounding must explain its error.
+"""The check of one output of a candidate, element by element: rounding must explain the error of each element.
 
 The candidate must also be finite wherever the original is finite. The error of an element may be a few times the noise of the
-element. The noise is estimated from the original's error against float64, and from how far the original's result moves when its
-inputs change in their last places. A single sample of noise may be small by chance. So the noise of elements with little noise
-in the same row, column or plane is also used. The magnitudes of other rows are not used.
+element. Noise is the error that rounding causes in the original. The noise is estimated from the original's error against
+float64, and from the changes in the original's output when inputs change in their last bits. A single sample of noise may be
+small by chance. So the estimate for an element also uses elements with little noise in the same row, column or plane. The
+magnitudes of other rows are not used.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ELSEWHERE = "NaN or infinity does not stand where the original has it"
 
 @dataclass(frozen=True)
 class OutputErrors:
-    """Errors of one output.
+    """The errors of one output of the original and of the candidate.
 
     The errors of a floating-point output are relative to the largest finite magnitude of the exact output. The error of any
     other output is the share of wrong elements.
@@ -32,14 +33,14 @@ class OutputErrors:
     Attributes:
         original: the original's error.
         candidate: the candidate's error.
-        least: a lower bound for the original's error when the errors on all inputs are combined. It is determined by how far
-            the output moves if the inputs change in their last places.
+        least: the value that replaces `original` in a comparison if `original` is smaller. It is the largest change of the
+            output when inputs change in their last bits, or a few units in the last place.
         direct: whether the candidate is compared with the original, because there is no float64 run.
         floating: whether the output is floating-point.
-        off: the number of elements for which the error of the original is large relative to the size of the output's elements.
+        off: the number of elements whose error in the original is large relative to the mean magnitude of the element's row.
         elements: the number of elements.
-        own: the sum over these elements of the squares of the original's errors, relative to this size.
-        other: the same sum for the candidate.
+        own: the sum of the squares of the original's relative errors over the elements that `off` counts.
+        other: the sum of the squares of the candidate's relative errors over the same elements.
     """
 
     original: float = 0.0
@@ -75,7 +76,7 @@ class OutputErrors:
         return f"{self.candidate:.2%} of the elements are wrong, {self.original:.2%} of the original's"
 
     def joined(self, other: OutputErrors) -> OutputErrors:
-        """Combine the errors of one output on several inputs: take the largest errors, and add the counts."""
+        """Return the combination of two sets of errors: the largest errors, and the sums of the counts."""
         largest = {name: max(getattr(self, name), getattr(other, name)) for name in ("original", "candidate", "least")}
         sums = {name: getattr(self, name) + getattr(other, name) for name in ("off", "elements", "own", "other")}
         return replace(self, **largest, **sums, direct=self.direct or other.direct)
@@ -88,12 +89,13 @@ class OutputPair:
     Attributes:
         original: the original's output.
         candidate: the candidate's output.
-        nudged: the original's outputs on inputs that differ from the input in their last places.
-        exact: the output in float64, if it is known.
-        ordinary: whether the inputs are finite and random. If so, NaN and infinities must be where the original has them,
-            except where rounding decides.
+        nudged: outputs that differ from the original's output by rounding, such as the original's outputs on inputs that are
+            changed in their last bits.
+        exact: the output of a float64 run, or None if there is none.
+        ordinary: whether the inputs are finite and random. If so, the candidate must have the original's NaN and infinities at
+            the same positions, except where rounding decides.
         direct: whether there is no float64 run. If so, the error of the candidate may be 1024 units in the last place.
-        spread: the elements that need not be finite although the original's elements are finite.
+        spread: a boolean array. Where True, the candidate may be infinite or NaN although the original is finite.
     """
 
     original: Array
@@ -139,10 +141,10 @@ class OutputPair:
         return OutputErrors(before, after, max(moved, ulps * ulp_of(self.original.dtype)), self.direct, True, *off)  # noqa: FBT003
 
     def _far_off(self, original: Array, candidate: Array, exact: Array) -> tuple[int, int, float, float]:
-        """Return the number of elements of the original that are far from the float64 run.
+        """Return four numbers about elements of the original that are far from the float64 run.
 
-        The result also contains the total number of elements, and the sums of the squared errors of the original and of the
-        candidate in the elements that are far off.
+        The numbers are the count of these elements, the total number of elements, and the sums over these elements of the
+        squared errors of the original and of the candidate. Errors are relative to the mean magnitude of the row.
         """
         size = np.fmax(np.abs(original), np.abs(exact))
         size = np.where(np.isfinite(size), size, 0.0)
@@ -188,7 +190,7 @@ class OutputPair:
         return ELSEWHERE if self.ordinary and (differs & ~unsettled).any() else ""
 
     def _unsettled(self) -> Array:
-        """Return where the original is not finite and rounding alone can change the element."""
+        """Return a boolean array that marks elements that are not finite in the original and that rounding can change."""
         changed = np.zeros(self.original.shape, bool)
         for other in self.nudged:
             changed |= ~_same(self.original, other)
@@ -224,15 +226,15 @@ class OutputPair:
 
 
 def _same(first: Array, second: Array) -> Array:
-    """Return where two arrays are equal or both NaN."""
+    """Return a boolean array that marks the positions where two arrays are equal or both NaN."""
     same: Array = (first == second) | (np.isnan(first) & np.isnan(second))
     return same
 
 
 def _noise(original: Array, nudged: Sequence[Array]) -> Array:
-    """Return how far each element moves at most in the samples.
+    """Return the largest difference between each element of the original and the same element of the arrays in `nudged`.
 
-    The result is 0 where the element or a moved value is not finite.
+    Differences that are not finite count as 0.
     """
     noise = np.zeros(original.shape)
     for other in nudged:
@@ -242,9 +244,10 @@ def _noise(original: Array, nudged: Sequence[Array]) -> Array:
 
 
 def _excess(value: Array, center: Array, noise: Array, samples: int, factor: float, floor: float, least: float) -> Array:
-    """Return the ratio of each element's error to its allowed error, or 0 if the error is allowed.
+    """Return the ratio of each element's error to the allowed error of the element, or 0 if the error is allowed.
 
-    The result is NaN where the error is not finite.
+    The error is the distance between `value` and `center`. The allowed error is `factor` times the noise plus `least`. The
+    noise of an element is at least `floor` times the magnitude of `center`. The result is NaN where the error is not finite.
     """
     error = np.abs(value - center)
     noise = np.where(np.isfinite(noise), noise, 0.0)
@@ -255,10 +258,11 @@ def _excess(value: Array, center: Array, noise: Array, samples: int, factor: flo
 
 
 def _pooled(noise: Array, samples: int) -> Array:
-    """Return an estimate of the largest noise in each element's row, column or plane, from the elements with the least noise.
+    """Estimate how large the noise in each element's row, column or plane can be, from the elements with the least noise.
 
-    All elements of a row are assumed to have the same noise. The largest of `samples` samples is then below a known quantile
-    for a tenth of the elements.
+    `noise` has the largest of `samples` samples of each element's noise. The samples of all elements of a row are assumed to
+    have the same normal distribution. Then a tenth of the elements are below a quantile of this distribution that is known, and
+    the quantile gives the standard deviation.
     """
     quantile = math.sqrt(2) * _inverse_erf(CHECK.quiet_share ** (1 / samples))
     found: Array = np.full((1,) * noise.ndim, np.inf)
@@ -271,7 +275,10 @@ def _pooled(noise: Array, samples: int) -> Array:
 
 
 def _quiet(noise: Array, axis: int) -> Array:
-    """Return the lowest decile of the noise along an axis, where elements without noise are left out."""
+    """Return the lowest decile of the noise along an axis, or 0 where few elements have noise.
+
+    Elements without noise are left out.
+    """
     extent = noise.shape[axis]
     some = np.take(noise, np.arange(0, extent, -(-extent // CHECK.max_row_elements)), axis)
     ordered = np.sort(np.where(some > 0, some, np.inf), axis)

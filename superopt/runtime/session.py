@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions: a model loaded on a device, and the timing of runs without the overhead of calling them."""
+"""ONNX Runtime sessions: load a model on a device, run the model, and time runs without copies of inputs and outputs."""
 
 from __future__ import annotations
 
@@ -66,9 +66,12 @@ _OBJECT = np.dtype(object)
 class Port:
     """An input of a model.
 
-    An extent is an int or, for a dynamic dimension, a name: the dimension's name in the model, or a name made of the input's
-    name and the axis. `kind` is ONNX Runtime's text for the input's type. If the input is not a tensor of numbers, `dtype` is
-    the object type.
+    Attributes:
+        name: the name of the input.
+        dtype: the numpy type of the elements, or the object type if the input is not a tensor of numbers.
+        shape: for each axis, an integer or the name of a dynamic dimension. An unnamed dimension is named by the input and the
+            axis, such as `x.0`.
+        kind: ONNX Runtime's name for the type, such as `tensor(string)`, if `dtype` is the object type. Otherwise empty.
     """
 
     name: str
@@ -77,9 +80,10 @@ class Port:
     kind: str = ""
 
     def concrete(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Return the shape with sizes for its dynamic dimensions.
+        """Return the shape with a number for each dynamic dimension.
 
-        Sizes are looked up under `input[axis]`, then under the dimension's name. If there is none, the size is 1.
+        `sizes` is searched for the key `input[axis]`, such as `x[0]`, then for the dimension's name. A dimension with neither
+        key has size 1.
         """
         return tuple(
             extent if isinstance(extent, int) else sizes.get(f"{self.name}[{axis}]", sizes.get(extent, 1))
@@ -88,20 +92,23 @@ class Port:
 
 
 class Session:
-    """A model loaded in ONNX Runtime on a device, without spinning threads, and with one thread unless the device has more.
+    """A model loaded in ONNX Runtime on a device.
+
+    The device gives the number of threads. Threads do not spin while they wait for work.
 
     Args:
         model: the model.
         device: the device.
-        optimize: whether all graph optimizations run, or none.
-        exact: whether TF32 is off, for comparing values (see `first_provider`).
-        anywhere: whether the session is accepted if the provider runs none of the nodes.
-        portable: whether the graph is optimized without the layouts that are specific to this machine's processor.
-        saved: the path to which ONNX Runtime's optimized graph is written. Initializers stay in the model's files or are stored
-            in the graph. Such a session does not pack weights, so its run times mean nothing. For TensorRT, the written graph
-            is the graph that TensorRT receives.
-        traced: the beginning of the name of the file that `trace` returns. For TensorRT, the trace is from a run on the CPU.
-        sizes: sizes for dynamic dimensions. The session then treats these dimensions as fixed.
+        optimize: whether ONNX Runtime's graph optimizations run.
+        exact: whether TF32 is off, so that values can be compared (see `first_provider`).
+        anywhere: whether a session is accepted in which the device's provider runs none of the nodes.
+        portable: whether the graph is optimized without memory layouts that are specific to this machine's processor.
+        saved: the path to which ONNX Runtime's optimized graph is written. An initializer stays in the model's files or is
+            stored in the graph. A session with `saved` does not pack weights, so its run times are meaningless. For TensorRT,
+            the written graph is the graph that TensorRT receives.
+        traced: a prefix of the path of the profile file that `trace` returns. If `traced` is None, no profile is written. For
+            TensorRT, the profile is from a run on the CPU.
+        sizes: sizes of dynamic dimensions. The session treats these dimensions as fixed.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load the model.
@@ -149,10 +156,12 @@ class Session:
         self._plain, self._narrow = _OBJECT in kinds, BFLOAT16 in kinds
 
     def _require(self, provider: str, *, anywhere: bool) -> None:
-        """Check that the session has the provider, and that it runs some node there unless nodes may run `anywhere`.
+        """Check that ONNX Runtime uses `provider`, and that `provider` runs at least one node.
+
+        The second check applies only to GPUs, and only if `anywhere` is False.
 
         Raises:
-            ProviderError: the check fails.
+            ProviderError: a check fails.
         """
         taken = self._session.get_providers()[0]
         if taken != PROVIDERS[provider]:
@@ -166,7 +175,10 @@ class Session:
 
     @functools.cached_property
     def placement(self) -> Mapping[str, int]:
-        """The number of nodes on each provider, or an empty mapping if this version of ONNX Runtime does not report it."""
+        """The number of nodes that run on each provider.
+
+        The mapping is empty if this version of ONNX Runtime does not report these numbers.
+        """
         count: Counter[str] = Counter()
         short = {long: name for name, long in PROVIDERS.items()}
         if hasattr(self._session, "get_provider_graph_assignment_info"):
@@ -175,7 +187,7 @@ class Session:
         return count
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """Run the model, and return the values of its outputs. A sequence is a list of its elements.
+        """Run the model, and return the values of the outputs. A sequence is returned as a list.
 
         Raises:
             InvalidModelError: ONNX Runtime fails while it runs the model.
@@ -192,16 +204,17 @@ class Session:
         return Path(self._session.end_profiling())
 
     def bind(self, feeds: Mapping[str, Array], *, wall: bool = False) -> Bound:
-        """Put the inputs on the device, fix the output buffers, run the model once, and return the session ready to be timed.
+        """Bind inputs and outputs to memory on the device, run the model once, and return the bound session for timing.
 
-        If `wall` is True, wall-clock time is measured (see `Bound.seconds`).
+        If `wall` is True, the bound session measures wall-clock time (see `Bound.seconds`).
         """
         return Bound(self._session, self.device, self.outputs, feeds, wall=wall)
 
     def ready(self, feeds: Mapping[str, Array], *, wall: bool = False) -> Bound | Unbound:
-        """Return the session ready to be timed after one run, bound if all inputs and outputs are tensors of numbers.
+        """Run the model once, and return the session with these inputs, ready for timing.
 
-        Entries of `feeds` for inputs that the session does not have are ignored. `wall` is as in `bind`.
+        The result is a `Bound` if all inputs and outputs are tensors of numbers, and an `Unbound` otherwise. Entries of `feeds`
+        for inputs that the session does not have are ignored. `wall` is as in `bind`.
         """
         own = {port.name: feeds[port.name] for port in self.inputs if port.name in feeds}
         return Unbound(self, own) if self._plain else self.bind(own, wall=wall)
@@ -217,9 +230,9 @@ def _failing() -> Iterator[None]:
 
 
 class Unbound:
-    """A session and its inputs, for models with values that are not tensors of numbers.
+    """A session with inputs, for timing a model that has an input or output other than a tensor of numbers.
 
-    Such values cannot be put on the device in advance.
+    Strings, sequences and maps cannot be bound to device memory in advance.
     """
 
     def __init__(self, session: Session, feeds: Mapping[str, Array]) -> None:
@@ -227,7 +240,7 @@ class Unbound:
         self.run()
 
     def alone(self) -> AbstractContextManager[None]:
-        """See `turns.alone`."""
+        """Return a context in which no other process of superopt uses the device's GPU."""
         return hold_gpu(self._session.device)
 
     def run(self) -> None:
@@ -244,10 +257,10 @@ class Unbound:
 
 
 class Bound:
-    """A session whose inputs and outputs are on the device, so that a run does only the model's own work.
+    """A session with inputs and outputs bound to memory on the device, so that a timed run contains no copies to the device.
 
     An output whose shape differs from the declared shape cannot be bound in advance. If there is such an output, `_free` lists
-    all outputs. They are bound again before each run, and ONNX Runtime allocates them.
+    all outputs, and ONNX Runtime allocates all outputs anew in each run.
     """
 
     def __init__(
@@ -273,7 +286,7 @@ class Bound:
                 self._free, self._values = (), values
 
     def alone(self) -> AbstractContextManager[None]:
-        """See `turns.alone`."""
+        """Return a context in which no other process of superopt uses the device's GPU."""
         return hold_gpu(self._device)
 
     def _placed(self, array: Array) -> Any:
@@ -283,7 +296,7 @@ class Bound:
     def _shapes(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
         """Run the model once without a CUDA graph, and return the outputs.
 
-        A CUDA graph needs output buffers before its first run.
+        The outputs have the shapes of the output buffers. A CUDA graph needs these buffers before its first run.
         """
         options = runtime().RunOptions()
         options.add_run_config_entry("gpu_graph_id", "-1")
@@ -312,12 +325,14 @@ class Bound:
             return [array_of(values[name]) for name in self._names]
 
     def seconds(self, runs: int) -> float:
-        """Return the mean time of `runs` runs in seconds. Each run is finished on the device before the next begins.
+        """Return the mean time of `runs` runs in seconds. Each run is finished on the device before the next run begins.
 
-        If the calling thread does all the work, the processor time of the thread is measured. On an idle machine, processor
-        time equals wall-clock time. On a busy machine, processor time excludes the time of other processes. No run options are
-        passed, because ONNX Runtime then makes a logger for each run, which takes 24 microseconds. If the clock has not moved,
-        the time counts as one nanosecond.
+        If the calling thread does all the work, the processor time of the thread is measured, unless `wall` was True. On an
+        idle machine, processor time equals wall-clock time. On a busy machine, processor time excludes the time of other
+        processes. In all other cases, wall-clock time is measured.
+
+        No run options are passed. With run options, ONNX Runtime would create a logger for each run, which takes 24
+        microseconds. If the clock shows no difference, the runs count as one nanosecond.
         """
         run, binding, now = self._session.run_with_iobinding, self._binding, self._now
         with _failing(), hold_gpu(self._device):
@@ -332,9 +347,9 @@ class Bound:
 
 
 def _is_as_declared(declared: Sequence[int | str | None], shape: Sequence[int]) -> bool:
-    """Return whether an output has the declared shape.
+    """Return whether `shape`, the actual shape of an output, fits the shape that the model declares.
 
-    ONNX Runtime fills a buffer that is bound in advance only if it has.
+    A dynamic dimension fits every size. ONNX Runtime fills a buffer that was bound in advance only if the shapes fit.
     """
     pairs = zip(declared, shape, strict=False)
     return len(declared) == len(shape) and all(n == size for n, size in pairs if isinstance(n, int) and n >= 0)
@@ -349,10 +364,10 @@ def random_inputs(
 ) -> dict[str, Array]:
     """Return a random value for each input.
 
-    Floats have a standard normal distribution. Integers are at least 0 and below `high[name]`, or are 0 or 1 if there is no
-    bound. Booleans are true half of the time. Texts are digits. If a bound is an `IndexRange`, it also sets the least integer,
-    and the value of all elements of a float input. Sizes of dynamic dimensions are taken from `sizes`. Without an entry, the
-    size is 1.
+    Floats have a standard normal distribution. Integers are at least 0 and less than `high[name]`, or less than 2 if `high` has
+    no entry for the input. Booleans are true with probability 1/2. Strings are single digits. If `high[name]` is an
+    `IndexRange`, integers are at least `high[name].low`, and all elements of a float input equal `high[name].low`. The sizes of
+    dynamic dimensions come from `sizes`. A dimension without an entry has size 1.
 
     Raises:
         InvalidModelError: an input is not a tensor, or has a type that numpy does not have.
@@ -376,7 +391,10 @@ def random_inputs(
 
 
 def _integers(rng: np.random.Generator, end: int, shape: tuple[int, ...]) -> Array:
-    """Return random integers below `end`. If `end` is an `IndexRange`, its other limits apply too."""
+    """Return random integers that are at least 0 and less than `end`.
+
+    If `end` is an `IndexRange`, integers are at least `end.low`, and `end.columns` limits each position of the last axis.
+    """
     if not isinstance(end, IndexRange):
         return rng.integers(0, max(1, end), shape)
     if end.columns and shape and shape[-1] <= len(end.columns):
@@ -390,7 +408,10 @@ def is_floating(dtype: np.dtype[Any]) -> bool:
 
 
 def _dtype(type_text: str) -> np.dtype[Any]:
-    """Return the numpy type for ONNX Runtime's text for a type, such as `tensor(float)`, or the object type for other texts."""
+    """Return the numpy type for ONNX Runtime's name of a type, such as `tensor(float)`.
+
+    The result is the object type if the name does not denote a tensor of numbers or booleans.
+    """
     chosen: DTypeLike = _DTYPES.get(type_text.removeprefix("tensor(").removesuffix(")"), object)
     return np.dtype(chosen)
 
@@ -400,7 +421,13 @@ def _port(arg: Any) -> Port:
 
 
 def port_of(name: str, kind: str, extents: Sequence[int | str | None]) -> Port:
-    """Return the input with this name, ONNX Runtime's text for its type, and the extents that ONNX Runtime reports."""
+    """Return the description of a model's input from the facts that ONNX Runtime reports.
+
+    Args:
+        name: the name of the input.
+        kind: ONNX Runtime's name for the type, such as `tensor(float)`.
+        extents: for each axis, the size, the name of a dynamic dimension, or None.
+    """
 
     def extent(axis: int, given: int | str | None) -> int | str:
         if isinstance(given, int) and given >= 0:
@@ -413,9 +440,9 @@ def port_of(name: str, kind: str, extents: Sequence[int | str | None]) -> Port:
 
 
 def _source(model: Loadable, options: Any) -> str | bytes:
-    """Return the path or bytes from which a session is made.
+    """Return the path or the bytes from which ONNX Runtime creates a session.
 
-    For bytes, the folder of the model's external data is set in the options.
+    For a `StoredModel`, the folder of the external data is set in `options`.
     """
     if isinstance(model, StoredModel):
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.folder))

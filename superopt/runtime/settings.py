@@ -1,4 +1,4 @@
-"""The session choices of tuning, by name, and the ONNX Runtime settings for each choice."""
+"""ONNX Runtime session settings for the choices that tuning tries, such as `prefer_nhwc=1`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from dataclasses import dataclass, field, replace
 from superopt.runtime.device import WITHOUT, Device
 
 LEVEL, THREADS, NHWC, GRAPH = "graph_optimization_level", "intra_op_num_threads", "prefer_nhwc", "enable_cuda_graph"
-"""The options that a choice may set: the first two of a session, the others of the CUDA provider."""
+"""The names of the options that a tuning choice may set.
+
+`LEVEL` and `THREADS` are session options. `NHWC` and `GRAPH` are options of the CUDA provider.
+"""
 EXTENDED = 2
-"""ONNX Runtime's number for the optimization level without the layouts that are specific to one machine's processor."""
+"""ONNX Runtime's number for the optimization level `ORT_ENABLE_EXTENDED`.
+
+Unlike the highest level, this level uses no memory layouts that are specific to the processor of the current machine.
+"""
 
 
 @dataclass(frozen=True)
@@ -18,7 +24,7 @@ class Settings:
     """Session settings that differ from the defaults.
 
     Attributes:
-        entries: configuration entries.
+        entries: session configuration entries, by key.
         options: session options, by the names of the attributes of `onnxruntime.SessionOptions`.
         provider_options: options of the CUDA provider.
     """
@@ -32,15 +38,15 @@ class Settings:
         return bool(self.entries or self.options or self.provider_options)
 
     def __str__(self) -> str:
-        """Return all settings as `name=value`."""
+        """Return all settings as text, each in the form `name=value`."""
         every = {**self.entries, **self.options, **self.provider_options}
         return ", ".join(f"{name}={value}" for name, value in every.items())
 
 
 def settings(choices: Sequence[str]) -> Settings:
-    """Return the settings for the choices.
+    """Return the session settings for these tuning choices.
 
-    A choice is the name of an optimizer to switch off, or `option=value` to set an option.
+    A choice is the name of an ONNX Runtime optimizer to switch off, or `option=value` to set an option.
     """
     values = _values(choices)
     without = [choice for choice in choices if "=" not in choice]
@@ -52,10 +58,13 @@ def settings(choices: Sequence[str]) -> Settings:
 
 
 def with_choices(device: Device, choices: Sequence[str]) -> Device:
-    """Return the device with these choices for its sessions. Only the optimizers among the choices are switched off.
+    """Return a copy of the device whose sessions use these tuning choices.
+
+    A choice is the name of an ONNX Runtime optimizer to switch off, or `option=value` to set an option. Optimizers that are
+    off in `device` and not named in `choices` are on in the copy.
 
     Raises:
-        ProviderError: a choice requires another provider.
+        ProviderError: a choice requires another execution provider.
     """
     values = _values(choices)
     return replace(
