@@ -1,4 +1,7 @@
-"""Adversarial inputs, on which rewrites over the reals may fail: masks, infinities, NaN, extreme numbers and constant rows."""
+"""Adversarial input values: masks, infinities, NaN, extreme numbers and constant rows.
+
+On such values, a rewrite that is correct for real numbers may fail in floating-point arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -48,13 +51,13 @@ _DOUBLE = _Magnitudes(1e200, 1e-200, 1e-310, 1e6, -1e9, float(np.finfo(np.float6
 
 @dataclass(frozen=True)
 class _Draw:
-    """The data that a change of a value uses.
+    """The data from which a `_Change` computes adversarial values for one input.
 
     Attributes:
         rng: the random generator.
-        of: the magnitudes of the value's type.
-        apart: the shape of the random numbers that a change draws. There is one random number for each element or, for images,
-            one for each plane.
+        of: the special magnitudes of the input's type.
+        apart: the shape of the array of random numbers to draw. The array has one number for each element of the input or, for
+            an image, one number for each plane.
     """
 
     rng: np.random.Generator
@@ -63,22 +66,22 @@ class _Draw:
 
 
 _Change = Callable[[Array, _Draw], Array]
-"""A function that maps ordinary values to adversarial values, in float64."""
+"""A function that maps ordinary values of one input to adversarial values, in float64."""
 
 
 @dataclass(frozen=True)
 class InputValues:
-    """Named values for all inputs of a model. `make` computes the values."""
+    """A named set of values for all inputs of a model. The function `make` computes the values."""
 
     name: str
     make: Callable[[], dict[str, Array]]
 
 
 def images(model: ModelProto) -> frozenset[str]:
-    """Return the inputs that reach a convolution or a pooling over windows.
+    """Return the names of the inputs that a convolution or pooling reads, directly or through other operators.
 
-    Algorithms for these operators compute whole tiles of pixels at once. So `adversarial_values` gives all pixels of a plane
-    the same magnitude.
+    Kernels for these operators compute whole tiles of pixels at once, so an extreme pixel may change neighbouring outputs. So
+    `adversarial_values` gives all pixels of a plane the same magnitude.
     """
     found: set[str] = set()
     for graph in all_graphs(model):
@@ -99,17 +102,17 @@ def adversarial_values(
     high: Mapping[str, int],
     windowed: frozenset[str] = frozenset(),
 ) -> list[InputValues]:
-    """Return adversarial values for the inputs, the most significant first.
+    """Return sets of adversarial values for all inputs, the most significant first.
 
-    Integer and boolean inputs, which are masks or indices, change together with the floating-point inputs: all elements are
-    off, one row is off, all elements are on, or elements are random.
+    Integer and boolean inputs are masks or indices. In each set, all of their elements are 0, one row is 0, all elements have
+    the largest value, or all elements are random.
 
     Args:
         ports: the inputs.
         seed: the seed of the values.
         sizes: the sizes of dynamic dimensions.
-        high: for inputs that select rows of a table, the number of rows.
-        windowed: the inputs that are `images`.
+        high: the upper bounds of integer inputs, by name. Integers are less than the bound.
+        windowed: the names of the inputs from `images`.
     """
     floats = [port.name for port in ports if is_floating(port.dtype)]
     kinds: list[tuple[str, dict[str, _Change], str]]
@@ -139,7 +142,7 @@ def adversarial_values(
 
 
 def _one_row_off(value: Array, last: int) -> Array:  # noqa: ARG001
-    """Return the value with one row along each axis set to 0."""
+    """Return the value with the middle slice along each axis set to 0."""
     off = value.copy()
     for axis in range(value.ndim):
         off[(slice(None),) * axis + (value.shape[axis] // 2,)] = 0
@@ -152,11 +155,11 @@ _SWITCHES: dict[str, Callable[[Array, int], Array]] = {
     "all on": np.full_like,
     "random": lambda value, last: value,  # noqa: ARG005
 }
-"""Changes to masks and indices, by name. An element that is off is 0. An index that is on is the last index."""
+"""Changes to masks and indices, by name. `off` means the element 0, and `on` the largest element, such as the last index."""
 
 
 def _changes(floats: Sequence[str]) -> Iterator[tuple[str, dict[str, _Change]]]:
-    """Yield changes to the floating-point inputs, with names, alternating between changes to all inputs and to one input."""
+    """Yield named changes to the floating-point inputs. Changes to all inputs alternate with changes to one input."""
     together = [(name, dict.fromkeys(floats, change)) for name, change in _TOGETHER.items()]
     alone = [
         (f"{name} in {port}", {port: change})

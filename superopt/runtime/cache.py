@@ -19,7 +19,7 @@ from superopt.policy import PROCESS
 
 Json: TypeAlias = "Any"
 _locked: dict[Path, float] = {}
-"""The monotonic time at which the last wait for each file ended in vain."""
+"""For each cache file, the monotonic time of the last attempt to open the file that failed because the file was locked."""
 
 
 def default_path() -> Path:
@@ -28,12 +28,12 @@ def default_path() -> Path:
 
 
 class Cache:
-    """A mapping from keys to values, both JSON, in memory and on disk if the file at `path` can be written.
+    """A mapping from JSON keys to JSON values, in memory and in the SQLite file at `path`.
 
-    A key is stored as its digest. Entries on disk never change: if several processes store a value for one key, the first value
-    stays. If the file is not a database, or if the folder cannot be written, the cache exists only in memory, and `error`
-    contains the reason. After the search was asked to stop, new values are stored only in memory, because their computation may
-    have been cut short.
+    Entries are found by the digest of the key. Entries in the file never change. If several processes store a value for one
+    key, the first value stays. If the file is not a database, or if the folder cannot be written, the cache exists only in
+    memory, and `error` contains the reason. After the search was asked to stop, new values are stored only in memory, because
+    their computation may have been cut short.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -60,7 +60,7 @@ class Cache:
     def put(self, key: Sequence[Json], value: Json) -> None:
         """Store the value for the key.
 
-        When this method returns, the value is on disk, or in memory only if the file cannot be written.
+        When this method returns, the value is on disk. If the file cannot be written, the value is only in memory.
         """
         digest = json_digest(key)
         self._known[digest] = value
@@ -82,7 +82,7 @@ class Cache:
         return known
 
     def entries(self, kind: str) -> Iterator[tuple[Json, Json]]:
-        """Yield the keys whose first element is `kind`, sorted by their texts, with their values."""
+        """Yield the keys whose first element is `kind`, each with the stored value, sorted by the JSON text of the key."""
         begins = text_of([kind])[:-1] + ","
         found = {key: value for key, value in self._unsaved.items() if key.startswith(begins)}
         if self._file is not None:
@@ -94,7 +94,7 @@ class Cache:
             yield json.loads(key), found[key]
 
     def close(self) -> None:
-        """Close the file. Known values stay in memory."""
+        """Close the file. Values that were read or stored stay in memory."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -105,17 +105,17 @@ class Cache:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The part of a cache for some settings. The settings are appended to every key."""
+    """A view of a cache that appends fixed settings to every key."""
 
     cache: Cache
     settings: Sequence[Json]
 
     def get(self, key: Sequence[Json]) -> Json | None:
-        """Return the value stored for the key in this part, as `Cache.get`."""
+        """Return the value stored for the key and the settings, or None, as `Cache.get`."""
         return self.cache.get([*key, *self.settings])
 
     def put(self, key: Sequence[Json], value: Json) -> None:
-        """Store the value for the key in this part, as `Cache.put`."""
+        """Store the value for the key and the settings, as `Cache.put`."""
         self.cache.put([*key, *self.settings], value)
 
 
@@ -130,7 +130,7 @@ def json_digest(key: Json) -> str:
 
 
 def _connected(path: Path) -> sqlite3.Connection:
-    """Open the file, unless a recent attempt ended because the file stayed locked.
+    """Open the cache file at `path`, unless a recent attempt failed because another process had locked the file.
 
     Raises:
         sqlite3.Error, OSError: the file cannot be opened, or another process has locked it.

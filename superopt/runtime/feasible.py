@@ -1,4 +1,7 @@
-"""Find random inputs and sizes at which a model runs: integer inputs that are sizes, counts or positions have to be valid."""
+"""Find sizes and random inputs at which a model runs.
+
+A model may use integer inputs as sizes, counts or positions. Such a model fails on random integers outside the valid range.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from superopt.runtime.session import Array, Port, is_floating, random_inputs
 
 
 class RunnableModel(Protocol):
-    """A loaded model."""
+    """A loaded model that can be run."""
 
     inputs: tuple[Port, ...]
 
@@ -29,7 +32,10 @@ class RunnableModel(Protocol):
 
 @dataclass(frozen=True)
 class Feasible:
-    """Sizes and bounds of random inputs at which a model runs. If there are none, `error` is the error of the first run."""
+    """Sizes of dynamic dimensions, and bounds of random inputs, at which a model runs.
+
+    If the model runs in no attempt, `error` is the error of the first attempt.
+    """
 
     sizes: Sequence[Mapping[str, int]]
     high: Mapping[str, int]
@@ -39,9 +45,9 @@ class Feasible:
 def find_feasible(
     session: RunnableModel, sizes: Sequence[Mapping[str, int]], high: Mapping[str, int], *, chosen: bool = True
 ) -> Feasible:
-    """Find inputs on which the model runs at all of the `sizes`.
+    """Find bounds for random inputs such that the model runs at all of the `sizes`.
 
-    If this fails and the user did not choose the sizes, other sizes are tried.
+    If the model runs with no bounds and the user did not choose the sizes, other sizes are tried.
 
     Args:
         session: The model.
@@ -72,9 +78,9 @@ def find_feasible(
 def feasible_bounds(
     session: RunnableModel, sizes: Mapping[str, int] | None, high: Mapping[str, int] | None
 ) -> Mapping[str, int]:
-    """Return the first bounds of integer inputs with which the model runs at these sizes; see `find_feasible`.
+    """Return bounds for integer inputs such that the model runs at these sizes; see `find_feasible`.
 
-    If the model has no integer inputs, or if all attempts fail, the given bounds are returned.
+    If the model has no integer inputs, or if all attempts fail, the bounds in `high` are returned.
     """
     given = high or {}
     if not any(port.dtype.kind in "iu" for port in session.inputs):
@@ -85,7 +91,10 @@ def feasible_bounds(
 def _attempts(
     ports: Sequence[Port], sizes: Sequence[Mapping[str, int]], high: Mapping[str, int], *, chosen: bool
 ) -> Iterator[tuple[Sequence[Mapping[str, int]], list[Mapping[str, int]]]]:
-    """Yield choices of sizes, each with the bounds to try at these sizes."""
+    """Yield sizes to try, each with a list of bounds to try at these sizes. The given sizes come first.
+
+    Other sizes are yielded only if the user did not choose the sizes (`chosen`).
+    """
     ways = [*_bounds(ports, high)]
     yield sizes, ways
     names = [*sizes[0]] if sizes else []
@@ -98,7 +107,11 @@ def _attempts(
 
 
 def _bounds(ports: Sequence[Port], high: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
-    """Yield bounds to try: the given bounds, then bounds for inputs without any, all integer inputs, and short float inputs."""
+    """Yield bounds for random inputs to try, starting with the bounds in `high`.
+
+    Then come small bounds for the integer inputs that `high` leaves out, and small bounds for all integer inputs. Last come
+    bounds that set float inputs of rank 0 or 1, which may be scales, to the value 1.
+    """
     integers = [port.name for port in ports if port.dtype.kind in "iu"]
     scales = [port.name for port in ports if is_floating(port.dtype) and len(port.shape) <= 1]
     free = [name for name in integers if name not in high]

@@ -1,4 +1,4 @@
-"""A lock on a GPU for all processes of superopt, so that no run disturbs another run."""
+"""A lock on a GPU for all processes of superopt, so that only one process at a time runs models on the GPU."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class GpuLock:
 
 @contextlib.contextmanager
 def hold_gpu(device: Device) -> Iterator[None]:
-    """Hold the lock of the device's GPU, so that no other run of superopt uses it. On a CPU, this does nothing."""
+    """Hold the lock of the device's GPU, so that no other run of superopt uses the GPU. A CPU is not locked."""
     if device.provider == "cpu":
         yield
         return
@@ -65,6 +65,6 @@ def hold_gpu(device: Device) -> Iterator[None]:
 
 @functools.cache
 def _turn(visible: str) -> GpuLock:
-    """Return the lock of the first visible GPU."""
+    """Return the lock of the first GPU in `visible`, the value of CUDA_VISIBLE_DEVICES."""
     first = re.sub(r"[^A-Za-z0-9-]", "", visible.partition(",")[0]) or "0"
     return GpuLock(default_path().with_name(f"gpu-{first}.lock"))

@@ -1,4 +1,4 @@
-"""The timing of a single node of an optimized graph, and the signature of a node, on which its time depends."""
+"""The timing of a single node of an optimized graph, and the signature of a node: all properties on which the time depends."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from superopt.runtime.session import Array, Bound, Device, Session, is_floating
 Json: TypeAlias = "Any"
 
 VIEWS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
-"""Operators that make no new elements.
+"""Operators that only change the shape of a tensor.
 
-Within a graph, their output shares the operand's memory. Timed alone, they would copy.
+Within a graph, the output shares the memory of the operand. A node that is timed alone would copy the operand.
 """
 
 
@@ -62,9 +62,9 @@ class Operand:
         return self.size * np_dtype(self.element).itemsize
 
     def described(self) -> Json:
-        """Return the type, the shape, whether the input is constant, and the values of a small integer constant.
+        """Return a description of the operand as JSON: the type, the shape, and whether the operand is constant.
 
-        Such a constant may contain axes, a shape or pads.
+        The description of a small integer constant also contains the values, which may be axes, a shape or pads.
         """
         described: list[Json] = [self.element, list(self.shape), self.tensor is not None]
         if self.tensor is not None and self.size <= COST.max_described_elements and np_dtype(self.element).kind in "iu":
@@ -74,7 +74,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class KernelTiming:
-    """The seconds of one run, and the type and shape of each output. None stands for an output that is left out."""
+    """The seconds of one run of a node, and the type and shape of each output. None stands for an absent optional output."""
 
     seconds: float
     outputs: tuple[Operand | None, ...]
@@ -89,7 +89,7 @@ class KernelTiming:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A node with known operands, in a model with these opsets. Kernels with equal signatures take equal time."""
+    """A node with the types and shapes of its operands, and the opsets of the model. Equal signatures mean equal times."""
 
     node: NodeProto
     operands: Mapping[str, Operand]
@@ -147,9 +147,9 @@ class Kernel:
 
         Args:
             device: the device to run on.
-            cold: whether several copies of the node run in turns, so that large weights are in no cache. One copy is used if
-                fetching the weights takes only a small part of the time.
-            call: the seconds that every run costs.
+            cold: whether several copies of the node run in turns, so that large weights are in no cache. Only one copy is used
+                if reading the weights from memory takes only a small part of the time.
+            call: the fixed cost of a run on a GPU, in seconds.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot run the node alone.
@@ -202,9 +202,8 @@ class Kernel:
 def least_seconds(bound: Sequence[Bound], budget: float = COST.node_timing_seconds) -> float:
     """Return the time of one run in seconds: the smallest mean over short batches of runs.
 
-    Batches run for `budget` seconds, and at least three times. If one run takes longer than `budget`, there are two runs, and
-    the result is the shorter time. Several sessions run in turns within a batch. In this case, three runs of each session are
-    enough.
+    There are at least three batches, and batches run for `budget` seconds. If `bound` has several sessions, a batch is one run
+    of each session. If one run takes longer than `budget`, there are no batches, and the result is the shorter of two times.
     """
     with bound[0].alone():
         for b in bound[1:]:
@@ -222,10 +221,10 @@ def least_seconds(bound: Sequence[Bound], budget: float = COST.node_timing_secon
 
 
 def _added(one: Bound, two: Bound) -> float:
-    """Return how many seconds longer a run of `two` takes than a run of `one`, at least 0.
+    """Return the seconds by which a run of `two` takes longer than a run of `one`, or 0 if a run of `two` is not longer.
 
     Each time is the smallest mean over short batches of runs. The two sessions run in turns, so that other load on the machine
-    affects both in the same way.
+    affects the two times in the same way.
     """
     with one.alone():
         runs, least = max(1, int(COST.timing_batch_seconds / one.seconds(1))), [math.inf, math.inf]
@@ -246,11 +245,10 @@ def attribute_value(attribute: AttributeProto) -> Json:
 
 
 def random_values(element: int, shape: Sequence[int], salt: int = 0) -> Array:
-    """Return an array of ONNX element type `element`.
+    """Return an array of ONNX element type `element` to time nodes with.
 
-    Floats have magnitudes from 1/2 to 3/2 and either sign. Values of other types are zero.
-
-    The floats depend only on `salt`, and none is near the subnormal numbers.
+    Floats have magnitudes from 1/2 to 3/2 and either sign, so no float is near the subnormal numbers. Equal values of `salt`
+    give equal floats. Values of other types are zero.
     """
     dtype = np_dtype(element)
     count = math.prod(shape)

@@ -1,4 +1,4 @@
-"""Numerical checks and comparisons of two models at all representative sizes of their dynamic dimensions."""
+"""Numerical checks and comparisons of two models at several representative sizes of their dynamic dimensions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,13 @@ from superopt.runtime.session import Device
 
 @dataclass(frozen=True)
 class CheckSettings:
-    """How a candidate is checked; `tolerance` is the `factor` of `check_all`."""
+    """The settings of a numerical check.
+
+    Attributes:
+        tolerance: The most by which the candidate's largest error may exceed the original's, as a factor.
+        seed: The seed of the inputs.
+        adversarial: Whether adversarial inputs are run too.
+    """
 
     tolerance: float = CHECK.max_error_factor
     seed: int = 0
@@ -29,13 +35,13 @@ class CheckSettings:
 
 @dataclass(frozen=True)
 class ComparisonSettings:
-    """How models are compared.
+    """The settings of a comparison.
 
     Attributes:
-        seconds: The seconds of the comparison, at all sizings together.
+        seconds: The time limit of the comparison in seconds, for all sizes together.
         seed: The seed of the inputs.
-        loads: How often models are loaded, as in `in_turns`.
-        again: Whether the comparison is the second of the same two models.
+        loads: The most times that the models are loaded, as in `compare_in_turns`.
+        again: Whether the same two models were compared before. The result cache stores the second comparison separately.
     """
 
     seconds: float
@@ -46,7 +52,7 @@ class ComparisonSettings:
 
 @dataclass(frozen=True)
 class SizeComparisons:
-    """Comparisons at the representative sizings, in order."""
+    """Comparisons of a candidate with the original, one for each choice of sizes of the dynamic dimensions."""
 
     at: tuple[tuple[DimBinding, Comparison], ...]
 
@@ -57,16 +63,16 @@ class SizeComparisons:
 
     @property
     def faster(self) -> bool:
-        """Return whether the candidate is faster at one sizing or more, and slower at none.
+        """Return whether the candidate is faster at some sizes, and not slower at any sizes.
 
-        A slowdown counts if it exceeds the noise or `COMPARISON.max_loss_share`.
+        A slowdown counts if it exceeds the noise or exceeds `COMPARISON.max_loss_share`.
         """
         found = [comparison for _, comparison in self.at]
         return any(c.faster() for c in found) and all(c.ratio >= 1 - min(c.noise, COMPARISON.max_loss_share) for c in found)
 
     @property
     def promising(self) -> bool:
-        """Return whether the candidate would be faster without the noise."""
+        """Return whether the candidate is not `faster`, but has a large enough median gain at some sizes."""
         return not self.faster and any(c.ratio >= 1 + COMPARISON.min_gain_margin_share for _, c in self.at)
 
     @property
@@ -78,7 +84,7 @@ class SizeComparisons:
 def check_all_sizes(
     original: Loadable, candidate: Loadable, device: Device, sizings: Sequence[DimBinding], settings: CheckSettings
 ) -> Check:
-    """Check the candidate against the original at every sizing.
+    """Run the numerical check of the candidate against the original at each choice of sizes in `sizings`.
 
     Raises:
         CheckFailedError, InvalidModelError: as `check`.
@@ -92,9 +98,9 @@ def check_all_sizes(
 def cached_check(
     original: Loadable, candidate: Loadable, device: Device, sizings: Sequence[DimBinding], settings: CheckSettings, cache: Path
 ) -> tuple[Check | CheckFailedError, float]:
-    """Return the result of `check_all_sizes` and the seconds that it took, from the cache if possible; see `cached_result`.
+    """Return the result of `check_all_sizes` and the seconds of the check, from the cache if possible; see `cached_result`.
 
-    A failed check is returned, not raised.
+    If the check fails, the `CheckFailedError` is returned, not raised.
 
     Raises:
         InvalidModelError: as `check`.
@@ -123,9 +129,10 @@ def cached_comparison(
     cache: Path,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[SizeComparisons, float]:
-    """Compare the models at every sizing until every sizing has a verdict, and return the seconds that this took.
+    """Compare the models at each choice of sizes in `sizings`, and return the comparisons and the seconds that they took.
 
-    Both come from the cache if possible; see `cached_result`.
+    Timing stops when further rounds are unlikely to change whether the candidate counts as faster. The comparisons and the
+    seconds come from the cache if possible; see `cached_result`.
 
     Raises:
         InvalidModelError, ProviderError: as `compare_settings`.

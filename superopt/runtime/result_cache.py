@@ -1,4 +1,4 @@
-"""A cache of results that are computed from models, so that models with the same bytes are not searched again."""
+"""A cache of results that are computed from models, such as searches and checks. Models are identified by their bytes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,15 @@ RUNNING = ("model", "protobuf", "runtime")
 def cached_result(
     cache: Path, about: Sequence[Json], models: Sequence[Loadable], find: Callable[[], Json]
 ) -> tuple[Json, float]:
-    """Return the result of `find` for the models, and the seconds of `active_time` that it took, from the cache if possible.
+    """Return the result of `find` and the seconds of `active_time` that `find` took, from the cache if possible.
 
-    Cached results are valid for the same code and the same models. `about` identifies the result, and lists everything except
-    the models on which the result depends.
+    A cached result is valid for the same code, the same `about` and the same models.
+
+    Args:
+        cache: the file of the cache.
+        about: a name for the kind of result, and all settings on which the result depends.
+        models: the models on which the result depends.
+        find: a function that computes the result if the cache has none.
     """
 
     def found() -> Json:
@@ -37,18 +42,18 @@ def cached_result(
 
 @functools.cache
 def runtime_code_version() -> str:
-    """Return a digest of the code that loads, runs, checks and compares models, and of the policy."""
+    """Return a digest of the code that loads, runs, checks and compares models, and of `superopt/policy.py`."""
     return digest_of_packages(RUNNING)
 
 
 def digest_of_packages(names: Iterable[str]) -> str:
-    """Return a digest of the policy and of the code of these packages of superopt."""
+    """Return a digest of `superopt/policy.py` and of the code of these packages of superopt."""
     package = Path(__file__).resolve().parents[1]
     return digest_of_files(path for name in names for path in package.glob(f"{name}/*.py"))
 
 
 def digest_of_files(paths: Iterable[Path]) -> str:
-    """Return a digest of the policy and of the contents of files. The order of the paths does not matter."""
+    """Return a digest of `superopt/policy.py` and of the contents of the files. The order of the paths does not matter."""
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted({*paths, Path(policy.__file__).resolve()}):
         digest.update(path.read_bytes())

@@ -33,8 +33,8 @@ class OutputErrors:
     Attributes:
         original: the original's error.
         candidate: the candidate's error.
-        least: the value that replaces `original` in a comparison if `original` is smaller. It is the largest change of the
-            output when inputs change in their last bits, or a few units in the last place.
+        least: a lower bound that replaces a smaller `original` when the two errors are compared. The bound is the largest
+            change of the output when inputs change in their last bits, or a few units in the last place.
         direct: whether the candidate is compared with the original, because there is no float64 run.
         floating: whether the output is floating-point.
         off: the number of elements whose error in the original is large relative to the mean magnitude of the element's row.

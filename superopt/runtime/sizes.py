@@ -1,7 +1,8 @@
 """Sizes of dynamic dimensions at which the numerical check runs both models.
 
-A rewrite that is right only at some sizes is found by runs at other sizes: 0 to 4, sizes with different residues, sizes on both
-sides of every constant that the model compares with or slices at, and unequal sizes for dimensions that do not share a name.
+A rewrite may be right at some sizes and wrong at other sizes. So the check uses the sizes 0 to 4, sizes with different
+residues, and unequal sizes for dimensions with different names. The check also uses sizes just below and above every constant
+that the model compares with or slices at.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ _DECIDES = frozenset(
     {"Slice", "Min", "Max", "Mod", "Div", "Clip", "Where", "TopK", "Split", "Range", "Equal", "Less", "Greater"}
     | {"LessOrEqual", "GreaterOrEqual"}
 )
-"""Operators whose constants may be thresholds for sizes: the result of the operator may change its meaning there."""
+"""Operators whose constants may be thresholds. Models may behave differently for sizes below and above a threshold."""
 _SHIFTS_SIZES = frozenset({"Add", "Sub", "Mul", "Pad", "Gather", "Expand", "Tile", "Resize", "Reshape", "ConstantOfShape"})
 _FACTORS = frozenset({"Mul", "Div", "Mod"})
 _ATTRIBUTES = ("starts", "ends", "strides", "kernel_shape", "split", "pads", "blocksize")
 
 
 def dimension_key(port: str, axis: int, name: str) -> str:
-    """Return the name under which a size is given for a dynamic dimension: its name in the model, else `input[axis]`."""
+    """Return the key of a dynamic dimension in mappings of sizes.
+
+    The key is the dimension's name in the model or, for an unnamed dimension, the input and the axis, such as `x[0]`.
+    """
     return f"{port}[{axis}]" if is_unnamed(name) else name
 
 
@@ -45,7 +49,7 @@ def dynamic_dimension_keys(model: ModelProto) -> list[str]:
 def sizes_to_check(model: ModelProto, start: Mapping[str, int]) -> Iterator[dict[str, int]]:
     """Yield sizes for some or all dynamic dimensions, the most significant sizes first.
 
-    Dimensions without a size may have any size at which the model runs.
+    A dimension that a mapping leaves out may have any size at which the model runs.
 
     Args:
         model: the model. Weights may be in other files.
@@ -76,7 +80,10 @@ def sizes_to_check(model: ModelProto, start: Mapping[str, int]) -> Iterator[dict
 
 
 def _growing_together(names: Sequence[str], start: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Yield sizes in which two dimensions grow by the same amount. A model may require this if one is a sum over the other."""
+    """Yield `start` with two dimensions increased by the same number.
+
+    A model may run only at such sizes if one dimension is the sum of the other dimension and a third dimension.
+    """
     for shift in CHECK.paired_size_increases:
         for pair in itertools.combinations(names, 2):
             yield {name: start[name] + (shift if name in pair else 0) for name in names}
@@ -88,9 +95,9 @@ def _unequal(names: Sequence[str]) -> Iterator[dict[str, int]]:
 
 
 def _empty(names: Sequence[str]) -> Iterator[dict[str, int]]:
-    """Yield sizes in which one or two dimensions are 0, with unequal sizes for the others.
+    """Yield sizes in which one or two dimensions are 0, and the other dimensions have unequal sizes.
 
-    Proofs hold only for sizes of at least 1.
+    Proofs of rules hold only for sizes of at least 1.
     """
     for sizes, count in itertools.product(itertools.islice(_unequal(names), 3), (1, 2)):
         for chosen in itertools.combinations(names, count) if count < len(names) else ():
@@ -98,7 +105,10 @@ def _empty(names: Sequence[str]) -> Iterator[dict[str, int]]:
 
 
 def _around(names: Sequence[str], constants: Sequence[int]) -> Iterator[dict[str, int]]:
-    """Yield each constant, the constant plus 1 and minus 1, as the size of one dimension and of all dimensions."""
+    """Yield each constant, the constant plus 1, and the constant minus 1, as the size of one dimension and of all dimensions.
+
+    Before a large constant, an eighth of the constant is yielded as the size of one dimension.
+    """
     for constant in constants:
         if constant > CHECK.min_laddered_size:
             yield from ({name: constant // CHECK.ladder_factor} for name in names)
@@ -116,8 +126,8 @@ def _by_turns(kinds: Sequence[Iterator[dict[str, int]]]) -> Iterator[dict[str, i
 def telling_constants(model: ModelProto) -> list[int]:
     """Return positive integers with which the model compares, slices or computes, the most significant first.
 
-    If the model multiplies or divides by constants, the products of each threshold and each such constant are included: `N // 2
-    > 100` changes at 200.
+    If the model multiplies or divides by constants, the products of each threshold and each such constant are included. For
+    example, `N // 2 > 100` becomes true near N = 200, so 200 is included.
     """
     ranks: dict[int, int] = {}
     factors: dict[int, None] = {}
@@ -140,7 +150,7 @@ def telling_constants(model: ModelProto) -> list[int]:
 
 
 def _integers(graph: GraphProto) -> Iterator[tuple[str, list[int]]]:
-    """Yield the name of each small constant of a graph, with the whole numbers in it."""
+    """Yield the name of each small constant of a graph, with the elements of the constant that are whole numbers."""
     for tensor in graph.initializer:
         yield tensor.name, _whole(tensor)
     for node in graph.node:
@@ -154,9 +164,9 @@ def _integers(graph: GraphProto) -> Iterator[tuple[str, list[int]]]:
 
 
 def _whole(tensor: TensorProto) -> list[int]:
-    """Return the elements that are whole numbers.
+    """Return the elements of a tensor that are whole numbers.
 
-    The result is empty if the tensor has many elements or is outside the ModelProto.
+    The result is empty if the tensor has many elements or is stored outside the ModelProto.
     """
     kinds = (TensorProto.INT32, TensorProto.INT64, TensorProto.FLOAT, TensorProto.DOUBLE)
     count = 1

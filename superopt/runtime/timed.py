@@ -1,4 +1,4 @@
-"""Loaded models with inputs that can be timed, with their weights either in the processor's caches or in no cache."""
+"""Interfaces to time a loaded model: with weights in the processor's caches (`Timed`), or in no cache (`ColdTimedModel`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Timed(Protocol):
 
 
 class ColdTimedModel:
-    """A timed model. Before each timed run, the processor's caches are filled with other data."""
+    """A wrapper around a `Timed` model that fills the processor's caches with other data before each timed run."""
 
     def __init__(self, timed: Timed) -> None:
         self._timed = timed
@@ -36,7 +36,7 @@ class ColdTimedModel:
         return self._timed.alone()
 
     def run(self) -> None:
-        """Run the model once, without filling the caches before."""
+        """Run the model once. The caches are not filled with other data."""
         self._timed.run()
 
     def seconds(self, runs: int) -> float:

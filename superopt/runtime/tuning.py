@@ -40,9 +40,9 @@ LEAVES: Mapping[str, tuple[str, ...]] = {
     "SimplifiedLayerNormalization": ("SimplifiedLayerNormFusion",),
     "SkipLayerNormalization": ("SkipLayerNormFusion",),
 }
-"""The operators that ONNX Runtime's optimizers put into a graph, each with the names of its optimizers."""
+"""Operators that ONNX Runtime's optimizers introduce, each with the names of the optimizers that introduce the operator."""
 LAST_LEVEL = {"NchwcTransformer", "ConvAddActivationFusion"}
-"""The optimizers of the last level of optimization, which a session lacks if it stops at the level before."""
+"""The optimizers of the highest optimization level. They do not run in a session with the level `EXTENDED`."""
 _LAYOUT = "NchwcTransformer"
 
 
@@ -51,9 +51,10 @@ class Tuning:
     """The result of tuning a model's sessions.
 
     Attributes:
-        tried: the comparison of each single choice with the plain session.
-        choices: the choices for the session (see `settings`), or none if the defaults are best.
-        comparison: the comparison of `choices` with the plain session, or None if the defaults are best.
+        tried: for each single choice, the comparison of a session with this choice and a session with default settings.
+        choices: the best choices for the session (see `settings`). The tuple is empty if the defaults are best.
+        comparison: the comparison of a session with all `choices` and a session with default settings, or None if the defaults
+            are best.
     """
 
     tried: Mapping[str, Comparison]
@@ -62,7 +63,7 @@ class Tuning:
 
     @property
     def settings(self) -> Settings:
-        """The settings for the session."""
+        """The session settings for `choices`."""
         return settings(self.choices)
 
 
@@ -75,9 +76,9 @@ def tune(
     sizes: Mapping[str, int] | None = None,
     high: Mapping[str, int] | None = None,
 ) -> Tuning:
-    """Find the session settings with which the model runs fastest on the device, in about `seconds` of measurement.
+    """Find the session settings with which the model runs fastest on the device.
 
-    `sizes` and `high` are as in `random_inputs`.
+    Measurement takes about `seconds`. `seed`, `sizes` and `high` are as in `random_inputs`.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load or run the model.
@@ -107,7 +108,7 @@ def tune(
 
 
 def tuning_choices(optimizers: Sequence[str], device: Device) -> list[str]:
-    """Return the choices that are worth trying on the device for a model that these optimizers affect."""
+    """Return the tuning choices to try on the device for a model that these optimizers affect."""
     names = [*optimizers]
     if device.provider == "cpu":
         names += [f"{LEVEL}={EXTENDED}"] if _LAYOUT in optimizers and not device.portable else []
@@ -119,9 +120,10 @@ def tuning_choices(optimizers: Sequence[str], device: Device) -> list[str]:
 
 
 def _joined(names: Sequence[str]) -> list[str]:
-    """Return the choices that can be combined, given choices in the order of their gains.
+    """Return the choices in `names` that can be combined. `names` has the choices with the largest gain first.
 
-    Only the best number of threads is kept. Optimizers of the last level are dropped if the whole level is switched off.
+    Only the best number of threads is included. Optimizers of the highest level are left out if another choice switches off
+    the whole level.
     """
     threads = [name for name in names if name.startswith(f"{THREADS}=")]
     idle = {*threads[1:], *(LAST_LEVEL if f"{LEVEL}={EXTENDED}" in names else ())}
@@ -131,9 +133,10 @@ def _joined(names: Sequence[str]) -> list[str]:
 def _is_possible(
     model: Loadable, device: Device, choices: Sequence[str], inputs: Callable[[Sequence[Port]], dict[str, Array]]
 ) -> bool:
-    """Return whether the model runs in a session with these choices. Choices without provider options always count as possible.
+    """Return whether the model runs in a session with these choices. Choices without provider options count as possible.
 
-    Not every operator has every layout. A CUDA graph allows no nodes on the CPU, no sequences and no dynamic dimensions.
+    Some operators do not support the layout NHWC. A CUDA graph supports no nodes on the CPU, no sequences and no dynamic
+    dimensions.
     """
     wanted = settings(choices).provider_options
     if not wanted:
@@ -148,7 +151,10 @@ def _is_possible(
 
 
 def acting_optimizers(model: Loadable, device: Device) -> list[str]:
-    """Return the optimizers that affect the model: the optimized graph has more of their operators than the model.
+    """Return the optimizers that affect the model.
+
+    An optimizer affects the model if the optimized graph has more nodes than the model of an operator that the optimizer
+    introduces.
 
     Raises:
         InvalidModelError, ProviderError: as `tune`.
