@@ -1,7 +1,7 @@
 """Evaluation of terms on float64 arrays.
 
-Operators with slow definitions are computed by numpy functions, and all other operators by their definitions. The tests compare
-each numpy function with the definition of its operator.
+Operators with slow definitions are computed by numpy functions, and all other operators by their definitions in specs/. The
+tests compare each numpy function with the definition of the operator.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ def sizes_of(
 ) -> Callable[[Atom], Extent | None]:
     """Return a function from dynamic dimensions to their sizes.
 
-    The sizes are those in `sizes`, and others that the shapes of the variables' arrays give.
+    The sizes come from `sizes` and from the shapes of the variables' arrays.
 
     Raises:
-        ShapeError: An array has another rank or extent than its variable, or one name would have two sizes.
+        ShapeError: An array has another rank or extent than its variable, or one dimension would have two sizes.
         UndecidedError: An extent is an expression in an unknown size.
     """
     found = dict(sizes)
@@ -90,7 +90,7 @@ def sizes_of(
 
 
 def _bare(extent: Extent) -> Atom | None:
-    """Return the atom if the extent is a single atom, otherwise None."""
+    """Return the dimension if the extent is a single dimension, otherwise None."""
     if isinstance(extent, Size) and len(extent.terms) == 1:
         (monomial, coefficient), *_ = extent.terms
         if coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Dim):
@@ -126,7 +126,16 @@ def apply_operator(op: str, arrays: Sequence[Array], attributes: Mapping[str, At
 def _windows(
     x: Array, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int], fill: float
 ) -> list[list[Array]]:
-    """Return, for each element of the window, the elements of x that it covers at all positions of the window."""
+    """Return, for each element of a two-dimensional kernel, the elements of `x` that meet it as the kernel slides over `x`.
+
+    Args:
+        x: The images, with two leading axes.
+        kernel: The height and width of the kernel.
+        strides: The steps between positions of the kernel.
+        pads: The pads before both axes, then the pads after both axes.
+        dilations: The distances between neighbouring elements of the kernel.
+        fill: The value of the pads.
+    """
     padded = np.pad(x, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])), constant_values=fill)
     reach = [dilations[a] * (kernel[a] - 1) + 1 for a in (0, 1)]
     counts = [(padded.shape[2 + a] - reach[a]) // strides[a] + 1 for a in (0, 1)]
@@ -195,4 +204,4 @@ NUMPY: dict[str, Callable[..., Any]] = {
     "expand": _expand,
     "pad": lambda x, *, before, after: np.pad(x, list(zip(before, after, strict=True))),
 }
-"""Numpy functions that compute operators, given the operands and the attributes."""
+"""Numpy functions that compute operators from the operands and the attributes, by the name of the operator."""

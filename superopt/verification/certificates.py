@@ -31,7 +31,7 @@ Scope: TypeAlias = "tuple[tuple[str, str], ...]"
 
 @dataclass(frozen=True)
 class CertifiedStep:
-    """A step of a certificate: a rule, terms of the state (`roots`), and the terms that replace them."""
+    """A step of a certificate: a rule, the replaced terms (`roots`), and the new terms (`replacements`)."""
 
     rule: str
     roots: State
@@ -57,7 +57,14 @@ class RewrittenNodes:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Segments with equal terms: their places in the model, the terms before and after the steps, and the steps."""
+    """The rewrite of a group of nodes, or of several groups of nodes that compute equal terms.
+
+    Attributes:
+        places: The groups of nodes in the model.
+        before: The terms of a group before the steps.
+        steps: The steps.
+        after: The terms of a group after the steps.
+    """
 
     places: tuple[RewrittenNodes, ...]
     before: State
@@ -67,7 +74,12 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass of the search: independent rewrites, and the new weights, as terms over the weights before the pass."""
+    """One pass of the search over the model.
+
+    Attributes:
+        rewrites: The rewrites, which are independent of each other.
+        weights: The new weights, as terms over the weights before the pass.
+    """
 
     rewrites: tuple[Rewrite, ...]
     weights: Mapping[str, Term]
@@ -83,12 +95,12 @@ class Certificate:
         rewritten: Whether the models differ.
         rules: The digest of every stored rule that a step names.
         sizes: Sizes of the dynamic dimensions at which the models were run.
-        passes: The passes, in order. Each pass rewrote segments.
-        stored: Values of the original that do not depend on inputs and that are stored as weights.
+        passes: The passes of the search, in order.
+        stored: The names of values of the original that do not depend on inputs, and that are stored as weights.
         opset: The opset that the model was converted to before the passes, or None.
         mode: The floating-point mode.
-        flags: The floating-point freedoms that the steps take in this mode.
-        ordinary: The assumptions on values under which the mode admitted rewrites.
+        flags: The floating-point flags that the steps need, such as `nsz`.
+        ordinary: The assumptions on input values that the steps need in this mode.
         assumptions: The assumptions on dynamic dimensions.
     """
 
@@ -194,7 +206,7 @@ def _place(record: Any) -> RewrittenNodes:
 
 
 def _terms(nodes: Sequence[Any]) -> list[Term]:
-    """Return the terms of a table whose rows list operands before the terms that use them."""
+    """Return the terms of a table with one row for each term. The rows of a term's operands come before the row of the term."""
     terms: list[Term] = []
     for op, operands, attributes in nodes:
         values = {_text(name): _value(value) for name, value in attributes.items()}

@@ -23,7 +23,10 @@ def _tensor_digest(tensor: ir.TensorProtocol) -> bytes:
 
 
 def _hollow(model: ir.Model) -> bytes:
-    """Serialize the model as if it had just been read from a file, with a digest in place of each initializer's elements."""
+    """Serialize the model with a digest in place of the elements of each initializer.
+
+    The result is the same for a model in memory and for a model that was just read from a file.
+    """
     copy = model.clone()
     for graph in copy.graphs():
         for value in graph.initializers.values():
@@ -44,7 +47,7 @@ def _hollow(model: ir.Model) -> bytes:
 def _forget_names(nodes: Iterable[NodeProto]) -> None:
     """Remove the names of tensors in attributes, also in nested graphs.
 
-    The names have no effect. Reading a model adds names, so they must not influence the digest.
+    These names have no effect on the model. Reading a model adds such names, so the names must not influence the digest.
     """
     for node in nodes:
         for attribute in node.attribute:

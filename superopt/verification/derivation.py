@@ -1,12 +1,13 @@
-"""Checks of a certificate against both models.
+"""Checks of a certificate against the original and the optimized model.
 
-There are three checks: nodes outside the segments are unchanged, new weights equal their terms, and the nodes of each segment
-compute the terms that the certificate states for the segment.
+A segment is a group of nodes that the optimizer rewrote. For each segment, the certificate states the terms that the nodes
+compute before and after the rewrite steps. There are three checks: nodes outside the segments are unchanged, new weights equal
+their terms in the certificate, and the nodes of each segment compute the stated terms.
 
-No node is lifted and no term is lowered. Nodes are compared as they are stored in the files. New weights are computed from the
-original's weights, and compared within the rounding error of this computation. A segment's terms before the steps are evaluated
-on values from a run of the original. A segment's terms after the steps are evaluated on values from a run of the optimized
-model.
+The checks translate neither nodes to terms nor terms to nodes. Nodes are compared as they are stored in the files. New weights
+are computed from the original's weights, and compared within the rounding error of this computation. A segment's terms before
+the steps are evaluated on values from a run of the original. A segment's terms after the steps are evaluated on values from a
+run of the optimized model.
 """
 
 from __future__ import annotations
@@ -38,7 +39,13 @@ SUMMED_IN_SINGLE = frozenset({"conv", "conv_transpose", "max_pool", "avg_pool", 
 
 @dataclass(frozen=True)
 class Weights:
-    """The numbers of the optimized model's weights that are unchanged, that equal a term, and that have no term."""
+    """Counts of the optimized model's weights, by the reason why a weight is accepted.
+
+    Attributes:
+        kept: The number of weights that the original stores or computes too.
+        computed: The number of weights that equal their term in the certificate.
+        small: The number of new weights without a term, which are small or contain integers or booleans.
+    """
 
     kept: int
     computed: int
@@ -74,7 +81,7 @@ class Tensors:
 def check_weights(original: ModelSource, optimized: ModelSource, certificate: Certificate) -> Weights:
     """Check that every weight of the optimized model is a weight of the original, or equals its term in the certificate.
 
-    A new weight without a term is accepted if it is small, or holds integers or booleans.
+    A new weight without a term is accepted if the weight is small, or contains integers or booleans.
 
     Raises:
         CertificateError: A weight is neither a weight of the original nor equal to a term.
@@ -95,7 +102,7 @@ def check_weights(original: ModelSource, optimized: ModelSource, certificate: Ce
         elif name in known and _identical(known[name], array):
             counts["kept"] += 1
         elif name in certificate.stored:
-            counts["kept"] += 1  # see `check_stored`, which compares the weight with the original's value of that name
+            counts["kept"] += 1  # `check_stored` compares this weight with the value of the same name in the original
         elif array.dtype.kind in "iub" or array.size <= VERIFY.max_untermed_elements:
             counts["small"] += 1
         else:
@@ -123,7 +130,10 @@ def _constants(graph: GraphProto) -> dict[str, Array]:
 
 
 class _Made:
-    """The weights that the passes of a certificate define by terms, computed in float64 on demand."""
+    """The weights that a certificate defines by terms, computed in float64 on demand.
+
+    Each pass of the optimizer defines weights by terms over the weights before the pass.
+    """
 
     def __init__(self, tensors: Tensors, passes: Sequence[Pass], constants: Mapping[str, Array]) -> None:
         self.tensors, self.passes, self.constants = tensors, passes, constants
@@ -166,9 +176,9 @@ class _Made:
         return self._value(self.latest.get(name, -1), name)[0]
 
     def _value(self, number: int, name: str) -> tuple[Array, Array, bool]:
-        """Return a weight as it is after pass `number`, in float64, with two facts about its rounding.
+        """Return the value of a weight after pass `number` in float64, with two facts about the rounding of the weight.
 
-        These are the sum of the magnitudes that were added up, and whether ONNX Runtime sums in float32.
+        The facts are the sum of the magnitudes that were added up, and whether ONNX Runtime computes the sum in float32.
         """
         while number >= 0 and name not in self.passes[number].weights:
             number -= 1
@@ -200,9 +210,10 @@ class _Made:
 
 
 def _of_magnitudes(term: Term) -> Term:
-    """Return the term with differences replaced by sums, and scale factors by their magnitudes.
+    """Return the term with differences replaced by sums, and scale factors replaced by their magnitudes.
 
-    The value of this term on the magnitudes of the variables bounds the sum of the magnitudes that the given term adds up.
+    Evaluated on the magnitudes of the variables, the result is an upper bound on the sum of the magnitudes of all numbers that
+    the given term adds up.
     """
     done: dict[Term, Term] = {}
     for part in subterms(term):
@@ -220,7 +231,7 @@ def _of_magnitudes(term: Term) -> Term:
 
 
 def _ulp(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return, for each number, one unit in the last place in the type `dtype`."""
+    """Return, for each number in the array, the size of one unit in the last place in the type `dtype`."""
     try:
         info = np.finfo(dtype)
         eps, tiny = float(info.eps), float(info.smallest_subnormal)
@@ -235,9 +246,9 @@ def _ulp(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def check_nodes(original: ModelSource, optimized: ModelSource, certificate: Certificate) -> None:
-    """Check that nodes outside the segments are the same in both models.
+    """Check that nodes outside the rewritten segments of the certificate are the same in both models.
 
-    A node of the optimized model that is not in the original may only compute outputs of segments and new values.
+    A node of the optimized model that is not in the original may only compute outputs of segments, or values with new names.
 
     Raises:
         CertificateError: A node outside the segments differs.
@@ -266,7 +277,18 @@ def check_nodes(original: ModelSource, optimized: ModelSource, certificate: Cert
 def _require_same(
     before: GraphProto, after: GraphProto, scope: Scope, allowed: Mapping[Scope, set[str]], aliases: Mapping[str, str]
 ) -> None:
-    """Raise CertificateError if a node of the graph or of a nested body differs and computes no output of a segment."""
+    """Check that each node of the graph and of nested bodies is in the original, or computes allowed or new values.
+
+    Args:
+        before: The graph in the original.
+        after: The graph in the optimized model.
+        scope: The path to the graph from the top graph.
+        allowed: For each path, the outputs of the rewritten segments in the graph.
+        aliases: For outputs that the rewrite replaced by another value, this value.
+
+    Raises:
+        CertificateError: A node differs, and computes a value of the original that is not the output of a segment.
+    """
     known = {tuple(node.output): node for node in before.node}
     names = {name for outputs in known for name in outputs} | {value.name for value in before.input}
     for node in after.node:
@@ -290,7 +312,13 @@ def _require_same(
 
 
 def _require_same_ends(before: GraphProto, after: GraphProto) -> None:
-    """Raise CertificateError if a body has other inputs, outputs or weights, or a weight with the name of an outer value."""
+    """Check that a control flow body has the same inputs and outputs in both models, and no changed weights.
+
+    A weight that only the optimized body has must not have the name of a value that the original body reads.
+
+    Raises:
+        CertificateError: The inputs or outputs differ, or a weight differs.
+    """
     first, second = ([[v.name for v in values] for values in (body.input, body.output)] for body in (before, after))
     weights = {tensor.name: _raw(tensor).SerializeToString() for tensor in before.initializer}
     read = {name for node in nodes(before) for name in node.input}
@@ -300,7 +328,7 @@ def _require_same_ends(before: GraphProto, after: GraphProto) -> None:
 
 
 def _types(source: ModelSource) -> list[bytes]:
-    """Serialize the types of inputs and outputs, without names of dimensions that are placeholders."""
+    """Serialize the types of the model's inputs and outputs, without placeholder names of dimensions, such as `unk__1`."""
     stored = {tensor.name for tensor in source.proto.graph.initializer}
     given = [value for value in source.proto.graph.input if value.name not in stored]
     return [_named_alone(value.type).SerializeToString(deterministic=True) for value in (*given, *source.proto.graph.output)]
@@ -319,7 +347,10 @@ def _named_alone(kind: TypeProto) -> TypeProto:
 
 
 def _aliases(certificate: Certificate) -> Iterator[tuple[str, str]]:
-    """Yield pairs of an output of a segment and a value, for outputs that are the value itself after the steps."""
+    """Yield each output of a segment that equals an input of the segment after the steps, with this input.
+
+    Nodes that read the output in the original may read the input in the optimized model.
+    """
     for one in certificate.passes:
         for rewrite in one.rewrites:
             for place in rewrite.places:
@@ -329,7 +360,10 @@ def _aliases(certificate: Certificate) -> Iterator[tuple[str, str]]:
 
 
 def _plain(node: NodeProto, aliases: Mapping[str, str], *, bodiless: bool = False) -> bytes:
-    """Serialize the node without names and doc strings, with aliased inputs replaced. With `bodiless`, its bodies are empty."""
+    """Serialize the node without names and doc strings.
+
+    Inputs in `aliases` are replaced. If `bodiless` is True, the control flow bodies of the node are empty.
+    """
     copy = NodeProto()
     copy.CopyFrom(node)
     for field in ("name", "doc_string", "metadata_props"):
@@ -353,7 +387,7 @@ def _plain(node: NodeProto, aliases: Mapping[str, str], *, bodiless: bool = Fals
 
 
 def _raw(tensor: TensorProto) -> TensorProto:
-    """Return the tensor without a name, with its elements as bytes."""
+    """Return the tensor without a name, with the elements stored as bytes."""
     found = numpy_helper.from_array(numpy_helper.to_array(tensor)) if tensor.data_type != TensorProto.STRING else tensor
     copy = TensorProto()
     copy.CopyFrom(found)
@@ -385,12 +419,12 @@ def _followed(name: str, aliases: Mapping[str, str]) -> str:
 
 @dataclass
 class SegmentCounts:
-    """Numbers of comparisons of a segment's terms with values of a run.
+    """Counts of comparisons between terms of segments and values from runs of the models.
 
     Attributes:
-        before: Comparisons of terms before the steps with values of the original.
-        after: Comparisons of terms after the steps with values of the optimized model.
-        left_out: Comparisons that were not made, because the terms are too large or values are missing.
+        before: The number of comparisons of terms before the steps with values of the original.
+        after: The number of comparisons of terms after the steps with values of the optimized model.
+        left_out: The number of comparisons that were not made, because terms are too large or values are missing.
     """
 
     before: int = 0
@@ -399,7 +433,7 @@ class SegmentCounts:
 
 
 def expose_values(source: ModelSource, names: Sequence[str]) -> ModelProto:
-    """Return a copy of the ModelProto with the named values as additional outputs. External data is not loaded."""
+    """Return a copy of the model's ModelProto with the named values as additional outputs. External data is not loaded."""
     copy = ModelProto()
     copy.CopyFrom(source.proto)
     there = {value.name for value in copy.graph.output}
@@ -428,10 +462,12 @@ def values_of(source: ModelSource, names: Sequence[str], feeds: Feeds) -> dict[s
 
 
 def check_stored(original: ModelSource, optimized: ModelSource, certificate: Certificate, feeds: Feeds) -> None:
-    """Check that values stored as weights equal the values that the original computes under the same names.
+    """Check that weights of the optimized model that replace computed values equal these values.
+
+    The certificate names the values in `stored`. Each value is computed by a run of the original on `feeds`.
 
     Raises:
-        CertificateError: A stored value differs.
+        CertificateError: A weight differs from the value of the same name in the original.
     """
     tensors = Tensors(optimized)
     names = [name for name in certificate.stored if name in tensors.protos]
@@ -450,7 +486,9 @@ def check_stored(original: ModelSource, optimized: ModelSource, certificate: Cer
 def check_segments(
     original: ModelSource, optimized: ModelSource, certificate: Certificate, feeds: Feeds, linked: SegmentCounts
 ) -> None:
-    """Check that the terms of segments have the values that the models compute in a run on these inputs.
+    """Check that the terms of each segment have the values that the models compute in a run on these inputs.
+
+    The counts in `linked` are increased.
 
     Raises:
         CertificateError: A segment computes other values than its terms.
@@ -485,7 +523,7 @@ def _require_kinds(original: ModelSource, rewrites: Sequence[Rewrite], made: _Ma
 
     Raises:
         CertificateError: A variable is marked constant but stands for an input, or stands for a weight but is not marked
-            constant. Or a variable is a condition or a position, and the weight has another type.
+            constant. Or a variable is marked as boolean or as integer, and the weight has another type.
     """
     given = {value.name for value in original.proto.graph.input}
     for rewrite in rewrites:
@@ -500,22 +538,32 @@ def _require_kinds(original: ModelSource, rewrites: Sequence[Rewrite], made: _Ma
 
 
 def _weights_read(rewrite: Rewrite, place: RewrittenNodes) -> list[str]:
-    """Return the names of the values in the model for the constant variables of a segment's terms."""
+    """Return the names of the weights that a segment's terms read: the model's values for the constant variables."""
     constant = (x.name for x in named_variables([*rewrite.before, *rewrite.after]) if x.constant)
     return [place.inputs[name] for name in constant if name in place.inputs]
 
 
 def _sizes(original: ModelSource, feeds: Feeds) -> dict[Atom, int]:
-    """Return the sizes of the model's dynamic input dimensions in a run, by the atoms that stand for them in certificates."""
+    """Return the sizes of the model's dynamic input dimensions in a run. The keys are the dimensions in certificates."""
     axes = ((axis, n) for port in original.inputs for axis, n in zip(port.axes, np.shape(feeds[port.name]), strict=True))
     return {Dim(f"%{axis}", 0): n for axis, n in axes if isinstance(axis, str)}
 
 
 def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], sizes: Mapping[Atom, int], which: str) -> bool:
-    """Compare a segment's terms with its values, and return False if a value is missing or a term cannot be evaluated.
+    """Compare the terms of a segment with the values that the segment's nodes compute in a run.
 
     Terms are evaluated in float64. If the results disagree, the terms are evaluated in float32 too, because a compensated sum
     rounds on purpose.
+
+    Args:
+        place: The nodes of the segment.
+        terms: The terms before or after the steps.
+        values: The values of the run, by name.
+        sizes: The sizes of the dynamic dimensions.
+        which: `before` or `after`, for error messages.
+
+    Returns:
+        False if a value is missing, or if a term cannot be evaluated.
 
     Raises:
         CertificateError: The terms do not fit the segment, or the values disagree.
@@ -552,7 +600,10 @@ def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], 
 
 
 def _added_up(term: Term, known: Mapping[Term, Array]) -> Array:
-    """Return the sum of the magnitudes of the term's summands. It bounds the rounding error of the sum in any order."""
+    """Return the sum of the magnitudes of all numbers that the term adds up. `known` has the values of all terms.
+
+    The tolerance for rounding is proportional to this sum, because the sum bounds rounding errors in any order of summation.
+    """
     if term.op in ("add", "sub"):
         return np.asarray(sum(_added_up(arg, known) for arg in term.args))
     if term.op == "scale":
@@ -561,9 +612,10 @@ def _added_up(term: Term, known: Mapping[Term, Array]) -> Array:
 
 
 def _agree(value: Array, array: Array, magnitude: Array) -> bool:
-    """Return whether a value of a run matches its term.
+    """Return whether `value`, from a run of a model, agrees with `array`, the value of the term.
 
-    Shapes must be equal, finite elements must be close, and elements must not be finite where the term is not finite.
+    The shapes must be equal, and finite elements must be close. An element of `value` must not be finite if the element of
+    `array` is not finite. `magnitude` is the sum of the magnitudes that the term adds up.
     """
     if value.shape != array.shape:
         return False

@@ -1,8 +1,8 @@
 """Sizes and values on which `verify` runs two models.
 
-Sizes are small and large, have different residues, and lie on both sides of the constants in the model. Different dynamic
-dimensions also get different sizes. Values are those that real models receive: masks, infinities, NaN, mixed magnitudes in one
-tensor, zeros, constant rows and denormals.
+Sizes are small and large, have different residues, and lie just below and above the constants in the model. Different dynamic
+dimensions also get different sizes. Values include special values that real models receive: masks, infinities, NaN, mixed
+magnitudes in one tensor, zeros, constant rows and denormals.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Feeds = Mapping[str, Array]
 
 
 def sizes(source: ModelSource, given: Sequence[Mapping[str, int]], seed: int) -> Iterator[dict[str, int]]:
-    """Yield sizes of the dynamic dimensions to try, starting with those in `given`.
+    """Yield sizes of the dynamic dimensions to try, starting with the sizes in `given`.
 
-    A model without dynamic dimensions gives one empty mapping.
+    For a model without dynamic dimensions, one empty mapping is yielded.
     """
     names = source.dimensions
     if not names:
@@ -113,11 +113,11 @@ ADVERSARIAL: dict[str, Draw] = {
     "of magnitude 100": lambda rng, shape: 100 * rng.standard_normal(shape),
 }
 MODEST = frozenset({"all 1e-25", "half zeros", "zeros", "constant rows", "denormal", "of magnitude 100"})
-"""The adversarial kinds that stay within ordinary magnitudes."""
+"""The kinds of adversarial values whose magnitudes are not large."""
 
 
 def ordinary_feeds(source: ModelSource, at: Mapping[str, int], bound: int, seed: int) -> Iterator[tuple[str, Feeds]]:
-    """Yield named inputs of ordinary magnitudes at these sizes, with integers below `bound`."""
+    """Yield named sets of random values of ordinary magnitude for all inputs, at the sizes `at`. Integers are below `bound`."""
     for turn, (name, draw) in enumerate(ORDINARY.items()):
         rng = np.random.default_rng((seed, turn))
         yield name, {port.name: _array(port, at, draw, bound, turn, rng) for port in source.inputs}
@@ -126,9 +126,10 @@ def ordinary_feeds(source: ModelSource, at: Mapping[str, int], bound: int, seed:
 def adversarial_feeds(
     source: ModelSource, at: Mapping[str, int], bound: int, seed: int, *, masks: bool = False
 ) -> Iterator[tuple[str, Feeds]]:
-    """Yield named inputs with values at which arithmetic may fail: in all inputs, in one input, and in all inputs but one.
+    """Yield named sets of values for all inputs, with special values at which floating-point arithmetic may fail.
 
-    With `masks`, only inputs that may be masks get extraordinary values.
+    Special values are in all inputs, in one input, or in all inputs except one. If `masks` is True, infinities, NaN and extreme
+    numbers are only in inputs that may be masks. Sizes come from `at`, and integers are below `bound`.
     """
     every = [port for port in source.inputs if np.dtype(port.dtype).kind == "f"]
     booleans = [port for port in source.inputs if np.dtype(port.dtype).kind == "b"]
@@ -175,7 +176,7 @@ def _array(port: DeclaredInput, at: Mapping[str, int], draw: Draw, bound: int, t
 
 
 def perturb_feeds(feeds: Feeds, seed: int) -> Feeds:
-    """Return the inputs with each floating-point number changed in its last few bits."""
+    """Return the inputs with the last few bits of each floating-point number changed at random."""
     rng = np.random.default_rng(seed)
 
     def near(array: Array) -> Array:

@@ -1,7 +1,7 @@
-"""A matcher that decides whether a step is an instance of a stored rule.
+"""A matcher that decides whether a step, which replaces terms, is an instance of a stored rule.
 
-The matcher is written for readability, not speed. It tries every assignment of operands and has no index. A condition on
-dynamic dimensions must hold at many random sizes. The search, in contrast, proves such a condition for all sizes.
+The matcher is written for readability, not speed. The matcher tries every assignment of operands and has no index. A condition
+on dynamic dimensions must hold at many random sizes. The search, in contrast, proves such a condition for all sizes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class StepBinding:
     Attributes:
         tensors: The term of each tensor variable.
         numbers: The value of each attribute variable.
-        open: Pairs of an attribute of the rule and an attribute of the term that must still be shown to be equal.
+        open: Equations that must still be solved: pairs of an attribute in the rule and an attribute in the matched term.
     """
 
     tensors: Mapping[str, Term]
@@ -51,7 +51,7 @@ class StepBinding:
     open: tuple[tuple[Extent, Extent], ...] = ()
 
     def value(self, atom: Atom) -> Extent | None:
-        """Return the value of an atom of the rule, or None if the value is unknown."""
+        """Return the value of a dimension or attribute variable of the rule, or None if the value is unknown."""
         if isinstance(atom, Dim):
             tensor = self.tensors.get(atom.tensor)
             return None if tensor is None else tensor.shape[atom.axis]
@@ -59,10 +59,16 @@ class StepBinding:
 
 
 def is_instance(rule: Rule, roots: Sequence[Term], replacements: Sequence[Term], state: Sequence[Term]) -> bool:
-    """Return whether the rule replaces each root with its replacement.
+    """Return whether a step that replaces terms is an instance of the rule.
 
-    All roots are replaced at once. A replacement may contain the replacements of other roots. Outputs of the rule other than
-    the first may match any term of the state.
+    All roots are replaced at once. A replacement may contain the replacements of other roots.
+
+    Args:
+        rule: The rule.
+        roots: The terms that the step replaces.
+        replacements: The new term for each root.
+        state: The terms before the step. If the rule has several outputs, the second and later outputs may match any of these
+            terms.
     """
     wanted = dict(zip(roots, replacements, strict=True))
     shown: dict[Term, Term] = {}
@@ -82,7 +88,11 @@ def is_instance(rule: Rule, roots: Sequence[Term], replacements: Sequence[Term],
 
 
 def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
-    """Return whether the rule's result is the replacement, either directly or after the step's roots inside it are replaced."""
+    """Return whether `new`, the rule's result for a root, is the replacement of the root.
+
+    The step may also replace other roots that occur in `new`. So `new` is accepted too if `new` equals the replacement after
+    these roots are replaced. `wanted` has the replacement of each root.
+    """
     if new is replacement:
         return True
     try:
@@ -92,7 +102,15 @@ def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
 
 
 def _together(shown: Mapping[Term, Term], wanted: Mapping[Term, Term]) -> bool:
-    """Return whether the replacements are the rule's results with roots inside them replaced by results, without a cycle."""
+    """Return whether each replacement is the rule's result for the root, with all roots inside the result replaced in turn.
+
+    Args:
+        shown: The rule's result for each root.
+        wanted: The replacement of each root.
+
+    Returns:
+        False if a replacement is different, or if a result contains its own root, directly or through other results.
+    """
     done: dict[Term, Term] = {}
     under_way: set[Term] = set()
 
@@ -122,9 +140,10 @@ def _together(shown: Mapping[Term, Term], wanted: Mapping[Term, Term]) -> bool:
 
 
 def _results(equation: Equation, root: Term, state: Sequence[Term]) -> Iterator[list[tuple[Term, Term]]]:
-    """Yield the pairs of a replaced term and its new term, one for each output, of each match at the root.
+    """Yield the matches of the equation at `root`. A match is a list of pairs of a replaced term and its new term.
 
-    The left side's first output matches the root.
+    The list has one pair for each output of the equation. The first output of the left side matches `root`. The other outputs
+    match any terms of `state`.
     """
     tries = itertools.count()
     for binding, rest in _outputs(equation.left[0], root, StepBinding({}, {})):
@@ -155,7 +174,18 @@ def _further(
     rests: tuple[tuple[Term, ...], ...],
     state: Sequence[Term],
 ) -> Iterator[tuple[StepBinding, tuple[Term, ...], tuple[tuple[Term, ...], ...]]]:
-    """Yield the matches of the rule's outputs from number `place` on with any terms of the state."""
+    """Extend a match of the first outputs of a rule to all outputs, and yield each complete match.
+
+    Each output from number `place` on may match any term of `state` that is not matched yet.
+
+    Args:
+        equation: The rule.
+        place: The number of outputs that are matched.
+        binding: The values of the rule's variables.
+        roots: The term that each output matches.
+        rests: For each output, the operands of the term that the pattern does not match.
+        state: The terms to match.
+    """
     if place == len(equation.left):
         yield binding, roots, rests
         return
@@ -167,9 +197,9 @@ def _further(
 
 
 def _outputs(pattern: Term, term: Term, binding: StepBinding) -> Iterator[tuple[StepBinding, tuple[Term, ...]]]:
-    """Yield the matches of a whole output.
+    """Yield the matches of a rule's output with a term, each with the operands of the term that the pattern does not match.
 
-    The pattern of a sum or a product may match some of the operands. The remaining operands are yielded with the match.
+    Only the pattern of a commutative operator, such as a sum, may leave operands of the term unmatched.
     """
     if not pattern.is_variable and pattern.op == term.op and operator(pattern.op).commutative:
         yield from _some(list(pattern.args), list(term.args), binding)
@@ -207,7 +237,7 @@ def _in_turn(patterns: Sequence[Term], terms: Sequence[Term], binding: StepBindi
 
 
 def _some(patterns: list[Term], terms: list[Term], binding: StepBinding) -> Iterator[tuple[StepBinding, tuple[Term, ...]]]:
-    """Yield every assignment of distinct operands to the patterns, each with the remaining operands."""
+    """Yield every way to match each pattern with a different operand in `terms`, each with the unmatched operands."""
     if not patterns:
         yield binding, tuple(terms)
         return
@@ -220,7 +250,10 @@ def _some(patterns: list[Term], terms: list[Term], binding: StepBinding) -> Iter
 
 
 def _whole(op: str, patterns: list[Term], terms: list[Term], binding: StepBinding) -> Iterator[StepBinding]:
-    """Yield every assignment of all operands to the patterns. One variable may stand for several operands."""
+    """Yield every way to match the patterns with all operands of a commutative operator.
+
+    One variable among the patterns may match several operands.
+    """
     for found, rest in _some(patterns, terms, binding):
         if not rest:
             yield found
@@ -258,13 +291,16 @@ def _attributes(pattern: Term, term: Term, binding: StepBinding) -> StepBinding 
 
 
 def _symbol(extent: Size) -> str | None:
-    """Return the name of the attribute variable if the extent is a single variable, otherwise None."""
+    """Return the name of an attribute variable if the extent consists only of this variable, otherwise None."""
     found = [a for a in extent.atoms() if isinstance(a, Sym)]
     return found[0].name if len(found) == 1 and size(found[0]) == extent else None
 
 
 def _solved(binding: StepBinding) -> StepBinding | None:
-    """Solve the open equations between attributes. Return None if an equation is false or not linear in one unknown."""
+    """Solve the open equations between attributes, and return the binding with the values of all unknowns.
+
+    The result is None if an equation is false, or if some unknown cannot be found from an equation that is linear in it.
+    """
     numbers, pairs = dict(binding.numbers), list(binding.open)
     known = StepBinding(binding.tensors, numbers)
     while pairs:
@@ -286,7 +322,10 @@ def _solved(binding: StepBinding) -> StepBinding | None:
 
 
 def _linear(extent: Extent, unknown: Sym, value: Extent) -> Extent | None:
-    """Return the value of the unknown at which the extent equals `value`, or None if the extent is not linear."""
+    """Return the value of `unknown` at which the extent equals `value`.
+
+    The result is None if the extent is not linear in `unknown`, or if an integer unknown would need a fraction.
+    """
 
     def filled(number: int) -> Extent:
         return substitute(extent, lambda a: number if a == unknown else None)
@@ -338,7 +377,10 @@ def _holds(condition: Cond) -> bool:
 
 
 def _typed(results: Sequence[Term], roots: Sequence[Term]) -> bool:
-    """Return whether, at random sizes, the new terms are well typed wherever the old terms are."""
+    """Return whether the new terms `results` are well typed wherever the old terms `roots` are.
+
+    A condition on sizes that only a new term requires must hold at many random sizes.
+    """
     old = {*subterms(*roots)}
     given = {c for t in old for c in t.requires}
     return all(c in given or _holds(c) for t in subterms(*results) if t not in old for c in t.requires)

@@ -1,7 +1,7 @@
-"""A model as `verify` reads it: the model's interface, and the integers that occur in the model.
+"""A model as `superopt verify` reads it: the model's interface, and the integers that occur in the model.
 
-The module reads files with the `onnx` package alone and runs no shape inference. Sizes that the type of an input does not give
-are chosen by `superopt.verification.inputs`.
+The module reads files with the `onnx` package alone and runs no shape inference. `superopt.verification.inputs` chooses the
+sizes of dynamic dimensions.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from superopt.protobuf.map_types import without_maps
 from superopt.verification.contents import content_digest
 
 UNNAMED = re.compile(r"\??|-1|None|unk__.*|.*\[\d+\]")
-"""Placeholder names that exporters give to unknown dimensions. Each dimension with such a name is a dimension of its own."""
+"""Placeholder names that exporters give to unknown dimensions. Dimensions with equal placeholder names may differ in size."""
 STANDARD = ("", "ai.onnx")
-"""The names of the domain of ONNX's own operators."""
+"""The two names of the domain of the standard ONNX operators."""
 # fmt: off
 PASSED_ON = frozenset(
     {
@@ -83,7 +83,7 @@ class ModelSource:
 
     @cached_property
     def inputs(self) -> tuple[DeclaredInput, ...]:
-        """The inputs that a caller must provide: those without an initializer."""
+        """The inputs that a caller must provide: inputs without an initializer."""
         stored = {t.name for t in self.proto.graph.initializer} | {t.values.name for t in self.proto.graph.sparse_initializer}
         return tuple(_port(value) for value in self.proto.graph.input if value.name not in stored)
 
@@ -94,7 +94,7 @@ class ModelSource:
 
     @cached_property
     def dimensions(self) -> tuple[str, ...]:
-        """The dynamic dimensions of the inputs, without dimensions whose name is an expression of other dimensions' names."""
+        """The names of the inputs' dynamic dimensions, without expressions over other names, such as `past + length`."""
         found = dict.fromkeys(axis for port in self.inputs for axis in port.axes if isinstance(axis, str))
         return tuple(name for name in found if not expression_names(name) or not expression_names(name) <= found.keys())
 
@@ -116,7 +116,8 @@ class ModelSource:
     def masks(self) -> frozenset[str]:
         """The inputs that may be masks.
 
-        These inputs reach an operator that absorbs infinities, directly or through operators that pass infinities on.
+        An input may be a mask if an operator that absorbs infinities reads the input, directly or through operators that pass
+        infinities on.
         """
         found: set[str] = set()
         for node in reversed([*nodes(self.proto.graph)]):
@@ -138,7 +139,7 @@ class ModelSource:
         return float(numpy_helper.to_array(weight).reshape(())) in range(1 << 10)
 
     def digest(self, *, metadata: bool = True) -> str:
-        """Return the digest of the model's content, including external tensor data.
+        """Return the digest of the model's content, including external tensor data, and metadata if `metadata` is True.
 
         Raises:
             InvalidModelError: The content cannot be read.
@@ -167,7 +168,10 @@ class ModelSource:
 
 
 def expression_names(name: str) -> frozenset[str]:
-    """Return the names in the name of a dimension if that is an expression such as "past + length", otherwise an empty set."""
+    """Return the names in a dimension's name that is an expression: `past + length` gives `past` and `length`.
+
+    The result is empty if the dimension's name is not an expression.
+    """
     try:
         tree = ast.parse(name, mode="eval").body
     except (SyntaxError, ValueError):
@@ -180,7 +184,10 @@ def expression_names(name: str) -> frozenset[str]:
 
 
 def extent_of(axis: int | str, sizes: Mapping[str, int]) -> int:
-    """Return the extent of an axis at these sizes of the dynamic dimensions."""
+    """Return the extent of an axis at these sizes of the dynamic dimensions.
+
+    `axis` is a number, the name of a dimension, or an expression over names of dimensions.
+    """
     if isinstance(axis, int):
         return axis
     if axis in sizes:

@@ -1,9 +1,9 @@
 """Runs of two models on the same inputs, compared element by element.
 
-An element that is finite in the original's output must be finite in the result, and close to the original's element. The
-tolerance depends on the original's own rounding errors. One part is the measured change of the element when the inputs of the
-original change in their last places. The other part is the rounding error of sums of numbers that are as large as the elements
-in the same row.
+An element that is finite in the original's output must be finite in the optimized model's output, and close to the original's
+element. The tolerance depends on the original's own rounding errors. One part of the tolerance is the measured change of the
+element when the inputs of the original change in their last bits. The other part is the rounding error of sums of numbers that
+are as large as the elements in the same row.
 """
 
 from __future__ import annotations
@@ -73,7 +73,14 @@ class Runner:
 
 @dataclass(frozen=True)
 class ComparedRuns:
-    """The numbers of sizes, inputs and elements for which the outputs matched the original's, and the names of the inputs."""
+    """The result of a comparison in which all outputs of the two models agreed.
+
+    Attributes:
+        sizes: The number of choices of sizes at which both models ran.
+        inputs: The number of sets of input values on which both models ran.
+        values: The number of output elements that were compared.
+        names: The names of the kinds of input values.
+    """
 
     sizes: int
     inputs: int
@@ -99,13 +106,13 @@ def compare_runs(
         original: The original model.
         optimized: The optimized model.
         given: Sizes of dynamic dimensions to try first.
-        special: Whether inputs get special values too, such as masks and infinities.
-        masks: Whether only inputs that may be masks get special values, because the optimized model assumes ordinary values in
-            other inputs.
+        special: Whether both models also run on special values, such as masks and infinities.
+        masks: Whether only inputs that may be masks get extreme values, because the optimized model assumes ordinary values in
+            all other inputs.
         provider: The execution provider.
         threads: The number of threads within an operator.
         seed: The seed of the random inputs.
-        inside: A function that is called with the first inputs of a few of the sizes.
+        inside: A function that is called with one set of input values at each of the first few sizes.
 
     Raises:
         CheckFailedError: The interfaces or an output differ. For an output, the message names the sizes, the input and the
@@ -134,7 +141,10 @@ def compare_runs(
 def _at_sizes(
     pair: _Pair, given: Sequence[Mapping[str, int]], inside: Callable[[Feeds], None]
 ) -> list[tuple[dict[str, int], int]]:
-    """Return the sizes at which both models ran on ordinary inputs, each with the upper bound of the integers in inputs."""
+    """Compare both models on ordinary inputs at many sizes, and return the sizes at which both models ran.
+
+    Each choice of sizes comes with the upper bound on integer inputs at which the models ran.
+    """
     done: list[tuple[dict[str, int], int]] = []
     integral = any(np.dtype(port.dtype).kind in "iu" for port in pair.before.source.inputs)
     started, bound = time.monotonic(), 0 if integral else 1
@@ -162,7 +172,17 @@ def _named(name: str, at: Mapping[str, int]) -> str:
 
 @dataclass
 class _Pair:
-    """Both models, and the progress of their comparison."""
+    """The original and the optimized model, and the progress of their comparison.
+
+    Attributes:
+        before: The original.
+        after: The optimized model.
+        seed: The seed of the changes to inputs.
+        inputs: The number of sets of input values that were compared.
+        values: The number of output elements that were compared.
+        reason: The error of the last run in which the original failed, or an empty string.
+        names: The kind of each set of input values.
+    """
 
     before: Runner
     after: Runner
@@ -173,10 +193,10 @@ class _Pair:
     names: list[str] = field(default_factory=list)
 
     def compare(self, name: str, feeds: Feeds) -> bool:
-        """Compare both models on the inputs. Return False if the original does not run on the inputs.
+        """Run both models on the inputs, and compare the outputs. Return False if the original does not run on the inputs.
 
         Raises:
-            CheckFailedError: The original runs, but the optimized model does not, or its outputs differ.
+            CheckFailedError: The original runs, but the optimized model does not run or has different outputs.
         """
         wanted = self.before.run(feeds)
         if isinstance(wanted, str):
@@ -198,9 +218,12 @@ class _Pair:
 
 
 def describe_difference(wanted: Any, found: Any, near: Iterable[Any] = ()) -> str:
-    """Return a description of the difference between two outputs, or an empty string if they differ by rounding at most.
+    """Return a description of the difference between two outputs, or an empty string if only rounding differs.
 
-    `near` has outputs of the original for slightly changed inputs.
+    Args:
+        wanted: The output of the original.
+        found: The output of the optimized model.
+        near: Outputs of the original on inputs that are changed in their last bits.
     """
     if not isinstance(wanted, np.ndarray) or not isinstance(found, np.ndarray):
         return "" if _alike(wanted, found, list(near)) else "other values"
@@ -226,7 +249,14 @@ def describe_difference(wanted: Any, found: Any, near: Iterable[Any] = ()) -> st
 
 
 def _allowed(a: Array, finite: Array, others: Sequence[Any], dtype: np.dtype[Any]) -> Array:
-    """Return the tolerance of each element."""
+    """Return the largest allowed difference between each element of the original's output `a` and the result.
+
+    Args:
+        a: The output of the original, in float64.
+        finite: The positions where `a` is finite.
+        others: Outputs of the original on inputs that are changed in their last bits.
+        dtype: The type of the output.
+    """
     magnitude = np.abs(np.where(finite, a, 0))
     changes = [np.abs(np.where(np.isfinite(o) & finite, o.astype(np.float64) - np.where(finite, a, 0), 0)) for o in others]
     change = np.max(changes, axis=0) if changes else np.zeros_like(magnitude)
@@ -239,9 +269,10 @@ def _allowed(a: Array, finite: Array, others: Sequence[Any], dtype: np.dtype[Any
 
 
 def _counted(wanted: Array, found: Array, others: Sequence[Any]) -> str:
-    """Return a description of the difference between two outputs of integers or booleans. See `describe_difference`.
+    """Return a description of the difference between two outputs of integers or booleans, as `describe_difference`.
 
-    An element may differ if slightly changed inputs of the original change this element.
+    An element may differ if the same element also differs in one of `others`, the original's outputs on slightly changed
+    inputs.
     """
     off = wanted != found
     for other in others:

@@ -1,4 +1,4 @@
-"""Checks of a certificate's steps: each step matches a stored rule, or both of its sides are equal on random inputs."""
+"""Checks of a certificate's steps: each step matches a stored rule, or both sides of the step are equal on random inputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ from superopt.verification.certificates import Certificate, CertifiedStep, Rewri
 from superopt.verification.instances import is_instance
 
 PARTLY = "~>"
-"""The prefix of the names of steps that replace an operator with a corrected mutant. No rule states such an equality."""
+"""The prefix of the names of steps that replace an operator with a corrected mutant.
+
+A mutant is a term that equals the operator at some output positions. No stored rule states the equality of an operator and a
+corrected mutant.
+"""
 
 
 class StepEvidence(Enum):
@@ -33,7 +37,7 @@ class StepEvidence(Enum):
 
 @dataclass(frozen=True)
 class CheckedStep:
-    """A checked step: the rule, the means by which the step was shown to be right, and the number of roots."""
+    """A checked step: the name of the rule, how the step was shown to be right, and the number of replaced terms."""
 
     rule: str
     means: StepEvidence
@@ -42,7 +46,7 @@ class CheckedStep:
 
 @dataclass
 class StepChecker:
-    """A checker of steps.
+    """A checker of the steps of a certificate.
 
     Attributes:
         rules: The stored rules.
@@ -56,9 +60,9 @@ class StepChecker:
     _known: dict[tuple[str, State, State], StepEvidence] = field(default_factory=dict)
 
     def follow(self, rewrite: Rewrite) -> list[CheckedStep]:
-        """Check the steps of a rewrite, and return the means by which each was shown to be right.
+        """Check the steps of a rewrite, and return the checked steps.
 
-        The steps must lead from the rewrite's terms before the steps to its terms after the steps.
+        The steps must lead from the rewrite's terms before the steps to the rewrite's terms after the steps.
 
         Raises:
             CertificateError: A step replaces a missing term, names no stored rule, or is not shown to be right.
@@ -80,10 +84,13 @@ class StepChecker:
         return shown
 
     def require_flags(self, shown: Sequence[CheckedStep], certificate: Certificate) -> None:
-        """Check that the certificate states the flags of all proved steps, and no flag that its mode forbids.
+        """Check the floating-point flags that the certificate states.
+
+        The certificate must state the flags of the rules of all proved steps. In the precise mode, a certificate may state no
+        flag except `nsz`.
 
         Raises:
-            CertificateError: A flag is not stated, or the precise mode does not admit a flag.
+            CertificateError: A flag is not stated, or is stated although the precise mode forbids the flag.
         """
         for one in shown:
             needed = self.rules[one.rule].flags if one.means is StepEvidence.PROVED else frozenset[FpFlag]()
@@ -115,9 +122,12 @@ class StepChecker:
         return self._known[key]
 
     def _test(self, step: CertifiedStep) -> None:
-        """Evaluate both sides at random sizes and values.
+        """Check that both sides of a step are equal at random sizes and values.
 
-        At first, common terms of both sides are replaced by variables. If the sides then differ, they are evaluated in full.
+        At first, common terms of both sides are replaced by variables. If the sides then differ, the full terms are compared.
+
+        Raises:
+            CertificateError: The full terms differ, or cannot be evaluated.
         """
         try:
             self._evaluate(step, *cut_common_terms(step.roots, step.replacements))
@@ -159,7 +169,11 @@ def equal_up_to_rounding(one: Array, other: Array) -> bool:
 
 
 def draw_arrays(variables: Sequence[Term], rng: np.random.Generator, turn: int) -> tuple[dict[str, Array], dict[Atom, int]]:
-    """Draw small sizes of the dynamic dimensions, and an array for each variable: conditions, positions, or numbers near 1."""
+    """Draw small sizes of the dynamic dimensions, and an array of random numbers for each variable.
+
+    An array for a condition has zeros and ones. An array of positions has integers from 0 to 3. Any other array has numbers of
+    magnitude 1, which are positive if the number `turn` is odd.
+    """
     sizes: dict[Atom, int] = {}
 
     def at(atom: Atom) -> Extent | None:
@@ -179,7 +193,10 @@ def draw_arrays(variables: Sequence[Term], rng: np.random.Generator, turn: int) 
 
 
 def cut_common_terms(roots: State, replacements: State) -> tuple[list[Term], list[Term]]:
-    """Return both sides of a step with common terms replaced by variables, so that fewer operators are evaluated."""
+    """Return both sides of a step with common terms replaced by variables, so that fewer operators are evaluated.
+
+    If the step replaces several terms, both sides are returned unchanged.
+    """
     if len(roots) > 1:
         return [*roots], [*replacements]
     inside = {*subterms(*roots)} - {*roots}
