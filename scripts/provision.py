@@ -1,4 +1,4 @@
-"""Provision of a Python script in this folder: superopt from this checkout, with its dependencies."""
+"""Make superopt from this checkout importable in a Python script of this folder, and install missing dependencies."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 NEEDED = ("networkx", "numpy", "onnx", "onnx_ir", "onnxruntime", "rich")
-"""The modules that optimization needs; Z3 is not one of them."""
+"""The modules that optimization needs. Optimization does not need Z3."""
 EXTRAS = {"": "", "egglog": "generate", "hypothesis": "dev"}
-"""The extra of superopt that installs a module which only some scripts need."""
+"""For each module that only some scripts need, the extra of superopt (as in `superopt[dev]`) that installs the module."""
 INSTALL = 'set -euo pipefail; source "$1"; environment "$2"'
 
 
 def checkout(module: str = "") -> Path:
     """Put this checkout first on the import path, install missing dependencies and `module`, and return the checkout's folder.
 
-    If the interpreter lacks a dependency, it is installed into .venv, as scripts/superopt does, and the script restarts there.
-    Exits with 1 if the installation fails; scripts/environment prints the reason.
+    If the interpreter lacks a dependency, the dependency is installed into .venv, and the script restarts in .venv. Exits with
+    1 if the installation fails. scripts/environment prints the reason.
     """
     sys.path.insert(0, str(ROOT))
     if any(find_spec(name) is None for name in (*NEEDED, *filter(None, [module]))):
