@@ -97,11 +97,12 @@ def check_all(
     seed: int = 0,
     adversarial: bool = True,
 ) -> Check:
-    """Run both models on the same inputs, at the sizes of the trials and at other sizes, and compare the outputs by element.
+    """Run both models on the same inputs, at the sizes in `trials` and at other sizes, and compare all output elements.
 
-    Ordinary inputs are random numbers and edge cases such as zeros. If `adversarial` is True, there are also adversarial
-    inputs: masks, infinities, NaN, and huge, tiny and mixed magnitudes. The other sizes of dynamic dimensions are small, odd,
-    even and large numbers, and numbers just below and above the constants in the model.
+    A trial is one choice of sizes, with a time limit. Ordinary inputs are random numbers and edge cases such as zeros. If
+    `adversarial` is True, there are also adversarial inputs: masks, infinities, NaN, and huge, tiny and mixed magnitudes. The
+    other sizes of dynamic dimensions are small, odd, even and large numbers, and numbers just below and above the constants in
+    the model.
 
     An element of the candidate's output must be finite if the original's element is finite. Rounding must explain the
     difference between the two elements, or the difference between the candidate's element and a float64 run of the original
@@ -123,7 +124,7 @@ def check_all(
         CheckFailedError: the interfaces differ, an error is too large, or the candidate has NaN or infinity where the original
             has none. Or ONNX Runtime cannot load the candidate, or cannot run the candidate on inputs on which the original
             runs.
-        InvalidModelError: ONNX Runtime cannot load the original, or cannot run it on random inputs.
+        InvalidModelError: ONNX Runtime cannot load the original, or cannot run the original on random inputs.
     """
     found = _checked(original, candidate, device, trials, factor, seed, adversarial=adversarial)
     if first_provider(device, exact=True) != device.provider:
@@ -480,9 +481,9 @@ def _known(sizes: Mapping[str, int], key: str) -> int:
 def _expected(past: Sequence[tuple[float, float]], amount: float) -> float:
     """Return the expected seconds of a run on inputs with `amount` elements.
 
-    `past` has the number of elements and the seconds of each earlier run. The time of the largest earlier run with at most
-    `amount` elements is scaled by the square of the ratio of the numbers. If there is no such run, the result is infinite for
-    large inputs and 0 for small inputs.
+    `past` has the number of elements and the seconds of each earlier run. Times are assumed to grow with the square of this
+    number, starting from the largest earlier run with at most `amount` elements. If there is no such run, the result is
+    infinite for large inputs and 0 for small inputs.
     """
     below = max((known for known in past if 0 < known[0] <= amount), default=None)
     if below is None:

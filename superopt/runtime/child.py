@@ -50,7 +50,7 @@ class Child:
         self._owner = os.getpid()
 
     def load(self, model: Loadable, device: Device) -> ChildSession:
-        """Load the model on the CPU, with the number of threads and the optimizers that `device` states.
+        """Load the model on the CPU, with the threads of `device` and without the optimizers in `device.without`.
 
         Raises:
             InvalidModelError: ONNX Runtime refuses the model.
@@ -147,7 +147,8 @@ def reuse_child(program: Path = PROGRAM) -> Iterator[None]:
 def child() -> Iterator[Child]:
     """Provide a child process in which a model can be loaded.
 
-    Inside a `reuse_child` context, the child process is shared. Otherwise, it is new, and ends with the context.
+    Inside a `reuse_child` context, the child process is shared. Outside, a new child process is started, and ends with the
+    context.
     """
     if _kept:
         if not _kept[0].is_alive:

@@ -56,11 +56,11 @@ class Comparison:
     rounds: int
 
     def faster(self, margin: float = COMPARISON.min_gain_margin_share) -> bool:
-        """Return whether the candidate is faster by at least `margin`, and by more than the noise."""
+        """Return whether the candidate is faster by at least `margin`, and by more than `noise` with 95 % confidence."""
         return self.ratio >= 1 + margin and self.low > 1 + self.noise
 
     def slower(self, margin: float = COMPARISON.min_gain_margin_share) -> bool:
-        """Return whether the candidate is slower by at least `margin`, and by more than the noise."""
+        """Return whether the candidate is slower by at least `margin`, and by more than `noise` with 95 % confidence."""
         return self.ratio <= 1 - margin and self.high < 1 - self.noise
 
 
@@ -81,7 +81,7 @@ class StoppingRule:
     loads: int = 0
 
     def reached(self, rounds: Sequence[Times]) -> bool:
-        """Return whether these rounds are enough for every candidate."""
+        """Return whether the comparison of every candidate needs no further rounds after these rounds."""
         enough = self.clear if len(rounds) >= self.rounds else self.obvious
         return len(rounds) >= COMPARISON.min_obvious_rounds and all(map(enough, _summaries(rounds)))
 

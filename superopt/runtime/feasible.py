@@ -52,7 +52,7 @@ def find_feasible(
     Args:
         session: The model.
         sizes: Sizes of the model's dynamic dimensions.
-        high: The known bounds of the model's integer inputs, from `index_bounds`.
+        high: The bounds of the model's integer inputs, from `index_bounds`.
         chosen: Whether the user chose the sizes, so that no other sizes may be tried.
 
     Raises:

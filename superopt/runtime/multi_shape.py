@@ -65,7 +65,7 @@ class SizeComparisons:
     def faster(self) -> bool:
         """Return whether the candidate is faster at some sizes, and not slower at any sizes.
 
-        A slowdown counts if it exceeds the noise or exceeds `COMPARISON.max_loss_share`.
+        A slowdown counts if the slowdown exceeds the comparison's `noise` or exceeds `COMPARISON.max_loss_share`.
         """
         found = [comparison for _, comparison in self.at]
         return any(c.faster() for c in found) and all(c.ratio >= 1 - min(c.noise, COMPARISON.max_loss_share) for c in found)

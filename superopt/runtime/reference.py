@@ -249,7 +249,7 @@ class _Evaluator(ReferenceEvaluator):
 
     @functools.cached_property
     def _last_uses(self) -> list[set[str]]:
-        """For each node, the names of values that are not needed after the node: no later node reads them."""
+        """For each node, the names of the values that no later node reads and that are not outputs of the graph."""
         needed = {"", *self.output_names}
         found = []
         for node in reversed(self.nodes_):

@@ -40,7 +40,7 @@ class CertifiedStep:
 
 @dataclass(frozen=True)
 class RewrittenNodes:
-    """Nodes of a graph that were rewritten as one segment.
+    """A segment: a group of nodes in one graph that the optimizer rewrote together.
 
     Attributes:
         scope: The path to the graph: pairs of a node's first output and the attribute that holds the next graph.

@@ -246,9 +246,10 @@ def _ulp(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def check_nodes(original: ModelSource, optimized: ModelSource, certificate: Certificate) -> None:
-    """Check that nodes outside the rewritten segments of the certificate are the same in both models.
+    """Check that all nodes that the certificate does not list as rewritten are the same in both models.
 
-    A node of the optimized model that is not in the original may only compute outputs of segments, or values with new names.
+    A segment is a group of nodes that the certificate lists as rewritten. A node of the optimized model that is not in the
+    original may only compute outputs of segments, or values with new names.
 
     Raises:
         CertificateError: A node outside the segments differs.
@@ -283,7 +284,7 @@ def _require_same(
         before: The graph in the original.
         after: The graph in the optimized model.
         scope: The path to the graph from the top graph.
-        allowed: For each path, the outputs of the rewritten segments in the graph.
+        allowed: For each path, the outputs of the segments, which are groups of rewritten nodes, in the graph.
         aliases: For outputs that the rewrite replaced by another value, this value.
 
     Raises:
@@ -347,7 +348,7 @@ def _named_alone(kind: TypeProto) -> TypeProto:
 
 
 def _aliases(certificate: Certificate) -> Iterator[tuple[str, str]]:
-    """Yield each output of a segment that equals an input of the segment after the steps, with this input.
+    """Yield each output of a rewritten group of nodes that equals an input of the group after the rewrite, with this input.
 
     Nodes that read the output in the original may read the input in the optimized model.
     """
@@ -419,7 +420,7 @@ def _followed(name: str, aliases: Mapping[str, str]) -> str:
 
 @dataclass
 class SegmentCounts:
-    """Counts of comparisons between terms of segments and values from runs of the models.
+    """Counts of comparisons between the terms of segments (groups of rewritten nodes) and values from runs of the models.
 
     Attributes:
         before: The number of comparisons of terms before the steps with values of the original.
@@ -488,7 +489,8 @@ def check_segments(
 ) -> None:
     """Check that the terms of each segment have the values that the models compute in a run on these inputs.
 
-    The counts in `linked` are increased.
+    A segment is a group of rewritten nodes. The certificate states the terms of each segment before and after the rewrite
+    steps. The counts in `linked` are increased.
 
     Raises:
         CertificateError: A segment computes other values than its terms.
@@ -538,7 +540,7 @@ def _require_kinds(original: ModelSource, rewrites: Sequence[Rewrite], made: _Ma
 
 
 def _weights_read(rewrite: Rewrite, place: RewrittenNodes) -> list[str]:
-    """Return the names of the weights that a segment's terms read: the model's values for the constant variables."""
+    """Return the names of the weights that the terms of a rewrite read: the model's values for the constant variables."""
     constant = (x.name for x in named_variables([*rewrite.before, *rewrite.after]) if x.constant)
     return [place.inputs[name] for name in constant if name in place.inputs]
 
@@ -550,7 +552,7 @@ def _sizes(original: ModelSource, feeds: Feeds) -> dict[Atom, int]:
 
 
 def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], sizes: Mapping[Atom, int], which: str) -> bool:
-    """Compare the terms of a segment with the values that the segment's nodes compute in a run.
+    """Compare the terms of a segment, a group of rewritten nodes, with the values that the nodes compute in a run.
 
     Terms are evaluated in float64. If the results disagree, the terms are evaluated in float32 too, because a compensated sum
     rounds on purpose.

@@ -50,10 +50,10 @@ def _candidates(source: ModelSource, given: Sequence[Mapping[str, int]], rng: np
     far = sorted({n for n in around if n > 300})
     for n in (33, 64, 7, 4, 2, 1, 3, 12, 50):
         yield dict.fromkeys(names, n)
-    for n in far:  # each long size once, with all other dimensions small
+    for n in far:  # each large size for one dimension, with all other dimensions small
         for name in names:
             yield {**dict.fromkeys(names, 2), name: n}
-    for n in range(6):  # unequal, each dimension at another residue
+    for n in range(6):  # unequal sizes with different residues
         yield {name: 5 + n + 3 * place + (place * n) % 4 for place, name in enumerate(names)}
     yield {name: 32 * (1 + place % 3) for place, name in enumerate(names)}
     yield dict.fromkeys(names, 0)

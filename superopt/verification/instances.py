@@ -299,7 +299,7 @@ def _symbol(extent: Size) -> str | None:
 def _solved(binding: StepBinding) -> StepBinding | None:
     """Solve the open equations between attributes, and return the binding with the values of all unknowns.
 
-    The result is None if an equation is false, or if some unknown cannot be found from an equation that is linear in it.
+    The result is None if an equation is false, or if an unknown does not follow from a linear equation in one unknown.
     """
     numbers, pairs = dict(binding.numbers), list(binding.open)
     known = StepBinding(binding.tensors, numbers)

@@ -239,7 +239,7 @@ def describe_difference(wanted: Any, found: Any, near: Iterable[Any] = ()) -> st
     a, b = wanted.astype(np.float64), found.astype(np.float64)
     finite = np.isfinite(a)
     lost = finite & ~np.isfinite(b) & (np.abs(a) < VERIFY.overflow_share * float(np.finfo(wanted.dtype).max))
-    for other in others:  # elements that the original itself does not always keep finite
+    for other in others:  # an element may be infinite or NaN if slightly changed inputs make the original's element so
         lost &= np.isfinite(other)
     if lost.any():
         return _at(lost, a, b)
