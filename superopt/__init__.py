@@ -1,6 +1,7 @@
 """superopt: a superoptimizer for ONNX models.
 
-`superopt.optimize(model)` returns an equivalent model that measures faster, with a report of the optimization.
+`superopt.optimize(model)` searches for an equivalent model that is faster in a measured comparison. The result contains the
+model and a report of the optimization.
 """
 
 from importlib.metadata import PackageNotFoundError, version

@@ -1,4 +1,4 @@
-"""`python -m superopt`: the command line."""
+"""Run the command line of superopt for `python -m superopt`."""
 
 import sys
 

@@ -19,24 +19,28 @@ _stop: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
 
 
 def active_time() -> float:
-    """Return a monotonic clock, in seconds, that excludes time spent `waiting`."""
+    """Return the seconds of a monotonic clock that stands still inside the context manager `waiting`."""
     return time.monotonic() - _waited
 
 
 def expired(deadline: float) -> bool:
-    """Return whether a search must end: its deadline, an active time, is over, it was asked to stop, or memory is short."""
+    """Return whether a search must end.
+
+    A search must end when `active_time()` reaches `deadline`, when a stop was requested (see `allow_early_stop`), or when the
+    process exceeds its memory limit (see `limit_memory_growth`).
+    """
     return active_time() >= deadline or is_stop_requested() or is_memory_short()
 
 
 def is_stop_requested() -> bool:
-    """Return whether the current search was asked to stop; see `allow_early_stop`."""
+    """Return whether the event that was passed to the enclosing `allow_early_stop` is set."""
     stop = _stop.get()
     return stop is not None and stop.is_set()
 
 
 @contextlib.contextmanager
 def allow_early_stop(stop: threading.Event | None) -> Iterator[None]:
-    """Let searches end early, with the best result so far, once `stop` is set."""
+    """Let searches inside the context end early, with the best result so far, once the event `stop` is set."""
     before = _stop.set(stop)
     try:
         yield
@@ -46,7 +50,11 @@ def allow_early_stop(stop: threading.Event | None) -> Iterator[None]:
 
 @dataclass
 class _Allowance:
-    """The resident bytes that the process may have, the time of the last reading, and whether the limit was exceeded."""
+    """A limit on the resident memory of the process.
+
+    `most` is the limit in bytes, `looked` is the time of the last reading of the memory, and `spent` is whether a reading
+    exceeded the limit.
+    """
 
     most: float
     looked: float = -math.inf
@@ -57,7 +65,10 @@ _allowance: ContextVar[_Allowance | None] = ContextVar("allowance", default=None
 
 
 def is_memory_short() -> bool:
-    """Return whether the process has exceeded the memory that `limit_memory_growth` allows; read at most 10 times a second."""
+    """Return whether the process has exceeded the limit that `limit_memory_growth` set.
+
+    The resident memory is read at most 10 times a second. After one reading above the limit, the result stays True.
+    """
     allowance = _allowance.get()
     if allowance is None or allowance.spent:
         return allowance is not None
@@ -78,7 +89,7 @@ def resident_bytes() -> int:
 
 @contextlib.contextmanager
 def limit_memory_growth(more: float) -> Iterator[None]:
-    """Let searches end early once the resident memory has grown by `more` bytes."""
+    """Let searches inside the context end early once the resident memory of the process has grown by `more` bytes."""
     before = _allowance.set(_Allowance(resident_bytes() + more))
     try:
         yield
@@ -88,7 +99,7 @@ def limit_memory_growth(more: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting() -> Iterator[None]:
-    """Exclude the time that is spent in the context from the active time."""
+    """Exclude the time spent inside the context from `active_time`."""
     global _waited  # noqa: PLW0603
     start = time.monotonic()
     try:

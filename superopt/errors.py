@@ -10,14 +10,19 @@ class SuperoptError(Exception):
 
 
 GLOBAL_ERRORS = frozenset({"StoreError", "ProviderError", "RuntimeMissingError", "TargetError"})
-"""Errors that concern more than the window or candidate being tried, and therefore end a run."""
+"""The names of the errors that end a run. Any other error ends only the attempt at one window or candidate model.
+
+A window is a part of a model that one search rewrites.
+"""
 
 
 def failure(error: Exception) -> str:
-    """Return in one line why a window or candidate failed, so that the run can go on without it.
+    """Return the error's text in one line, so that a run can report the error and continue.
+
+    The error ended the search of one window (a part of a model) or the check of one candidate model.
 
     Raises:
-        Exception: The error itself, if it concerns more than that window or candidate.
+        SuperoptError: `error` itself, if its type is in `GLOBAL_ERRORS`. Such an error ends the run.
     """
     if isinstance(error, SuperoptError):
         if type(error).__name__ in GLOBAL_ERRORS:
@@ -42,19 +47,19 @@ class NotationError(SuperoptError):
 
 
 class SpecError(SuperoptError):
-    """A file in specs/ that does not define an operator properly."""
+    """A file in specs/, where operators are defined, is missing or does not contain a valid definition."""
 
     exit_code = 12
 
 
 class StoreError(SuperoptError):
-    """A rule store that cannot be read, or holds a stale or unproved rule."""
+    """The stored rules cannot be read, or contain a rule without a proof or with an outdated proof."""
 
     exit_code = 13
 
 
 class InstantiationError(SuperoptError):
-    """Conditions on sizes and attributes for which no small values were found."""
+    """No values of sizes and attributes were found that satisfy the given conditions."""
 
     exit_code = 15
 
@@ -126,43 +131,49 @@ class DimensionError(SuperoptError):
 
 
 class Undecidable(SuperoptError):  # noqa: N818 (a verdict, as much as an error)
-    """Two programs that no test over a finite field can compare: not polynomials, or with too many boxes for the budget."""
+    """Two programs that cannot be compared by their values over a finite field.
+
+    A program is not a polynomial, or the programs have too many boxes of output positions for the budget.
+    """
 
     exit_code = 27
 
 
 class CertificateError(SuperoptError):
-    """A certificate that cannot be read, belongs to other models, or has a step that is not shown to be right."""
+    """A certificate that cannot be read, that belongs to other models, or that contains a step that could not be verified."""
 
     exit_code = 28
 
 
 class ProfileError(SuperoptError):
-    """A device profile that cannot be read, is not a profile, or is of another provider than requested."""
+    """A device profile that cannot be read, or that was measured with another execution provider than the requested one."""
 
     exit_code = 29
 
 
 class OpsetError(SuperoptError):
-    """An opset to which a model cannot be converted."""
+    """The model cannot be converted to the requested opset."""
 
     exit_code = 30
 
 
 class RuntimeDiedError(SuperoptError):
-    """ONNX Runtime itself crashes while it loads or runs the model, in a child process, so that nothing else is lost."""
+    """ONNX Runtime crashed while it loaded or ran the model. The crash ended only a child process."""
 
     exit_code = 31
 
 
 class OutputError(SuperoptError):
-    """The standard output cannot be written: the disk is full, say."""
+    """The standard output cannot be written, for example because the disk is full."""
 
     exit_code = 36
 
 
 def first_line(error: BaseException, limit: int = REPORT.max_failure_characters) -> str:
-    """Return the first line of an error's text, shortened to `limit` characters, or the error's type if there is no text."""
+    """Return the first line of the error's text, shortened to `limit` characters.
+
+    If the error has no text, the name of the error's type is returned.
+    """
     text = str(error).strip().splitlines()
     line = text[0].strip() if text else type(error).__name__
     return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -1,9 +1,9 @@
-"""Atomic file writes, and temporary folders that outlive a killed run by at most one run.
+"""Atomic file writes, and temporary folders that the next run removes if a run was killed.
 
-A file is written in a staging folder beside its target and renamed in one step. Data files carry a digest of their content in
-their names, so a model and its data file are never replaced separately under fixed names: renaming the model switches from one
-pair to the other. Every temporary folder is locked while it is in use. The lock ends with the process, so the next run can
-distinguish a leftover folder from the folder of a run that is still going.
+A file is written in a staging folder beside its target and renamed in one step. The name of a data file (a model's external
+data) contains a digest of the content. So the data files of the old and the new model have different names, and renaming the
+model switches from the old pair of files to the new pair. Every temporary folder is locked while it is in use. The lock ends
+with the process, so the next run can distinguish a leftover folder from a folder that is in use.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ from superopt.policy import PROCESS
 SAVING, SCRATCH = ".superopt-saving-", "superopt-scratch-"
 """The prefixes of the names of temporary folders: staging folders, and folders for work files."""
 _RANDOM = re.compile(r"[a-z0-9_]{8}")
-"""The random rest of such a name, as `tempfile` draws it."""
+"""The random part of a temporary folder's name, as the module `tempfile` makes it."""
 _DATA = re.compile(r".*-[0-9a-f]{16}\.data", re.DOTALL)
-"""The names of data files, as `data_name` makes them."""
+"""The form of the names that `data_name` gives to data files."""
 _JOURNAL, _NEW = "data-files", "new"
-"""In a staging folder: the list of data files that a killed save may leave without a model, and the folder of staged files."""
+"""Names inside a staging folder: a list of data files, and the folder of staged files.
+
+If a save is killed, the listed data files may be left without a model.
+"""
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFCHR: "a device",
@@ -42,19 +45,19 @@ _KINDS = {
 }
 
 published = 0
-"""The number of files that this process has begun to put in place. A signal that arrives afterwards cannot undo a change."""
+"""The number of targets that this process has replaced or begun to replace. A later signal does not undo a replacement."""
 
 
 # ---------------------------------------------------------------- targets
 
 
 def require_writable(path: str | os.PathLike[str]) -> Path:
-    """Return the file to write for `path`, links followed, after a trial file was written to its folder.
+    """Return the file to write for `path`, after a check that the file's folder accepts new files.
 
-    Leftovers of killed runs in that folder are removed.
+    A symbolic link is followed. The check makes a temporary folder, and removes temporary folders that killed runs left.
 
     Raises:
-        TargetError: As in `target_of`, or the folder accepts no files.
+        TargetError: The folder does not exist or accepts no files, or `path` exists and is not a regular file.
     """
     target = target_of(path)
     with staging(target):
@@ -62,7 +65,7 @@ def require_writable(path: str | os.PathLike[str]) -> Path:
 
 
 def target_of(path: str | os.PathLike[str]) -> Path:
-    """Return the file to write for `path`, links followed.
+    """Return the file to write for `path`. If `path` is a symbolic link, the file that the link leads to is returned.
 
     Raises:
         TargetError: The folder does not exist or is not writable, or `path` exists and is not a regular file.
@@ -89,10 +92,10 @@ def target_of(path: str | os.PathLike[str]) -> Path:
 
 
 def require_folder(path: Path) -> None:
-    """Refuse a folder that does not accept files or cannot be made.
+    """Check that `path` is a folder that accepts new files, or that such a folder can be made there.
 
     Raises:
-        TargetError: `path` is not a folder, or is not writable.
+        TargetError: `path` is not a folder, is not writable, or cannot be made.
     """
     there = path
     while not (there.exists() or there.is_symlink()) and there != there.parent:
@@ -103,10 +106,12 @@ def require_folder(path: Path) -> None:
 
 
 def require_distinct(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
-    """Refuse outputs that are the same file as another output or an input; the keys are the users' names for the paths.
+    """Check that no output is the same file as another output or an input.
+
+    The keys of `outputs` and `inputs` are the names that the error message uses for the paths.
 
     Raises:
-        TargetError: Two paths lead to one file, through links, other spellings or upper and lower case.
+        TargetError: Two paths lead to the same file. The paths may differ by links, by spelling, or by upper and lower case.
     """
     written = [(label, path) for label, path in outputs.items() if path is not None]
     read = [(label, path) for label, path in inputs.items() if path is not None]
@@ -117,7 +122,7 @@ def require_distinct(outputs: Mapping[str, Path | None], inputs: Mapping[str, Pa
 
 
 def same_file(one: Path, other: Path) -> bool:
-    """Return whether two paths lead to one file, or would if the file were written."""
+    """Return whether two paths lead to the same file. A path at which no file exists leads to the file that a write makes."""
     try:
         if one.exists() or other.exists():
             return one.exists() and other.exists() and one.samefile(other)
@@ -137,7 +142,7 @@ def _folded(name: str) -> str:
 
 
 def _ignores_case(folder: Path) -> bool:
-    """Return whether the folder ignores case in names, by trial."""
+    """Return whether upper and lower case make no difference in the folder. The test makes a temporary folder."""
     try:
         with _temporary(folder, SAVING) as probe:
             return probe.with_name(probe.name.upper()).exists()
@@ -149,7 +154,9 @@ def _ignores_case(folder: Path) -> bool:
 
 
 def save_text(text: str, path: str | os.PathLike[str]) -> None:
-    """Write `text` to the file at `path` as UTF-8; parts of file names that are not UTF-8 become backslash escapes.
+    """Write `text` to the file at `path` as UTF-8.
+
+    Characters that UTF-8 cannot encode, such as surrogates from file names, are written as backslash escapes.
 
     Raises:
         TargetError: The file cannot be written; an existing file is unchanged.
@@ -171,7 +178,11 @@ def save_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
 
 @contextlib.contextmanager
 def staging(target: Path) -> Iterator[Path]:
-    """Yield a temporary folder on the target's file system, for `publish`; every failure inside becomes a `TargetError`."""
+    """Yield a temporary folder beside the target, for files that `publish` moves to their places.
+
+    Raises:
+        TargetError: The folder cannot be made, or any exception was raised inside the context.
+    """
     try:
         remove_leftovers(target.parent, SAVING)
         with _temporary(target.parent, SAVING) as folder:
@@ -184,7 +195,7 @@ def staging(target: Path) -> Iterator[Path]:
 
 
 def data_name(target: Path, data: Path) -> str:
-    """Return the name for `data` beside the model `target`: the model's name and a digest of the bytes."""
+    """Return the name of the data file of the model `target`: the model's name and a digest of the content of `data`."""
     with data.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()[:16]
     stem = re.sub(r"[^\w .+-]", "_", target.stem).encode()[: PROCESS.max_stem_bytes].decode("utf-8", "ignore")
@@ -192,16 +203,16 @@ def data_name(target: Path, data: Path) -> str:
 
 
 def is_data_name(target: Path, path: Path) -> bool:
-    """Return whether `path` may be the data file of the model `target`."""
+    """Return whether `path` is in the folder of the model `target` and has a name that `data_name` may give for the model."""
     beside = path.name.startswith(f"{target.stem}-") and _DATA.fullmatch(path.name) is not None
     return beside and path.parent.exists() and target.parent.exists() and path.parent.samefile(target.parent)
 
 
 def publish(staged: Path, target: Path, data: Path | None = None) -> None:
-    """Replace `target` by a staged file in one step for every reader, and sync the file to disk.
+    """Replace the file `target` by the file `staged` atomically, and sync the file to disk.
 
-    The `data` file, which is staged under its final name, is put in place first. Afterwards, the data files of the replaced
-    model are removed if they have names that `data_name` makes and no file in the folder mentions them.
+    The file `data` is staged under its final name and is moved first. Afterwards, a data file of the replaced model is removed
+    if its name has the form that `data_name` gives and no file in the folder contains this name.
 
     Raises:
         OSError: The replacement failed; the target and its data files are unchanged.
@@ -240,7 +251,7 @@ def publish(staged: Path, target: Path, data: Path | None = None) -> None:
 
 
 def _remove_unnamed(folder: Path, names: Collection[str]) -> None:
-    """Remove the data files that no file in the folder mentions.
+    """Remove each data file in `names` whose name no other file in the folder contains.
 
     Raises:
         OSError: A file cannot be read or removed.
@@ -252,12 +263,12 @@ def _remove_unnamed(folder: Path, names: Collection[str]) -> None:
 
 
 def _data_files(folder: Path) -> list[str]:
-    """Return the names of the data files in the folder that superopt may have made."""
+    """Return the names of the files in the folder that have the form of superopt's data files."""
     return [entry.name for entry in os.scandir(folder) if _DATA.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)]
 
 
 def _mentions(file: Path, name: str) -> bool:
-    """Return whether the file contains the bytes of the name, as a model that keeps tensors under that name does."""
+    """Return whether the file contains the bytes of the name. A model contains the names of its data files."""
     wanted, tail = os.fsencode(name), b""
     with file.open("rb") as content:
         while chunk := content.read(PROCESS.file_chunk_bytes):
@@ -277,7 +288,7 @@ def _sync(path: Path) -> None:
 
 
 def cause(error: BaseException) -> str:
-    """Return the cause of an error in one line: the system's message, or the first line of the error."""
+    """Return the cause of an error in one line: the operating system's message, or the first line of the error's text."""
     text = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
     line = str(text).splitlines()[0].strip()
     return line if len(line) <= 160 else f"{line[:159]}…"
@@ -287,9 +298,9 @@ def cause(error: BaseException) -> str:
 
 
 def cache_folder() -> Path:
-    """Return superopt's folder in the user's cache folder, as the XDG base directory specification names it.
+    """Return superopt's folder in the user's cache folder, according to the XDG base directory specification.
 
-    For a user without a home, the folder cannot be made.
+    For a user without a home folder, the result is a path at which no folder can be made.
     """
     named = os.environ.get("XDG_CACHE_HOME", "")
     try:
@@ -303,7 +314,7 @@ def scratch_folder() -> Iterator[Path]:
     """Yield a folder for work files among the system's temporary files, and remove it afterwards.
 
     Raises:
-        TargetError: No such folder can be made.
+        TargetError: The folder cannot be made.
     """
     try:
         holder = contextlib.ExitStack()
@@ -321,7 +332,10 @@ def remove_scratch() -> None:
 
 
 def remove_leftovers(parent: Path, prefix: str) -> None:
-    """Remove the temporary folders that no process uses, and the data files that their saves left without a model."""
+    """Remove the temporary folders of killed runs in `parent` whose names start with `prefix`.
+
+    A killed run holds no lock on its folder. Data files that a killed save left without a model are removed too.
+    """
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(parent)):
             named = entry.name.startswith(prefix) and _RANDOM.fullmatch(entry.name[len(prefix) :])
@@ -346,7 +360,10 @@ def _remove_leftover(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _temporary(parent: Path, prefix: str) -> Iterator[Path]:
-    """Yield a locked folder and remove it afterwards, unless it lists data files that could not be removed."""
+    """Yield a new locked folder in `parent` and remove the folder afterwards.
+
+    The folder stays if the folder contains a list of data files that could not be removed.
+    """
     folder, handle = _locked(parent, prefix)
     try:
         yield folder
@@ -357,7 +374,10 @@ def _temporary(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def _locked(parent: Path, prefix: str) -> tuple[Path, int]:
-    """Make a folder and lock it; make another folder if the first was removed as a leftover before it was locked."""
+    """Make a folder in `parent`, lock it, and return the folder and the open handle that holds the lock.
+
+    Another process may remove the folder as a leftover before the folder is locked. In this case, another folder is made.
+    """
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         with contextlib.suppress(FileNotFoundError):
@@ -372,7 +392,10 @@ def _locked(parent: Path, prefix: str) -> tuple[Path, int]:
 
 
 def _lock(handle: int) -> bool | None:
-    """Lock an open folder if nobody else has locked it; return None if the system or the file system has no such locks."""
+    """Lock an open folder, and return whether the folder is locked by this call.
+
+    Returns False if another process has locked the folder, and None if the system or the file system has no such locks.
+    """
     try:
         locks: Any = importlib.import_module("fcntl")
         locks.flock(handle, locks.LOCK_EX | locks.LOCK_NB)
@@ -385,7 +408,10 @@ def _lock(handle: int) -> bool | None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Keep other saves from changing the folder inside the context, if the file system has locks."""
+    """Hold the folder's lock inside the context, so that no other save changes the folder.
+
+    The context starts without the lock if the file system has no locks, or after a wait of `PROCESS.save_lock_seconds`.
+    """
     handle = os.open(folder, os.O_RDONLY)
     try:
         end = time.monotonic() + PROCESS.save_lock_seconds

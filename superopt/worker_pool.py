@@ -1,8 +1,8 @@
-"""Execution of the tasks of a long job, which survives dead workers and interruptions.
+"""Run the tasks of a long job, also if worker processes die or the job is interrupted.
 
-A task is a call of a function that always returns the same result for the same arguments, under a key that identifies the
-arguments. A task runs in this process, in processes of this machine, or on a Dask cluster. A task whose worker died runs again.
-A task whose result is on disk from an earlier run does not run, so neither changes what a job finds.
+A task is a call of a function that always returns the same result for the same arguments. A key identifies the arguments. A
+task runs in this process, in processes of this machine, or on a Dask cluster. A task whose worker process died runs again. A
+task whose result is on disk from an earlier run does not run. The results of the job are the same in all cases.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CHECKSUM = 32
 
 @dataclass(frozen=True)
 class TaskCall:
-    """A task: its name, the key of its result, the function and its arguments."""
+    """A task: its name, the key under which its result is stored, a function, and the function's arguments."""
 
     name: str
     key: str
@@ -43,19 +43,19 @@ class TaskCall:
 
 
 def task_key(*parts: object) -> str:
-    """Return a key: the hash of everything that a task's result depends on."""
+    """Return the hash of `parts` as the key of a task. The task's result must depend on nothing but `parts`."""
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:32]
 
 
 class Finished:
-    """The results of finished tasks in a folder, by key; without a folder, nothing is stored."""
+    """The results of finished tasks, stored in a folder by key. Without a folder, nothing is stored."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self.found = 0
 
     def get(self, key: str) -> tuple[Any] | None:
-        """Return the result stored under the key, in a tuple of its own, or None if there is no complete result."""
+        """Return the result stored under the key as the only element of a tuple, or None if no complete result is stored."""
         if self.folder is None:
             return None
         try:
@@ -69,7 +69,7 @@ class Finished:
         return (pickle.loads(stored[CHECKSUM:]),)
 
     def put(self, key: str, result: object) -> None:
-        """Write the result to disk atomically.
+        """Store the result under the key, in a file that is written atomically.
 
         Raises:
             SchedulerError: The result cannot be written.
@@ -97,7 +97,7 @@ class Finished:
 
 
 def default_folder() -> Path:
-    """Return the default folder of finished tasks, in the user's cache folder (see the XDG base directory specification)."""
+    """Return the default folder for the results of tasks, in the user's cache folder (XDG base directory specification)."""
     return cache_folder() / "generate"
 
 
@@ -108,7 +108,10 @@ def cores() -> int:
 
 @contextlib.contextmanager
 def defer_garbage_collection() -> Iterator[None]:
-    """Collect cyclic garbage rarely inside the context, which takes a sixth off the time of work on terms."""
+    """Make Python's collection of cyclic garbage rare inside the context.
+
+    Work on terms then takes a sixth less time.
+    """
     before = gc.get_threshold()
     gc.set_threshold(*PROCESS.garbage_threshold_counts)
     try:
@@ -124,13 +127,13 @@ def map_in_order(
     workers: int = 1,
     chunk: int = PROCESS.chunk_task_count,
 ) -> Iterator[Any]:
-    """Yield the results of a function for each tuple of arguments, in order.
+    """Yield `function(*arguments)` for each tuple of arguments, in the order of the tuples.
 
-    `workers` processes of this machine call the function, which must be importable, with `chunk` tuples at a time. With one
-    worker, or no more than one chunk, this process calls the function.
+    The calls run in `workers` processes of this machine. A process gets `chunk` tuples at a time. The function must be
+    importable. With one worker, or fewer tuples than `chunk`, the calls run in this process.
 
     Raises:
-        SchedulerError: See `Tasks.results`.
+        SchedulerError: Worker processes died `PROCESS.max_task_attempts` times at the same task.
     """
     left = iter(arguments)
     chunks = iter(lambda: list(itertools.islice(left, chunk)), [])
@@ -155,13 +158,13 @@ def _each(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) ->
 
 
 class Tasks:
-    """The tasks of a job: the waiting tasks, and results in the order in which they are ready.
+    """A pool for the tasks of a job. Results are yielded in the order in which tasks finish.
 
     Tasks run in `workers` processes of this machine, or in this process for one worker. With a `scheduler`, tasks run on the
     Dask cluster at that address, or on a new cluster of N processes for `local:N`.
 
     Raises:
-        SchedulerError: There is no such cluster, or Dask is not installed.
+        SchedulerError: There is no Dask cluster at the address, or Dask is not installed.
     """
 
     def __init__(self, *, workers: int = 1, scheduler: str = "", finished: Finished | None = None) -> None:
@@ -192,9 +195,9 @@ class Tasks:
         return 0 if self._executor is None else self._workers
 
     def start(self, name: str, key: str, function: Callable[..., Any], *arguments: Any, urgent: bool = False) -> None:
-        """Add a task; `function` must be importable in other processes.
+        """Add the task `function(*arguments)`. If a result is stored under `key`, the task does not run.
 
-        Urgent tasks, for which others wait, run before the others.
+        `function` must be importable in other processes. Urgent tasks run before all other tasks.
         """
         call = TaskCall(name, key, function, arguments)
         known = self.finished.get(key)
@@ -204,10 +207,12 @@ class Tasks:
             heapq.heappush(self._waiting, (not urgent, next(self._order), call))
 
     def results(self) -> Iterator[tuple[str, Any]]:
-        """Yield the name and the result of each task until none is left; more tasks may be started meanwhile.
+        """Yield the name and the result of each task as the task finishes, until no task is left.
+
+        The caller may start more tasks meanwhile. An exception that a task raises is raised here.
 
         Raises:
-            SchedulerError: The worker of one task died `PROCESS.max_task_attempts` times. Errors of tasks are raised too.
+            SchedulerError: Worker processes died `PROCESS.max_task_attempts` times at the same task.
         """
         while self._ready or self._waiting or self._running:
             if not self._ready:
@@ -217,7 +222,10 @@ class Tasks:
                 yield call.name, result
 
     def _advance(self) -> None:
-        """Finish at least one task, requeue tasks whose process died, or return if nothing happens for a while."""
+        """Wait until at least one task finishes, or for at most `PROCESS.pool_patience_seconds`.
+
+        Tasks whose process died are queued again. Without other processes, one task runs in this process.
+        """
         if self._executor is None:
             call = heapq.heappop(self._waiting)[-1]
             self._done(call, call.function(*call.arguments))
@@ -235,7 +243,7 @@ class Tasks:
             self._again(lost)
 
     def _submit(self, executor: Executor) -> None:
-        """Give a task to every process, and one more task to the queue."""
+        """Submit waiting tasks until there is one task for every process and one task in reserve."""
         while self._waiting and len(self._running) <= self._workers:
             call = self._waiting[0][-1]
             try:
@@ -249,7 +257,11 @@ class Tasks:
         self._ready.append((call, result))
 
     def _again(self, lost: list[TaskCall]) -> None:
-        """Requeue the tasks that were running when a process died, for new processes."""
+        """Start a new pool after a process died, and queue again all tasks that had not finished.
+
+        Raises:
+            SchedulerError: Processes died `PROCESS.max_task_attempts` times at the same task.
+        """
         assert isinstance(self._executor, ProcessPoolExecutor)
         _end(self._executor, at_once=True)
         for future, call in self._running.items():
@@ -289,12 +301,12 @@ def _pool(workers: int) -> ProcessPoolExecutor:
 
 
 def _broken(executor: Executor) -> bool:
-    """Return whether a process of the pool died; the pool then silently loses a task submitted at the same moment."""
+    """Return whether a process of the pool died. The pool may then have lost a task that was submitted at the same moment."""
     return isinstance(executor, ProcessPoolExecutor) and bool(executor._broken)
 
 
 def _end(pool: ProcessPoolExecutor, *, at_once: bool) -> None:
-    """Stop all processes of the pool; with `at_once`, their unfinished work is lost.
+    """Stop all processes of the pool. With `at_once`, the processes are killed and unfinished tasks are lost.
 
     The processes are killed before the shutdown, because the shutdown would not stop a process that was started while the pool
     broke.
@@ -305,7 +317,7 @@ def _end(pool: ProcessPoolExecutor, *, at_once: bool) -> None:
 
 
 def _follow() -> None:
-    """Initialize a process of the pool: ignore keyboard interrupts, and end when the parent ends, however it ends."""
+    """Initialize a process of the pool: ignore keyboard interrupts, and exit when the parent process has ended."""
     gc.set_threshold(*PROCESS.garbage_threshold_counts)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
