@@ -1,4 +1,4 @@
-"""Fusions that an optimized model may contain: operators of the model's opset and, on request, ONNX Runtime's own operators."""
+"""Fusions: rules that replace a term by one operator, either of the model's opset or of ONNX Runtime's own domains."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from superopt.rules.rule import Rule
 
 
 def fusions_at_opset(opset: int) -> tuple[Rule, ...]:
-    """Return the fusions to standard operators that exist at this opset."""
+    """Return the rules that replace a term by one standard operator that exists at this opset."""
     return tuple(rule for rule in fusions().values() if any(_has(opset, name) for name in fused_node_types(rule)))
 
 
 def contrib_fusions() -> tuple[Rule, ...]:
-    """Return the fusions to operators of non-standard domains."""
+    """Return the rules that replace a term by one operator of a non-standard domain, such as `com.microsoft`."""
     return tuple(rule for rule in fusions().values() if all("." in name for name in fused_node_types(rule)))
 
 

@@ -29,14 +29,21 @@ from superopt.runtime.session import Device, Session
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 STANDARD = ("", "ai.onnx")
 Scope: TypeAlias = "tuple[tuple[str, str], ...]"
-"""The location of a graph: for each node from the top graph inwards, its first output and the attribute with the next graph."""
+"""The location of a body, as the path of control flow nodes from the top graph to the body.
+
+Each node of the path is given by the name of its first output and the name of the attribute that contains the next graph. The
+path of the top graph is empty.
+"""
 TOP: Scope = ()
 _MARK = "superopt.runs."
 _EVENT = "_kernel_time"
 
 
 def control_flow_graphs(model: Model) -> dict[Scope, ir.Graph]:
-    """Return the top graph and the bodies of its standard control flow. A body comes after the graph that contains the body."""
+    """Map locations to graphs, for the top graph and for the bodies of standard control flow nodes.
+
+    A body comes after the graph that contains the body.
+    """
     return dict(_graphs(model.graph, TOP))
 
 
@@ -58,11 +65,11 @@ def count_body_runs(
     sizes: Mapping[str, int] | None = None,
     seconds: float = MODEL.body_run_seconds,
 ) -> dict[Scope, float]:
-    """Return how often each body runs in one run of the model.
+    """Return how often each control flow body runs in one run of the model, by the body's location.
 
-    The result is the mean over the random inputs that a numerical check uses, and comes from ONNX Runtime's trace of executed
-    nodes. At least one input is run, and no further input is run after `seconds`. Inputs on which the model fails do not
-    count. Bodies without nodes are left out. A body that no input reaches has the count 0.
+    The model is run on random inputs, and the executed nodes are counted in ONNX Runtime's trace. The result is the mean over
+    the inputs. At least one input is run, and no further input is run after `seconds`. Inputs on which the model fails do not
+    count. Bodies without nodes are left out. A body that never runs has the count 0.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load the model.

@@ -1,8 +1,8 @@
-"""Which values of lowered nodes are booleans: in the algebra a condition is a number, 0 or 1, and in ONNX it is a boolean.
+"""Decide which values are booleans when terms are written as ONNX nodes.
 
-The schema of an ONNX operator gives the types of its inputs and outputs. Operators that only move elements pass booleans on.
-Operators that compute with numbers take numbers, and operators that require a condition take a boolean. A value is cast where
-these types differ.
+In the algebra, a condition is a number, 0 or 1. In ONNX, a condition is a boolean. The schema of an ONNX operator gives the
+types of its inputs and outputs. Operators that only move elements pass booleans on. Operators that compute with numbers take
+numbers, and operators that require a condition take a boolean. If a value has the other type, a Cast is added.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def resolve_booleans(schema: OpSchema, given: Sequence[bool | None], outputs: in
 
     Args:
         schema: the schema of the operator.
-        given: whether each input is a boolean at present. None stands for an input that is left out, or that is neither a
-            boolean nor a floating-point number. Such an input is not cast.
+        given: whether the value of each input is a boolean before any cast. None stands for an input that is left out, or that
+            is neither a boolean nor a floating-point number. Such an input is not cast.
         outputs: the number of outputs.
 
     Raises:
@@ -49,7 +49,10 @@ def resolve_booleans(schema: OpSchema, given: Sequence[bool | None], outputs: in
 
 
 def _boolean(schema: OpSchema, types: frozenset[str], given: Sequence[bool]) -> bool:
-    """Return whether inputs of the same schema type must be boolean."""
+    """Return whether inputs must be boolean. The inputs share one type of the schema, which may be any of `types`.
+
+    `given` says which of the inputs are boolean before any cast.
+    """
     if types == {BOOLEAN}:
         return True
     if all(given) and BOOLEAN in types and schema.name in CARRIERS:

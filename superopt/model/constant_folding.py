@@ -1,6 +1,6 @@
-"""Store values that do not depend on the model's inputs as weights.
+"""Constant folding: store values that do not depend on the model's inputs as weights.
 
-Exporters write shape computations even where shapes are fixed.
+Such values occur because exporters write shape computations even where shapes are fixed.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from superopt.model.load import OVERRIDABLE_SINCE, Model, analysis_copy
 def fold_known_values(model: Model, chart: Model | None = None) -> Model:
     """Return the model with the results of shape and constant computations stored as weights, under the same names.
 
-    Without this step, a shape computation would keep its input alive and split islands (the regions that a search rewrites). A
-    model with dynamic dimensions, or without such computations, is returned unchanged. `chart` is the model's copy for
-    analysis. If `chart` is None, the copy is made here.
+    Without constant folding, a shape computation would keep its input alive and split islands (the regions that a search
+    rewrites). A model with dynamic dimensions, or without such computations, is returned unchanged. `chart` is an
+    `analysis_copy` of the model. If `chart` is None, the copy is made here.
     """
     if dynamic_dimension_names(model) or model.ir_version < OVERRIDABLE_SINCE:
         return model

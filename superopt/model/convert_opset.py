@@ -1,4 +1,4 @@
-"""Bring a model to a newer opset by ONNX's version converter, so that newer operators can be used in it."""
+"""Convert a model to a newer opset by ONNX's version converter, so that the model may contain newer operators."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from superopt.policy import MODEL
 
 
 def convert_opset(model: Model, opset: int) -> Model:
-    """Return the model converted to the given opset of the standard operators, or the model itself if it has this opset.
+    """Return an equivalent model at the given opset of the standard operators, or `model` itself if `model` has this opset.
 
-    The converted model computes the same. Names, metadata and operators of other domains do not change, and the weights are the
-    same tensors. The IR version is the oldest version that supports the opset, or the model's own version if that is newer.
+    Names, metadata and operators of other domains do not change, and the weights are the same tensors. The IR version is the
+    oldest version that supports the opset, or the model's own version if the model's version is newer.
 
     Raises:
-        OpsetError: the opset is older than the model's, is not known, or cannot express the model.
+        OpsetError: the opset is older than the model's opset or is not known, or the model cannot be converted.
     """
     before = opset_of(model)
     if opset == before:
@@ -44,7 +44,7 @@ def convert_opset(model: Model, opset: int) -> Model:
 
 
 def _without_weights(model: Model) -> tuple[Model, dict[str, ir.TensorProtocol]]:
-    """Return a copy of the model in which large weights are inputs, and the removed weights by name."""
+    """Return a copy of the model in which inputs replace the large weights, and a mapping from names to these weights."""
     copy = model.clone()
     graph = copy.graph
     weights: dict[str, ir.TensorProtocol] = {}
@@ -60,7 +60,7 @@ def _without_weights(model: Model) -> tuple[Model, dict[str, ir.TensorProtocol]]
 
 
 def _restore(model: Model, weights: dict[str, ir.TensorProtocol]) -> None:
-    """Turn the inputs that stand for weights back into weights."""
+    """Turn each input that has the name of a weight back into this weight."""
     graph = model.graph
     values = [value for value in graph.inputs if value.name in weights]
     for value in values:
@@ -75,7 +75,7 @@ def _least_ir_version(opset: int) -> int:
 
 
 def _require_same_interface(before: Model, after: Model) -> None:
-    """Check that inputs and outputs keep their names.
+    """Check that the inputs and outputs of both models have the same names in the same order.
 
     Raises:
         OpsetError: a name differs.

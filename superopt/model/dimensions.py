@@ -1,4 +1,4 @@
-"""Dynamic dimensions of a model's inputs: their extents in the algebra, and the sizes for tests and measurements."""
+"""Dynamic dimensions of a model's inputs: symbolic extents for the algebra, and sizes for tests and measurements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from superopt.protobuf.names import is_unnamed
 
 
 def dimension_name(value: ir.Value, axis: int, extent: object) -> str:
-    """Return the name of an input's dynamic dimension: the name that the model gives, else `input[axis]`."""
+    """Return the name that the model gives to an input's dynamic dimension, or else `input[axis]`.
+
+    A placeholder that exporters write for unnamed dimensions does not count as a name.
+    """
     name = declared_name(extent)
     return f"{value.name}[{axis}]" if is_unnamed(name) else name
 
@@ -49,7 +52,10 @@ def _dynamic(model: Model) -> Iterator[tuple[ir.Value, int, object]]:
 
 
 def dynamic_dimension_names(model: Model) -> dict[str, bool]:
-    """Map the name of each dynamic dimension of an input to whether it is the side of an image."""
+    """Map the name of each dynamic dimension of an input to whether the dimension is the height or width of an image.
+
+    A dimension counts as the height or width of an image if an input of rank 4 has the dimension at axis 2 or 3.
+    """
     found: dict[str, bool] = {}
     for value, axis, extent in _dynamic(model):
         name = dimension_name(value, axis, extent)
@@ -58,15 +64,19 @@ def dynamic_dimension_names(model: Model) -> dict[str, bool]:
 
 
 def dynamic_dimensions(model: Model) -> dict[tuple[str, int], Size]:
-    """Return the extent of every dynamic dimension, by input name and axis.
+    """Map each dynamic dimension of an input, given by input name and axis, to its symbolic extent.
 
-    Dimensions with the same name, other than a placeholder, have the same extent.
+    Dimensions with the same name have the same extent, unless the name is a placeholder that exporters write for unnamed
+    dimensions.
     """
     return {(v.name or "", axis): dimension(dimension_name(v, axis, extent)) for v, axis, extent in _dynamic(model)}
 
 
 def trust_assumptions(model: Model) -> list[str]:
-    """Return the assumption for each name that several dimensions share: in ONNX, equal names mean equal sizes."""
+    """Return a sentence for each name that several dimensions share, which says that their sizes are assumed to be equal.
+
+    The ONNX standard says that dimensions of the same name are equal.
+    """
     places: dict[str, list[str]] = {}
     for value, axis, extent in _dynamic(model):
         places.setdefault(dimension_name(value, axis, extent), []).append(f"{value.name}[{axis}]")
@@ -78,9 +88,9 @@ def trust_assumptions(model: Model) -> list[str]:
 
 
 def sample_sizings(model: Model) -> tuple[DimBinding, ...]:
-    """Return the sizings at which statements about all sizes are also tested.
+    """Return a few choices of sizes for the dynamic dimensions, at which statements about all sizes are also tested.
 
-    The sizes are unequal and have different residues.
+    The sizes of one choice differ from each other and have different residues.
     """
     starts = [MODEL.first_image_size if image else MODEL.first_size for image in dynamic_dimension_names(model).values()]
     names = [*dynamic_dimension_names(model)]
@@ -91,9 +101,10 @@ def sample_sizings(model: Model) -> tuple[DimBinding, ...]:
 
 
 def representative_sizings(model: Model, given: Sequence[Numbers]) -> list[DimBinding]:
-    """Return the sizings for measurements: those `given`, completed with default sizes.
+    """Return the choices of sizes for the dynamic dimensions at which the model is measured.
 
-    If none are given, one sizing of default sizes is returned.
+    Each mapping from names to sizes in `given` makes one choice. Default sizes are added for dimensions that the mapping does
+    not contain. If `given` is empty, one choice with only default sizes is returned.
 
     A size for a placeholder name, such as "?", applies to all dimensions with this placeholder. `input.axis` is an older
     spelling of `input[axis]`.
@@ -123,5 +134,5 @@ def representative_sizings(model: Model, given: Sequence[Numbers]) -> list[DimBi
 
 
 def size_combinations(choices: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
-    """Return every combination that chooses one number for each name."""
+    """Return every way to choose one size for each name. `choices` maps a name to the sizes to choose from."""
     return [dict(zip(choices, row, strict=True)) for row in itertools.product(*choices.values())]

@@ -1,8 +1,8 @@
 """ONNX nodes whose shapes, bounds or pads depend on the dynamic dimensions.
 
-A lowered node may have a shape, bounds or pads that are expressions over the dynamic dimensions. ONNX has special constants
-from which a node derives such a number at run time. Each expression is replaced by a special constant that is proved to mean
-the same at all sizes:
+When terms are written as ONNX nodes, a node may have a shape, bounds or pads that are expressions over the dynamic dimensions.
+ONNX has special constants from which a node derives such a number at run time. Each expression is replaced by a special
+constant that is proved to mean the same at all sizes:
 
 - 0 and -1 in the shape of a Reshape,
 - 1 in the shape of an Expand,
@@ -37,7 +37,9 @@ def is_symbolic(value: object) -> bool:
 def numeric(
     node: NodeText, given: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
 ) -> tuple[NodeText, dict[int, list[int]]]:
-    """Replace expressions over the dynamic dimensions by numbers that mean the same at all sizes.
+    """Replace expressions over the dynamic dimensions, in a node, by numbers that mean the same at all sizes.
+
+    Returns the node with new attributes, and the new elements of operands by the position of the operand.
 
     Args:
         node: the node.
@@ -75,7 +77,11 @@ def _with_attribute(node: NodeText, key: str, value: object, shapes: Mapping[str
 
 
 def _auto_pad(node: NodeText, pads: Sequence[object], shapes: Mapping[str, Shape]) -> str:
-    """Return the value of `auto_pad` that gives these pads at all sizes."""
+    """Return the value of `auto_pad`, `SAME_UPPER` or `SAME_LOWER`, that gives these pads at all sizes.
+
+    Raises:
+        ShapeError: no value of `auto_pad` gives these pads.
+    """
     attributes = dict(node.attributes)
     shape = shapes.get(node.inputs[0])
     kernel = attributes.get("kernel_shape") or (
@@ -97,9 +103,9 @@ def _auto_pad(node: NodeText, pads: Sequence[object], shapes: Mapping[str, Shape
 
 
 def unit_axes(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Shape]) -> tuple[list[int], list[int]] | None:
-    """Return the axes of extent 1 that a Reshape drops, and the axes of extent 1 that it adds.
+    """Return the axes of extent 1 that a Reshape to the shape `wanted` removes, and the axes of extent 1 that it adds.
 
-    Returns None if the Reshape does anything else.
+    Returns None if the node is no Reshape, or if the Reshape changes extents other than 1.
     """
     shape = shapes.get(node.inputs[0])
     if node.op_type != "Reshape" or shape is None or [n for n in shape if n != 1] != [n for n in wanted if n != 1]:
@@ -108,9 +114,10 @@ def unit_axes(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Sha
 
 
 def flattened_axis(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Shape]) -> int | None:
-    """Return the axis of a Flatten that equals the given Reshape to two dynamic extents, or None.
+    """Return the `axis` of a Flatten that equals the given Reshape to the shape `wanted`, or None if there is no such axis.
 
-    A Reshape to 0 and -1 would fail if the copied extent is 0. A Flatten does not.
+    The shape `wanted` must consist of two dynamic extents. A Flatten also works for an extent of 0, where a Reshape to
+    `[0, -1]` fails.
     """
     shape = shapes.get(node.inputs[0])
     if node.op_type != "Reshape" or shape is None or len(wanted) != 2 or any(isinstance(n, int) for n in wanted):
@@ -127,7 +134,13 @@ Form = Callable[[NodeText, Sequence[Extent], Mapping[str, Sequence[Extent]], Map
 def _reshaped(
     node: NodeText, wanted: Sequence[Extent], _: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
 ) -> list[int]:
-    """Return the target shape with 0 for extents that the operand has at the same axis, and -1 for at most one other extent."""
+    """Return the target shape of a Reshape without dynamic extents.
+
+    A dynamic extent becomes 0 if the operand has the same extent at the same axis. At most one other dynamic extent becomes -1.
+
+    Raises:
+        ShapeError: more than one extent would become -1.
+    """
     shape = shapes.get(node.inputs[0], ())
     written: list[int] = []
     for axis, n in enumerate(wanted):
@@ -141,7 +154,7 @@ def _reshaped(
 def _expanded(
     node: NodeText, wanted: Sequence[Extent], _: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
 ) -> list[int]:
-    """Return the target shape with 1 for each dynamic extent that the operand already has."""
+    """Return the target shape of an Expand, with 1 for each dynamic extent that the operand has at the same axis."""
     shape = shapes.get(node.inputs[0], ())
     written: list[int] = []
     for back, n in zip(range(-len(wanted), 0), wanted, strict=True):
@@ -154,7 +167,7 @@ def _expanded(
 def _bounds(
     node: NodeText, wanted: Sequence[Extent], given: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
 ) -> list[int]:
-    """Return Slice bounds that count from the end, or that the Slice clips at the end."""
+    """Return the bounds of a Slice as integers. A bound may count from the end, or lie beyond the end, where ONNX clips it."""
     shape, axes = shapes.get(node.inputs[0]), given.get(node.inputs[3]) if len(node.inputs) > 3 else None
     if shape is None or axes is None:
         raise ShapeError("the shape of the operand of a Slice is not known")

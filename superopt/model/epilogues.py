@@ -1,8 +1,11 @@
-"""Hosts: terms that one ONNX node computes together with a bias or a factor along an axis.
+"""Epilogue fusion: one ONNX node computes a term together with a bias that is added or a factor that is multiplied.
 
-A spec (a module in `specs/` that defines an operator) also defines the hosts of its operator. Its functions `bias_axis` and
-`factor_axis` return the axis along which a host can be combined with a bias or a factor, or None. Its functions `lower_biased`
-and `lower_scaled` write a host and a row as one node. `DEPTH` is the number of operators that a host is deep.
+For example, one Conv computes a convolution and its bias. The term, here the convolution, is called the host. The bias or
+factor varies along one axis and is called a row.
+
+A spec (a module in `specs/` that defines an operator) says which terms can be hosts. The spec's functions `bias_axis` and
+`factor_axis` take a term and return the axis of its bias or factor, or None if the term cannot be a host. The functions
+`lower_biased` and `lower_scaled` write a host and a row as one node. `DEPTH` is the number of nested operators of a host.
 """
 
 from __future__ import annotations
@@ -17,28 +20,38 @@ ROLES = {"add": ("bias_axis", "lower_biased", "Add"), "mul": ("factor_axis", "lo
 
 
 def fusable_operands(op: str, host: Term, operands: Iterable[Term]) -> list[Term]:
-    """Return the rows and numbers among the operands of a sum or product that one ONNX node can combine with the host."""
+    """Return the operands that one ONNX node can add to, or multiply with, the term `host`.
+
+    `operands` are the operands of a sum (`op` is "add") or a product ("mul"). The result contains constants that are equal
+    everywhere, or that vary only along the axis of the host's bias or factor.
+    """
     axis = _axis(op, host)
     return [x for x in operands if axis and x.constant and x.op == "expand" and x.integers("axes") in ((axis,), ())]
 
 
 def row(op: str, host: Term, operand: Term) -> Term:
-    """Return a row or number that `fusable_operands` returned as a row along the host's axis."""
+    """Return an operand as a vector along the axis of the host's bias or factor.
+
+    The operand is one that `fusable_operands` returned. A single number is repeated along the axis.
+    """
     (inner,) = operand.args
     return inner if operand.integers("axes") else apply("expand", inner, shape=(host.shape[_axis(op, host)],), axes=())
 
 
 def _axis(op: str, host: Term) -> int:
-    """Return the axis along which one node can combine the host with a row, counted from the last axis.
+    """Return the axis along which a bias or factor of the host may vary, as a negative number that counts from the end.
 
-    Returns 0 if no node can combine them.
+    Returns 0 if no ONNX node computes the host with a bias (`op` is "add") or a factor ("mul").
     """
     spec = _composite(op, host)
     return 0 if spec is None else int(getattr(spec.module, ROLES[op][0])(host))
 
 
 def emit_epilogue(op: str, host: Term, row: Term, emit: Emit) -> str:
-    """Write one node that adds the row to the host or multiplies the host by the row, and return the name of its result."""
+    """Write one node that computes the host plus the row (`op` is "add") or the host times the row ("mul").
+
+    Returns the name of the node's result. `row` is a vector along the axis of the host's bias or factor.
+    """
     spec = _composite(op, host)
     assert spec is not None
     name: str = getattr(spec.module, ROLES[op][1])(host, row, emit)
@@ -46,9 +59,9 @@ def emit_epilogue(op: str, host: Term, row: Term, emit: Emit) -> str:
 
 
 def _composite(op: str, host: Term) -> Operator | None:
-    """Return the spec that can combine the host with a row, or None.
+    """Return the operator whose spec can write the host and a bias or factor as one node, or None.
 
-    If there are several, the spec whose hosts have the most operators is returned.
+    If there are several such operators, the result is the operator with the most nested operators in its hosts.
     """
     axis = ROLES[op][0]
     specs = [spec for spec in _composites(axis) if getattr(spec.module, axis)(host) is not None]
@@ -57,5 +70,5 @@ def _composite(op: str, host: Term) -> Operator | None:
 
 @functools.cache
 def _composites(axis: str) -> tuple[Operator, ...]:
-    """Return the specs that define the function named `axis`."""
+    """Return the operators whose module in `specs/` defines a function with the name in `axis`."""
     return tuple(spec for spec in registry().values() if hasattr(spec.module, axis))

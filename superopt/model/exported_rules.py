@@ -1,9 +1,9 @@
 """Apply exported rules inside onnxscript: lift the matched nodes, apply the rule, and lower the other side.
 
-`superopt rules export --format onnxscript` writes a module whose rules call `improvement` from their `check`. A step is taken
-only if the rule's preconditions hold for the shapes and attributes of the matched nodes, and if the step pays. A step pays if
-the new nodes are not more than the old nodes and do not more arithmetic. In addition, the nodes, the arithmetic or, if both are
-equal, the memory traffic must decrease. So rewriting with any set of rules terminates.
+`superopt rules export --format onnxscript` writes a module whose rules call `improvement` from their `check`. A rule is applied
+only if its preconditions hold for the shapes and attributes of the matched nodes, and if the new nodes are cheaper. New nodes
+are cheaper if neither their number nor their arithmetic increases, and one of the two decreases. If both are equal, the memory
+traffic must decrease. So rewriting with any set of rules terminates.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ OUTPUT = "superopt.output."
 
 @dataclass(frozen=True)
 class Improvement:
-    """The nodes that replace a match.
+    """The nodes that replace the matched nodes of a rule.
 
-    `outputs` contains the names of their results.
+    `lowered` contains the new nodes, `values` the values that they read, by name, and `outputs` the names of their results.
     """
 
     lowered: Lowered
@@ -44,14 +44,14 @@ class Improvement:
 
 @functools.cache
 def patterns(statement: str) -> tuple[Pattern, ...]:
-    """Return the patterns of the rule in `statement`, one for every choice of ranks."""
+    """Parse the rule in `statement`, and return a pattern to match for every choice of the ranks of its variables."""
     return tuple(Pattern.of(equation) for equation in parse_rule(f"rule: {statement}").equations)
 
 
 def improvement(statement: str, outputs: Sequence[ir.Value], leaves: Iterable[ir.Value], opset: int) -> Improvement | None:
-    """Apply the rule to the nodes between `leaves` and `outputs`, and return the new nodes.
+    """Apply the rule in `statement` to the nodes between the values `leaves` and the values `outputs`.
 
-    Returns None if the rule does not apply or does not pay.
+    Returns the new nodes, or None if the rule does not apply or the new nodes are not cheaper.
     """
     graph = _Lifting({id(leaf) for leaf in leaves}, opset)
     roots = tuple(graph.term(value) for value in outputs)
@@ -70,7 +70,7 @@ def improvement(statement: str, outputs: Sequence[ir.Value], leaves: Iterable[ir
 
 
 def _paying(before: Sequence[Term], after: Sequence[Term], opset: int, outputs: Sequence[ir.Value]) -> Lowered | None:
-    """Return the replacement as nodes, or None if it does not pay."""
+    """Return the nodes that compute the terms `after`, or None if they are not cheaper than the nodes of the terms `before`."""
     known, made = total_work(before), total_work(after)
     if made.flops > known.flops:
         return None
@@ -90,13 +90,16 @@ def _titled(terms: Sequence[Term]) -> dict[str, Term]:
 
 
 def _executed(terms: Sequence[Term], opset: int) -> int:
-    """Return the number of nodes that a run executes. Nodes that depend on weights alone are folded before the run."""
+    """Return the number of nodes that a run of the terms executes.
+
+    Nodes that depend on weights alone do not count, because they are folded before the run.
+    """
     return len(lower(_titled(terms), opset, constant=lambda t: np.broadcast_to(np.float32(0), t.sizes)).nodes)
 
 
 @dataclass
 class _Lifting:
-    """Lifts the values of a match: a value becomes a term over the match's leaves."""
+    """Translates the values between matched nodes to terms. The variables of the terms are the leaves of the match."""
 
     leaves: set[int]
     opset: int
@@ -129,7 +132,10 @@ class _Lifting:
 
 
 def emitted(op: Any, found: Improvement) -> list[ir.Value]:
-    """Add the nodes through an onnxscript rewriter context, and return the values that replace the match's outputs."""
+    """Add the new nodes to the model, and return the values that replace the outputs of the matched nodes.
+
+    `op` is the context that onnxscript's rewriter passes to a rule.
+    """
     known: dict[str, ir.Value] = dict(found.values)
     for name, array in found.lowered.initializers.items():
         known[name] = op.call_op("Constant", [], {"value": ir.tensor(materialize(array))})
@@ -142,8 +148,9 @@ def emitted(op: Any, found: Improvement) -> list[ir.Value]:
 
 
 def applied(rules: Any, model: ir.Model) -> int:
-    """Apply the rules of an onnxscript `RewriteRuleSet` until no rule pays, and return the number of applications.
+    """Apply an onnxscript `RewriteRuleSet` until no rule applies, and return the number of applications.
 
+    A rule applies only if the new nodes are cheaper. At most `MODEL.max_export_passes` passes are made over the model.
     Afterwards, the nodes are in topological order.
     """
     total = 0

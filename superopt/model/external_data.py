@@ -1,4 +1,4 @@
-"""Models as a ModelProto whose tensors are in files: where the files are, and how the files are written."""
+"""Write the large tensors of models to files, so that a ModelProto without these tensors refers to the files."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _PAGE = 1 << 12
 
 
 def externalize_tensors(model: Model, scratch: Scratch | None = None) -> StoredModel:
-    """Return the model as a ModelProto whose large tensors are in files below the `folder` of the result.
+    """Return the model as a serialized ModelProto that refers to files for large tensors.
 
-    Tensors that are already in files stay there. Other large tensors are written to files of the scratch, if a scratch is
-    given.
+    The paths of the files are relative to the `folder` of the result. Tensors that are already in files stay there. Other large
+    tensors are written to files of `scratch`, a temporary folder, if `scratch` is given.
 
     Raises:
-        TargetError: the scratch cannot be written.
+        TargetError: a file cannot be written.
     """
     copy = model.clone()
     values = [value for graph in copy.graphs() for value in graph.initializers.values()]
@@ -50,7 +50,7 @@ def externalize_tensors(model: Model, scratch: Scratch | None = None) -> StoredM
 
 
 class Scratch:
-    """A folder for the large tensors of models. A tensor that several models share is written once."""
+    """A temporary folder for the large tensors of models. A tensor that several models share is written once."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -58,7 +58,7 @@ class Scratch:
         self._written: dict[int, tuple[ir.TensorProtocol, ir.ExternalTensor]] = {}
 
     def files(self, tensors: Sequence[ir.TensorProtocol]) -> dict[int, ir.ExternalTensor]:
-        """Write the large tensors that are not yet in files, and return the file of each, by the identity of the tensor.
+        """Write each large tensor that is not yet in a file, and return its external tensor by the `id` of the tensor.
 
         Raises:
             TargetError: the files cannot be written.
@@ -89,10 +89,10 @@ class Scratch:
 
 @contextmanager
 def temporary_scratch() -> Iterator[Scratch]:
-    """Yield a scratch whose folder is removed afterwards. Scratch folders of killed runs are removed too.
+    """Yield a `Scratch` whose folder is removed afterwards. Such folders of killed runs are removed too.
 
     Raises:
-        TargetError: there is no place for temporary files.
+        TargetError: no temporary folder can be made.
     """
     remove_scratch()
     with scratch_folder() as folder:

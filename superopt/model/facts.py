@@ -1,7 +1,9 @@
-"""Facts about a model's values: `superopt.algebra.value_analysis` applied to the model's inputs, weights and nodes.
+"""Value analysis of a model: bounds of each value, and whether the value may be infinite or NaN.
 
-An input counts as ordinary unless it may be a mask, an input with infinite or hugely negative elements. An input may be a mask
-if its elements reach one of the following through operators that pass the magnitude of elements on:
+The analysis of terms (`superopt.algebra.value_analysis`) is applied to the model's inputs, weights and nodes.
+
+An input counts as ordinary unless the input may be a mask. A mask has infinite or hugely negative elements. An input may be a
+mask if its elements reach one of the following through operators that pass the magnitude of elements on:
 
 - operators that absorb infinities: softmax, minimum, maximum, Where, Clip, Relu, maximum pooling,
 - operands that have any magnitude in models: a logarithm's operand, a divisor that is not constant, a power whose exponent is
@@ -44,13 +46,13 @@ PASSING = frozenset(
         "Squeeze", "Sub", "Sum", "Tile", "Transpose", "Unsqueeze", "Where",
     }
 )
-"""Operators whose results are of the magnitude of an operand, and infinite where that operand is infinite."""
+"""Operators that pass the magnitude of an operand's elements, and infinite elements, on to their results."""
 PARTIAL = frozenset(
     {"Acos", "Acosh", "Asin", "Atanh", "Div", "Exp", "Log", "Mod", "Pow", "ReduceLogSum", "Reciprocal", "Sqrt"}
 )
 """Operators that may give NaN or an infinity for ordinary operands.
 
-If the algebra cannot express a node with such an operator, the facts of its results are UNKNOWN.
+If the algebra cannot express a node with such an operator, nothing is known about the node's results.
 """
 # fmt: on
 INTEGER = Facts(-MODEL.max_ordinary_magnitude, MODEL.max_ordinary_magnitude)
@@ -59,7 +61,10 @@ SUMS = frozenset({"Add", "Sum"})
 
 
 class ModelFacts:
-    """The facts of a model's values. The caller passes the nodes to `tell` in topological order."""
+    """The bounds of a model's values, and whether a value may be infinite or NaN.
+
+    The caller passes the nodes to `tell` in topological order.
+    """
 
     def __init__(self, model: ir.Model) -> None:
         nodes = list(ir.traversal.RecursiveGraphIterator(model.graph))
@@ -70,22 +75,29 @@ class ModelFacts:
 
     @property
     def masks(self) -> frozenset[str]:
-        """The names of the values that may be masks, so that their elements may be any number, or infinite."""
+        """The names of the values that may be masks. An element of a mask may be any number or infinite."""
         return frozenset(value.name for value in self._masks if value.name)
 
     def of(self, value: ir.Value) -> Facts:
-        """Return the facts of a value: an input, a weight, or a result of a node that was passed to `tell`."""
+        """Return the bounds and other facts of a value.
+
+        The value is an input, a weight, or the result of a node that was passed to `tell`.
+        """
         if value not in self._known:
             self._known[value] = self._outside(value)
         return self._known[value]
 
     def named(self, name: str) -> Facts:
-        """Return the facts of the value with this name, or UNKNOWN if there is no such value."""
+        """Return the bounds and other facts of the value with this name, or UNKNOWN if there is no such value."""
         value = self._named.get(name)
         return UNKNOWN if value is None else self.of(value)
 
     def tell(self, node: ir.Node, terms: Mapping[ir.Value, Term] | None) -> None:
-        """Record the terms of a node's results over known values, or None if the algebra cannot express the node."""
+        """Derive and record the facts of a node's results.
+
+        `terms` contains the terms of the results over values whose facts are recorded already. `terms` is None if the algebra
+        cannot express the node.
+        """
         if terms is None:
             self._known.update((v, self._opaque(node, v)) for v in node.outputs)
             return
@@ -93,9 +105,10 @@ class ModelFacts:
             self._known[value] = facts_of(term, {x.name: self.named(x.name) for x in variables(term)}, self._folded)
 
     def rounds_on_purpose(self, node: ir.Node) -> bool:
-        """Return whether the node is the last of several additions in which two operands cancel.
+        """Return whether the node adds at least three operands, directly or through other additions, and two of them cancel.
 
-        Operands that cancel are large constants of opposite signs, or a value and its negative.
+        Models round numbers by such sums, as in `(x + 1e6) - 1e6`. Two operands cancel if they are a value and its negative, or
+        if one is a large positive constant and the other is a large negative constant.
         """
         summands = (
             [*islice(_summands(node), MODEL.max_cancelling_summands)]
@@ -113,7 +126,10 @@ class ModelFacts:
         return any(p is not None and p.op_type == "Neg" and p.inputs[0] in summands for p in negated)
 
     def _opaque(self, node: ir.Node, result: ir.Value) -> Facts:
-        """Return the facts of a result that follow from the operator and its operands, without a term."""
+        """Return the facts of a result of a node that the algebra cannot express.
+
+        The facts follow from the operator and from the facts of its operands.
+        """
         if result.dtype not in FLOATS:
             return self._outside(result)
         read = [self.of(v) for v in node.inputs if v is not None]
@@ -130,7 +146,10 @@ class ModelFacts:
         return Facts(-bound, bound, sure=all(one.sure for one in read))
 
     def _folded(self, term: Term) -> Facts:
-        """Evaluate a term of weights, and return the facts of its value, or UNKNOWN if the evaluation is too expensive."""
+        """Evaluate a term over weights and return the facts of its value.
+
+        Returns UNKNOWN if the term also has other variables, or if the evaluation fails or is too expensive.
+        """
         weights = {x.name: self._named.get(x.name) for x in variables(term)}
         arrays = {name: constant_array(value) for name, value in weights.items() if value is not None}
         known = {name: array for name, array in arrays.items() if array is not None}
@@ -143,7 +162,7 @@ class ModelFacts:
             return UNKNOWN
 
     def _outside(self, value: ir.Value) -> Facts:
-        """Return the facts of an input, a weight, or a value that is not a floating-point number."""
+        """Return the facts of a value that no recorded node computes: an input, a weight, or integers or booleans."""
         if value.dtype == ir.DataType.BOOL:
             return ZERO_OR_ONE
         if value.dtype not in FLOATS:
@@ -157,9 +176,10 @@ class ModelFacts:
 
 
 def _masks(nodes: list[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
-    """Return the values that may be masks, and the values that a Where may replace.
+    """Return the values that may be masks, and the values whose elements a Where may replace.
 
-    See the module docstring for the conditions under which a value may be a mask.
+    A mask has infinite or hugely negative elements. A value may be a mask if its elements reach, through operators that pass
+    magnitudes on, an operator that absorbs infinities (`ABSORBING`) or an operand for which any magnitude is usual.
     """
     reaching: set[ir.Value] = set()
     padded: set[ir.Value] = set()
@@ -182,7 +202,7 @@ def _masks(nodes: list[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
 
 
 def _summands(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield the summands of the node. If a summand is the result of an addition, its own summands are yielded instead."""
+    """Yield the summands of an addition. If a summand is itself the result of an addition, the inner summands are yielded."""
     stack = [v for v in node.inputs if v is not None]
     while stack:
         value = stack.pop()
@@ -194,7 +214,7 @@ def _summands(node: ir.Node) -> Iterator[ir.Value]:
 
 
 def _any_magnitude(node: ir.Node) -> Iterator[int]:
-    """Yield the positions of the operands to which models give values of any magnitude."""
+    """Yield the positions of the operands for which values of any magnitude are usual, such as the operand of a Log."""
     match node.op_type:
         case "Log" | "Reciprocal":
             yield 0
@@ -207,13 +227,13 @@ def _any_magnitude(node: ir.Node) -> Iterator[int]:
 
 
 def _array(node: ir.Node, place: int) -> Array | None:
-    """Return the constant operand at this position, or None."""
+    """Return the operand at this position as an array, or None if the operand is absent or not constant."""
     value = node.inputs[place]
     return None if value is None else constant_array(value)
 
 
 _weights: WeakKeyDictionary[ir.TensorProtocol, Facts] = WeakKeyDictionary()
-"""A cache of the facts of weights, by tensor. The charts of a model (its copies for analysis) share their tensors."""
+"""A cache of the facts of weights, by tensor. Several copies of a model share their tensors."""
 
 
 def _of_weight(tensor: ir.TensorProtocol) -> Facts:
@@ -227,7 +247,7 @@ def _of_weight(tensor: ir.TensorProtocol) -> Facts:
 
 
 def _of_stored(tensor: ir.TensorProtocol) -> Facts:
-    """Return the facts of the tensor. If the tensor is in a file, its memory is released afterwards."""
+    """Return the bounds and other facts of the tensor's elements. If the tensor is in a file, the file is unmapped again."""
     mapped = isinstance(tensor, ir.ExternalTensor) and tensor.raw is None
     found = _of_array(tensor.numpy())
     if mapped and isinstance(tensor, ir.ExternalTensor):

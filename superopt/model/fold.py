@@ -1,4 +1,4 @@
-"""Constant folding: compute terms of weights once, in ONNX Runtime without optimizations, in float64 if possible."""
+"""Constant folding: evaluate terms over weights in ONNX Runtime, without graph optimizations and in float64 if possible."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ OPSET = 18
 
 
 def fold(terms: Sequence[Term], values: Mapping[str, Array], dtype: npt.DTypeLike | None = None) -> dict[Term, Array]:
-    """Return the value of each term, rounded once.
+    """Evaluate the terms, and return the value of each term.
 
-    The arithmetic is in float64. It is in float32 if ONNX Runtime has no float64 kernel, or if the term only moves float32
-    elements. Terms that are booleans in ONNX give boolean arrays.
+    The arithmetic is in float64, and only the results are rounded. The arithmetic is in float32 if ONNX Runtime has no float64
+    kernel, or if the terms only move elements and results are float32. Terms that are booleans in ONNX give boolean arrays.
 
     Args:
         terms: the terms.

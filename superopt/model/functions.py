@@ -1,4 +1,4 @@
-"""Rules as pairs of ONNX functions: a pattern and its replacement."""
+"""Export rules as pairs of ONNX functions: a pattern, and the replacement for a match of the pattern."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ class FunctionPair:
 def pair(
     name: str, left: Sequence[Lowered], right: Sequence[Lowered], inputs: Sequence[str], outputs: int, opset: int
 ) -> FunctionPair | str:
-    """Return a rule as a pair of functions, from its lowered sides at several instances.
+    """Return a rule as a pair of ONNX functions.
 
-    If there is no such pair, the reason is returned instead.
+    `left` and `right` contain the nodes of both sides of the rule at several instances, that is, choices of sizes and
+    attributes. An attribute of the left side that differs between instances becomes an attribute of the functions. An attribute
+    of the right side that differs between instances must have the values of an attribute of the left side.
 
-    If an attribute of the left side differs between instances, it becomes a wildcard. If an attribute of the right side differs
-    between instances, it must equal one of these wildcards.
+    If the rule cannot be written as such a pair, the reason is returned instead.
     """
     if any(lowered.initializers for lowered in (*left, *right)):
         return "it has constants, whose values a pattern cannot ask for"
@@ -65,7 +66,7 @@ def _shape(lowered: Lowered) -> tuple[tuple[object, ...], ...]:
 
 
 def _varying(side: Sequence[Lowered]) -> dict[tuple[int, str], tuple[AttributeValue, ...]]:
-    """Map each attribute that differs between instances, given by node and name, to its values."""
+    """Map each attribute that differs between instances to its values. The key is the node's position and the name."""
     found = {}
     for position, node in enumerate(side[0].nodes):
         for number, (name, _) in enumerate(node.attributes):
@@ -98,7 +99,7 @@ def _function(
 
 
 def function_library(pairs: Sequence[FunctionPair], opset: int) -> ModelProto:
-    """Return a model without nodes that contains all functions, each pattern followed by its replacement."""
+    """Return a model that has no nodes and contains the functions of all pairs, each pattern followed by its replacement."""
     imports = [onnx.helper.make_opsetid("", opset), onnx.helper.make_opsetid(DOMAIN, 1)]
     functions = [function for found in pairs for function in (found.pattern, found.replacement)]
     version = onnx.helper.find_min_ir_version_for(imports[:1])
@@ -115,10 +116,11 @@ def function_library(pairs: Sequence[FunctionPair], opset: int) -> ModelProto:
 
 
 def sides_agree(sides: tuple[Lowered, Lowered], drawn: Sequence[Mapping[str, tuple[int, ...]]], opset: int, seed: int) -> bool:
-    """Return whether both sides give the same results on random inputs at which the left side runs.
+    """Return whether both sides of a rule give the same results on random inputs.
 
-    `drawn` contains shapes at which the rule is well typed. The ranks and extents of some operands are changed at random,
-    because a pattern also matches other ranks and broadcast operands.
+    Inputs on which the left side fails do not count. The right side must not fail on any other input, and the left side must
+    run on at least `MODEL.min_pair_trials` inputs. `drawn` contains shapes of the inputs at which the rule is well typed. The
+    ranks and extents of some inputs are changed at random, because a pattern also matches other ranks and broadcast operands.
     """
     rng = np.random.default_rng(seed)
     names = list(drawn[0])
@@ -161,7 +163,7 @@ def _changed(shape: tuple[int, ...], rng: np.random.Generator) -> tuple[int, ...
 
 
 def _model(side: Lowered, inputs: Sequence[str], opset: int) -> ModelProto:
-    """Return the nodes as a model whose inputs may have any shape."""
+    """Return one side of a rule as a model whose inputs may have any shape. Outputs are values with names like `out0`."""
     kind = onnx.TensorProto.FLOAT
     outputs = sorted({n for node in side.nodes for n in node.outputs if n.startswith("out")})
     graph = onnx.helper.make_graph(

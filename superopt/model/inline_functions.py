@@ -1,4 +1,4 @@
-"""Inline local functions, so that their operators are searched together with the nodes around the calls."""
+"""Inline a model's local functions, so that a search can rewrite their nodes together with the nodes around the calls."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from superopt.model.load import Model
 
 
 def inline_functions(model: Model) -> Model:
-    """Return the model with its local functions inlined, or the model itself if it has none.
+    """Return an equivalent model without local functions, or the model itself if it has none.
 
-    The result computes the same. The model is returned unchanged if functions cannot be inlined: if they call one another in a
-    cycle, have another opset than the model, take graphs as attributes, or return an input as an output of the model. Inputs,
-    outputs, metadata and names of values outside functions do not change, and the weights are the same tensors.
+    Inputs, outputs, metadata and names of values outside functions do not change, and the weights are the same tensors. The
+    model itself is returned if its functions cannot be inlined, for one of these reasons: the functions call one another in a
+    cycle, have another opset than the model, or take graphs as attributes, or an input of the model would become an output.
     """
     if not model.functions:
         return model

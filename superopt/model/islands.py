@@ -1,18 +1,19 @@
 """Islands: the convex regions of a model's graphs that the algebra can express.
 
-A node can be in an island if it lifts, that is, if the algebra can express it as terms. Each node has a level. The level rises
-by one on every path that leaves the lifted nodes and comes back to them. An island is a connected set of lifted nodes with one
-level and one floating-point type. Nodes that read the same value count as connected. So no path leaves an island and returns to
-it, and replacing the island's outputs cannot close a cycle through the rest of the model.
+A node lifts if the algebra can express the node's results as terms. Only nodes that lift can be in an island. Each node has a
+level. The level rises by one where a path from the inputs returns to nodes that lift after it passed other nodes. An island is
+a connected set of nodes that lift, with one level and one floating-point type. Nodes that read the same value count as
+connected. So no path leaves an island and returns to it, and replacing the island's outputs cannot close a cycle through the
+rest of the model.
 
-A node that uses only the known shape of a value does not read the value after it is rewritten. So only the variables of a
-node's terms count as values that the node reads.
+A node may use only the known shape of a value. After rewriting, the node no longer reads such a value. So only the variables
+of a node's terms count as values that the node reads.
 
-Nodes that only combine weights, or only move integers, are in no island. Every island that uses such nodes has them in its
-terms.
+Nodes that only combine weights, or only move integers, are in no island. The terms of an island that uses such nodes include
+the computation of these nodes.
 
-Every graph of the model, the top graph or a control flow body, has its own islands. For these islands, a value that a body
-captures from an outer graph is a value from outside.
+Every graph of the model, the top graph or a control flow body, has its own islands. A value that a body captures from an outer
+graph counts as an input of the body's islands.
 """
 
 from __future__ import annotations
@@ -53,10 +54,11 @@ RANDOM = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "
 
 @dataclass(frozen=True, eq=False)
 class Island:
-    """Nodes of one graph in topological order, and the terms that they compute.
+    """A region of a graph that the algebra can express: its nodes, and the terms that the nodes compute.
 
-    A variable of the terms is a value from outside the island. A weight gives a constant variable, a boolean gives a condition,
-    and an integer gives a position. All other variables are numbers of type `dtype`.
+    No path leaves the region and returns to it. The variables of the terms are the values from outside the region. A variable
+    for a weight is constant, a variable for booleans is a condition, and a variable for integers is a position. All other
+    variables are numbers of type `dtype`.
 
     Attributes:
         nodes: the island's nodes, in topological order.
@@ -66,7 +68,7 @@ class Island:
         conditions: names of the outputs that are booleans.
         sizings: bindings of the dynamic dimensions to sample sizes.
         scope: the location of the graph that contains the nodes.
-        facts: facts of the variables, by name.
+        facts: bounds of the variables, by name, and whether a variable may be infinite or NaN.
     """
 
     nodes: tuple[ir.Node, ...]
@@ -80,7 +82,10 @@ class Island:
 
     @property
     def reads(self) -> dict[ir.Node, tuple[ir.Node | str, ...]]:
-        """For each node, the nodes of the island and the names of outside values, except weights, that the node reads."""
+        """For each node, the sources that the node reads, without weights.
+
+        A source is another node of the island, or the name of a value from outside the island.
+        """
         inside = set(self.nodes)
         outside = {x.name for x in variables(*self.values.values()) if not x.constant}
 
@@ -101,7 +106,7 @@ class Island:
 
 
 class Chart:
-    """A model's copy for analysis, with the division of its nodes into islands."""
+    """A copy of a model for analysis, divided into islands (the convex regions that the algebra can express)."""
 
     def __init__(self, model: Model, views: Views | None = None, mode: FpMode = FpMode.FAST) -> None:
         self.mode = mode
@@ -122,7 +127,7 @@ class Chart:
             self._place(node)
 
     def islands(self) -> list[Island]:
-        """Return all islands, ordered by their first nodes."""
+        """Return all islands of the model, ordered by their first nodes."""
         together = _Partition()
         for node, level in self._levels.items():
             for value in (*node.inputs, *node.outputs):
@@ -134,9 +139,9 @@ class Chart:
         return [self.island(nodes) for nodes in groups.values()]
 
     def island(self, nodes: Sequence[ir.Node]) -> Island:
-        """Return an island of some consecutive nodes of one island.
+        """Return an `Island` that contains only the given nodes of one island.
 
-        `nodes` is in topological order. The result is convex because the nodes are consecutive.
+        The nodes must be consecutive in the topological order of their island, so that the result is convex too.
         """
         terms: dict[ir.Value, Term] = {}
         for node in nodes:
@@ -159,7 +164,7 @@ class Chart:
         return any(use.node not in inside and not self._is_idle(use.node, inside) for use in value.uses())
 
     def _is_idle(self, node: ir.Node, inside: set[ir.Node]) -> bool:
-        """Return whether the node is a test for NaN or infinity that is never true and that only the nodes `inside` use."""
+        """Return whether the node is an IsNaN or IsInf that is known to be false, and only the nodes in `inside` use it."""
         if not is_guard(node) or any(v.is_graph_output() for v in node.outputs):
             return False
         return node.outputs[0] in self._inlined and all(use.node in inside for use in node.outputs[0].uses())
@@ -169,7 +174,11 @@ class Chart:
         return leaf is not None and leaf.constant
 
     def _place(self, node: ir.Node) -> None:
-        """Decide whether the node is in an island, and record its level, or its terms if it belongs to no island."""
+        """Decide whether the node can be in an island, and record the result.
+
+        If the node can be in an island, its level is recorded (see the class `Island`: islands have nodes of one level). If the
+        node only combines weights or moves integers, its terms are recorded, and the terms of other nodes include them.
+        """
         lifted = self._lifted(node, {})
         self.facts.tell(node, lifted)
         if lifted is not None and not self._keeps_rounding(node, lifted):
@@ -200,10 +209,10 @@ class Chart:
         self._reach.update(((graph, value.name), level) for value in node.outputs)
 
     def _is_too_wide(self, graph: ir.Graph, lifted: Mapping[ir.Value, Term]) -> bool:
-        """Return whether the node continues a chain of sums, or of products, with too many operands for one term.
+        """Return whether the node extends a sum or product of earlier nodes beyond `MODEL.max_chain_operands` operands.
 
-        The results of such a node begin a new chain. This method also records how many operands each result has within its
-        island.
+        An island must end before such a node, because nested sums are one term. This method also records the number of operands
+        that each result has as a sum or product within its island.
         """
         cut = False
         for term in lifted.values():
@@ -226,11 +235,17 @@ class Chart:
         return plain and bool(node.inputs) and all(known) and not any(map(_graphs_of, node.attributes.values()))
 
     def _is_constant(self, value: ir.Value) -> bool:
-        """Return whether the value is constant. With dynamic dimensions, only values that the model stores count."""
+        """Return whether the value is constant.
+
+        With dynamic dimensions, only initializers and the results of Constant nodes count as constant.
+        """
         return is_stored(value) or (not self.views.dynamic and constant_tensor(value) is not None)
 
     def _leave(self, node: ir.Node) -> None:
-        """Exclude a settled node that does not lift, and all settled nodes that it depends on, from the islands."""
+        """Exclude a node from the islands, and all nodes that it depends on and that do not depend on the model's inputs.
+
+        The node does not depend on the model's inputs either, and the algebra cannot express it.
+        """
         leaving = [node]
         while leaving:
             one = leaving.pop()
@@ -242,9 +257,9 @@ class Chart:
                 leaving += (producer for producer in producers if producer is not None)
 
     def _lowers(self, lifted: Mapping[ir.Value, Term]) -> bool:
-        """Return whether nodes can compute the terms at all sizes of the dynamic dimensions.
+        """Return whether ONNX nodes can compute the terms at all sizes of the dynamic dimensions.
 
-        Shapes of weights must not depend on the dynamic dimensions.
+        The result is False if the shape of a weight-only term depends on the dynamic dimensions.
         """
         if not self.views.dynamic:
             return True
@@ -257,12 +272,12 @@ class Chart:
         return True
 
     def _lifted(self, node: ir.Node, terms: Mapping[ir.Value, Term]) -> dict[ir.Value, Term] | None:
-        """Return the terms of the node's results, or None if the node does not lift.
+        """Return the terms of the node's results, or None if the algebra cannot express the node.
 
-        The terms are over `terms` and over variables for all other values. A node lifts if a definition in `specs/` covers its
-        operator, the shapes of its results are known, and all its floating-point values have the same type. If the node has
-        boolean results, that type must be the only floating-point type of the model. A test for NaN or infinity lifts to zeros
-        if all tested elements are known to be finite.
+        An operand in `terms` is replaced by its term, and any other operand becomes a variable. The algebra can express a node
+        if a definition in `specs/` covers its operator, the shapes of its results are known, and all its floating-point values
+        have the same type. If the node has boolean results, this type must be the only floating-point type of the model. An
+        IsNaN or IsInf becomes zeros if all tested elements are known to be finite.
         """
         results = results_of(node, self.opset)
         if node.op_identifier() in self.model.functions or (self._float_type(node) is None and not _moves_integers(node)):
@@ -276,16 +291,17 @@ class Chart:
         return dict(zip(results, lifted, strict=True))
 
     def _is_number(self, value: ir.Value | None) -> bool:
-        """Return whether every element has a value over the real numbers and none is NaN in IEEE arithmetic."""
+        """Return whether every element is defined over the real numbers and no element is NaN in IEEE arithmetic."""
         known = UNKNOWN if value is None else self.facts.of(value)
         return known.defined and not known.nan
 
     def _keeps_rounding(self, node: ir.Node, lifted: Mapping[ir.Value, Term]) -> bool:
-        """Return whether the floating-point mode permits the node to be computed from its terms.
+        """Return whether the floating-point mode permits computing the node's results from its terms.
 
-        Terms flatten nested sums, and express some operators by several other operators. In the precise mode, a node must
-        correspond to one operator, and must not be a sum of a sum or a product of a product. In the relaxed mode, the node must
-        not be the outermost addition of a sum that rounds on purpose.
+        Computing from terms may change rounding, because terms flatten nested sums and express some operators by several other
+        operators. In the precise mode, the terms must consist of one operator, apart from operators that only move elements,
+        and must not be a sum of a sum or a product of a product. In the relaxed mode, the node must not be the outermost
+        addition of a sum that rounds on purpose. The fast mode permits every node.
         """
         if self.mode is FpMode.FAST:
             return True
@@ -299,9 +315,10 @@ class Chart:
         return not (nested and any(operator(t.op).commutative for t in computing))
 
     def _float_type(self, node: ir.Node) -> ir.DataType | None:
-        """Return the floating-point type that the node computes with.
+        """Return the floating-point type that the node computes with, or None if there is no such single type.
 
-        A node with boolean results has the only floating-point type of the model, unless the node has another type.
+        A node with boolean results has the only floating-point type of the model. The result is None if such a node also has
+        values of another floating-point type.
         """
         own = _float_type([*node.outputs, *node.inputs])
         if any(v.dtype == ir.DataType.BOOL for v in node.outputs):
@@ -310,17 +327,17 @@ class Chart:
 
 
 class Charts:
-    """Charts (copies for analysis) of models that do not change. The first chart and the last chart are cached."""
+    """A cache of charts. A chart is a copy of a model for analysis, divided into islands.
+
+    The models must not change. The cache keeps the first chart and the last chart.
+    """
 
     def __init__(self, mode: FpMode = FpMode.FAST) -> None:
         self._mode = mode
         self._kept: list[tuple[Model, Chart]] = []
 
     def of(self, model: Model, views: Views | None = None) -> Chart:
-        """Return the model's chart.
-
-        `views` are the model's `Views`, if they exist already.
-        """
+        """Return the model's chart, from the cache if possible. `views` is the model's `Views`, if it exists already."""
         for known, chart in self._kept:
             if known is model:
                 return chart
@@ -329,7 +346,7 @@ class Charts:
         return made
 
     def begun(self, model: Model) -> Model:
-        """Return the model after `fold_known_values`, and cache its chart."""
+        """Return the model with constants folded by `fold_known_values`, and cache the chart of the returned model."""
         views = Views(model)
         start = fold_known_values(model, views.model)
         self.of(start, views if start is model else None)
@@ -337,13 +354,13 @@ class Charts:
 
 
 def _moves_integers(node: ir.Node) -> bool:
-    """Return whether the node's first input contains integers and its results have the same type."""
+    """Return whether the node's first input contains integers and all results have the type of this input."""
     first = node.inputs[0] if node.inputs else None
     return first is not None and first.dtype in BITS and all(v.dtype == first.dtype for v in node.outputs)
 
 
 class _Partition:
-    """Disjoint sets, each with a representative member."""
+    """Disjoint sets that can be merged (union-find). Each set has one representative member."""
 
     def __init__(self) -> None:
         self._parent: dict[object, object] = {}
@@ -368,7 +385,7 @@ def _name(value: ir.Value) -> str:
 
 
 def _float_type(values: Sequence[ir.Value | None]) -> ir.DataType | None:
-    """Return the only floating-point type among the values' types, or None if there is none or more than one."""
+    """Return the floating-point type of the values, or None if they have no floating-point type or several such types."""
     types = {v.dtype for v in values if v is not None and v.dtype in FLOATS}
     return types.pop() if len(types) == 1 else None
 
@@ -379,10 +396,7 @@ def _graph_of(node: ir.Node) -> ir.Graph:
 
 
 def _reads(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield the values that the node and its subgraphs use.
-
-    Values of the subgraphs themselves are included.
-    """
+    """Yield the values that the node and the nodes of its subgraphs read, including values that the subgraphs compute."""
     yield from (v for v in node.inputs if v is not None)
     for attribute in node.attributes.values():
         for graph in _graphs_of(attribute):

@@ -1,8 +1,9 @@
-"""Axes of extent 1 that a reduction keeps: lifting moves them outwards, and lowering moves them back to the reduction.
+"""Handle the axes of extent 1 that an ONNX reduction with `keepdims=1` keeps.
 
-For example, sqrt(reshape(reduce_mean(x))) lifts as reshape(sqrt(reduce_mean(x))). So models that keep the axis of a mean and
-models that drop it lift to the same term, and a broadcast is an `expand` of that term. When the term is lowered, the reduction
-keeps the axis again, so that no node is needed for the reshape.
+When nodes are read as terms, a reshape that adds such axes moves outwards: `sqrt(reshape(reduce_mean(x)))` becomes
+`reshape(sqrt(reduce_mean(x)))`. So models with and without `keepdims` give the same term, and a broadcast is an `expand` of this
+term. When terms are written as nodes, the reshape moves back to the reduction. The reduction then keeps the axes, and no node is
+needed for the reshape.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from superopt.algebra.traits import is_elementwise
 def hoist_unit_axes(term: Term) -> Term:
     """Move a reshape from an operand of an elementwise term to the result of the term.
 
-    The reshape must only add axes of extent 1, and its operand must be an elementwise function of reductions. A term without
-    such an operand is returned unchanged.
+    For example, `sqrt(reshape(reduce_mean(x)))` becomes `reshape(sqrt(reduce_mean(x)))`. The reshape must only add axes of
+    extent 1, and its operand must be an elementwise function of reductions. Otherwise, the term is returned unchanged.
     """
     under = next((a.args[0] for a in term.args if _adds_units(a)), None)
     if under is None or not is_elementwise(term):
@@ -30,10 +31,11 @@ def hoist_unit_axes(term: Term) -> Term:
 
 
 def sink_unit_axes(term: Term, alone: Callable[[Term], bool]) -> Term | None:
-    """Move a reshape inwards to the reductions, if it only adds axes of extent 1.
+    """Move a reshape inwards to the reductions, if the reshape only adds axes of extent 1.
 
-    The terms in between must have no other users: `alone` returns whether a term has one user. The result is None if some path
-    does not end at a reduction that can keep the axes.
+    For example, `reshape(sqrt(reduce_mean(x)))` becomes `sqrt(reshape(reduce_mean(x)))`. The terms between the reshape and the
+    reductions must have only one user: `alone` returns whether a term has one user. Each of these reductions must be able to
+    keep the axes. Otherwise, the result is None.
     """
     x = term.args[0]
     if term.op != "reshape" or x.op.startswith("reduce_") or not _adds_units(term):
@@ -42,9 +44,9 @@ def sink_unit_axes(term: Term, alone: Callable[[Term], bool]) -> Term | None:
 
 
 def _kept(x: Term, shape: tuple[int, ...], alone: Callable[[Term], bool]) -> Term | None:
-    """Return x in this shape, with reductions that keep their axes. The order of operands does not change.
+    """Return `x` reshaped to `shape`, with the reshape moved inwards to the reductions. The order of operands does not change.
 
-    The result is None if a reduction cannot keep its axes, or if x has other users.
+    The result is None if a reduction with `keepdims` would have another shape, or if `x` has several users.
     """
     if x.constant:
         return _constant(x, shape)
@@ -64,7 +66,7 @@ def _kept(x: Term, shape: tuple[int, ...], alone: Callable[[Term], bool]) -> Ter
 
 
 def _constant(x: Term, shape: tuple[int, ...]) -> Term:
-    """Return a constant in another shape. A constant whose elements are all equal stays in its short form."""
+    """Return a constant in another shape. Ones, zeros and multiples of ones are written without a reshape."""
     match x.op:
         case "ones" | "zeros":
             return apply(x.op, shape=shape)
@@ -97,7 +99,7 @@ def _reduces(x: Term) -> bool:
 
 
 def _without_units(x: Term, like: Term) -> Term | None:
-    """Return the operand in the shape of `like` if that takes no node, else None."""
+    """Return the operand in the shape of `like`, without a reshape of a computed term, or None if this is impossible."""
     if x.op == "reshape" and x.args[0].shape == like.shape:
         return x.args[0]
     return _constant(x, like.sizes) if x.constant else None

@@ -1,6 +1,6 @@
-"""Lifting: ONNX nodes become terms of the algebra, by the operator definitions in specs/.
+"""Lifting: read ONNX nodes as terms of the algebra, by the operator definitions in specs/.
 
-A node without a definition does not lift.
+A node whose operator has no definition cannot be lifted.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ FLOATS = frozenset({ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE})
 BITS: Mapping[ir.DataType | None, int] = {ir.DataType.INT32: 32, ir.DataType.INT64: 64}
 SMALLEST_OPSET = 7
 UNBOUNDED = 2**31 - 1
-"""The bound of a Slice from which on it means the end of an axis of any length (ONNX, Slice): INT_MAX."""
+"""INT_MAX of 32 bits. A bound of a Slice with this magnitude or a larger one means the end of an axis of any size."""
 STANDARD = ("", "ai.onnx")
 _OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 UNIFORM = {"zeros": 0.0, "ones": 1.0}
-"""Operators whose results hold the same number everywhere, and that number."""
+"""Operators whose results contain one number everywhere, each with this number."""
 
 
 Contents: TypeAlias = "Callable[[ir.Value], npt.NDArray[np.object_] | None]"
@@ -49,9 +49,9 @@ def lift_node(
 ) -> tuple[Term, ...] | None:
     """Return the terms of the node's outputs, or None if no definition in specs/ covers the node.
 
-    `inputs` has a term for every input of the node. The term is None for an input that is left out, and for an input that is
-    not a tensor of known shape and of a type that has terms. Constant operands (axes, shapes, numbers) are read from the node
-    itself. Operands that depend only on the dynamic dimensions are read from `contents`.
+    `inputs` has a term for every input of the node. The term is None for an input that is left out, and for an input without
+    known shape or with a type that the algebra does not have. Constant operands (axes, shapes, numbers) are read from the node
+    itself. Integer operands that depend only on the dynamic dimensions are read by the function `contents`.
     """
     if opset < SMALLEST_OPSET or node.overload:
         return None
@@ -73,7 +73,7 @@ def lift_node(
 
 
 def _sliced(node: _Node) -> Term:
-    """Lift a Slice, with minima and maxima as bounds where a bound may be beyond the end at some sizes."""
+    """Return the term of a Slice. A bound is clamped to the axis by minima and maxima, if it may be beyond the axis."""
     x = node.operand(0)
     starts, ends = node.attribute("starts"), node.attribute("ends")
     axes, steps = node.attribute("axes", tuple(range(len(starts)))), node.attribute("steps", (1,) * len(starts))
@@ -90,9 +90,10 @@ def _sliced(node: _Node) -> Term:
 
 
 def slice_bound(bound: Any, extent: Extent, step: int) -> Any:
-    """Return the position that a bound of a Slice stands for, counted from the start.
+    """Return the position of a Slice's bound, counted from the start of an axis with the given extent.
 
-    By the standard, INT_MAX is the end of an axis of any size, and INT_MIN lies before its beginning.
+    A negative bound counts from the end. As the ONNX standard says, INT_MAX is the end of an axis of any size, and INT_MIN is
+    before the start of the axis.
     """
     if isinstance(bound, int) and abs(bound) >= UNBOUNDED:
         return extent if bound > 0 else 0 if step > 0 else -1
@@ -104,7 +105,10 @@ def _clamped(bound: Extent, extent: Extent) -> Extent:
 
 
 def _picked(node: _Node) -> Term:
-    """Lift a Gather: as a slice if the positions are consecutive, otherwise as a gather."""
+    """Return the term of a Gather with constant positions.
+
+    If the axis has a dynamic extent and the positions are consecutive, the term is a slice. Otherwise, the term is a gather.
+    """
     x, axis = node.operand(0), node.attribute("axis", 0)
     axis = axis if axis < 0 else axis - x.rank
     numbers, shape = node.integers(1)
@@ -128,7 +132,10 @@ def _picked(node: _Node) -> Term:
 
 
 CLAMPED: Mapping[str, Callable[[_Node], Term]] = {"Slice": _sliced, "Gather": _picked}
-"""Operators that compare positions with extents in ways that cannot be decided for all sizes."""
+"""Operators that clamp positions to an axis, each with the function that lifts the operator for dynamic extents.
+
+Whether a position is beyond the axis cannot always be decided for all sizes.
+"""
 
 
 MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
@@ -136,7 +143,10 @@ MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeE
 
 
 def _lifted(lifted: _Node, name: str) -> tuple[Term, ...] | None:
-    """Return the terms of the node's outputs by the first definition that covers the node."""
+    """Return the terms of the node's outputs by the first definition of the operator `name` that covers the node.
+
+    Returns None if no definition covers the node.
+    """
     for spec in _bindings(name):
         assert spec.lift is not None
         try:
@@ -160,9 +170,9 @@ def results_of(node: ir.Node, opset: int) -> list[ir.Value]:
 
 
 def is_standard(node: ir.Node, opset: int) -> bool:
-    """Return whether the standard has the node's operator at this opset.
+    """Return whether the ONNX standard defines the node's operator at this opset.
 
-    ONNX Runtime also runs some operators of the standard domain that the standard does not have.
+    ONNX Runtime also runs some operators of the standard domain that the standard does not define.
     """
     try:
         return node.domain in STANDARD and bool(onnx.defs.get_schema(node.op_type, opset))
@@ -171,10 +181,11 @@ def is_standard(node: ir.Node, opset: int) -> bool:
 
 
 def leaf_of(value: ir.Value) -> Term | None:
-    """Return the variable for a value of known, nonempty shape, or None if the value's type has no variables.
+    """Return a variable that stands for the value in terms, or None.
 
-    The variable has the value's name. A weight gives a constant variable, a boolean gives a condition, and integers that are
-    not constant give a position.
+    The variable has the value's name and shape. A variable for a weight is constant, a variable for booleans is a condition,
+    and a variable for computed integers is a position. The result is None if an extent of the value is 0 or not a number, for
+    constant integers, and for types that the algebra does not have.
     """
     shape, condition, position = value.shape, value.dtype == ir.DataType.BOOL, BITS.get(value.dtype, 0)
     if value.name is None or shape is None or not (condition or position or value.dtype in FLOATS):
@@ -188,7 +199,7 @@ def leaf_of(value: ir.Value) -> Term | None:
 
 
 def constant_array(value: ir.Value) -> Array | None:
-    """Return the `constant_tensor` of the value as an array, or None if there is none."""
+    """Return the elements of a constant value as an array, or None if the value is not constant (see `constant_tensor`)."""
     tensor = constant_tensor(value)
     return None if tensor is None else tensor.numpy()
 
@@ -196,8 +207,8 @@ def constant_array(value: ir.Value) -> Array | None:
 def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
     """Return the tensor that the value always equals, or None if the value is not constant.
 
-    A constant value is an initializer that no input can override, the result of a Constant node (looked up once), or a value
-    that constant folding computed.
+    A constant value is an initializer that no input can override, the result of a Constant node, or a value that constant
+    folding computed.
     """
     if value.is_graph_input():
         return None
@@ -207,7 +218,7 @@ def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
 
 
 def is_stored(value: ir.Value) -> bool:
-    """Return whether the model stores the value: it is an initializer or the result of a Constant node."""
+    """Return whether the value is an initializer that no input can override, or the result of a Constant node."""
     producer = value.producer()
     return constant_tensor(value) is not None and (producer is None or producer.op_type == "Constant")
 
@@ -217,36 +228,39 @@ def _bindings(name: str) -> list[Operator]:
 
 
 def _is_inactive_dropout(node: ir.Node, opset: int) -> bool:
-    """Return whether the node is a Dropout that returns its input: it is not in training mode, and its mask is not used."""
+    """Return whether the node is a Dropout that returns its input unchanged.
+
+    Such a Dropout is not in training mode, and nothing uses its mask.
+    """
     training = node.inputs[2] if len(node.inputs) > 2 else None
     mode = constant_array(training) if training is not None else np.False_
     return node.op_type == "Dropout" and mode is not None and not mode.any() and len(results_of(node, opset)) == 1
 
 
 def _is_number_of_condition(node: ir.Node) -> bool:
-    """Return whether the node casts booleans to the numbers 0 and 1, which are the same in the algebra."""
+    """Return whether the node casts booleans to floating-point numbers.
+
+    In the algebra, booleans are the numbers 0 and 1, so such a cast changes nothing.
+    """
     source = node.inputs[0] if node.op_type == "Cast" else None
     return source is not None and source.dtype == ir.DataType.BOOL and node.outputs[0].dtype in FLOATS
 
 
 def _keeps_type(node: ir.Node) -> bool:
-    """Return whether the node casts its input to the type that the input has already.
-
-    Exporters write such casts for models that may run in several types.
-    """
+    """Return whether the node casts its input to the type of the input. Exporters write such casts."""
     source = node.inputs[0] if node.op_type in ("Cast", "CastLike") else None
     return source is not None and source.dtype is not None and source.dtype == node.outputs[0].dtype
 
 
 def _picks_rows(node: ir.Node) -> bool:
-    """Return whether the node is a GatherND that selects along its first axis only."""
+    """Return whether the node is a GatherND that selects positions of the first axis only, as a Gather at axis 0 does."""
     places = node.inputs[1] if node.op_type == "GatherND" else None
     shape = None if places is None else places.shape
     return shape is not None and len(shape) > 1 and shape[-1] == 1 and not node.attributes.get_int("batch_dims", 0)
 
 
 def _chosen(node: _Node) -> Term | None:
-    """Return the operand that a Where selects at every position, or None if that is not known."""
+    """Return the operand that a Where selects at every position, or None if its condition is not known to be uniform."""
     always = UNIFORM.get(node.operand(0).op, node.uniform(0))
     try:
         return None if always is None else node.broadcast()[1 if always else 2]
@@ -256,7 +270,7 @@ def _chosen(node: _Node) -> Term | None:
 
 @dataclass(frozen=True)
 class _Node:
-    """`op.Node` for an onnx-ir node: the view of a node that the definitions in specs/ read."""
+    """The interface through which the definitions in specs/ read an onnx-ir node. Implements `op.Node`."""
 
     node: ir.Node
     inputs: Sequence[Term | None]
@@ -345,7 +359,10 @@ class _Node:
         return [self._number(position, shape) or self.expanded(x, shape) for position, x in enumerate(operands)]
 
     def _number(self, position: int, shape: tuple[int, ...]) -> Term | None:
-        """Return a constant with one element, or with zeros only, as that number in the given shape."""
+        """Return a constant operand as a term of the given shape, if all its elements are 0 or it has one element.
+
+        The term is `zeros`, `ones` or a multiple of `ones`. For any other operand, the result is None.
+        """
         number = 0.0 if self.uniform(position) == 0 else self.scalar(position)
         if number is None or not isfinite(number) or number == 0:
             return apply("zeros", shape=shape) if number == 0 else None
@@ -394,7 +411,10 @@ class _Node:
 
 @dataclass(frozen=True)
 class _Rows(_Node):
-    """A GatherND that selects along its first axis only, seen as a Gather. Its indices have a last axis of extent 1."""
+    """A GatherND that selects along the first axis only, presented as a Gather.
+
+    The indices of such a GatherND have a last axis of extent 1, which is removed.
+    """
 
     @property
     def op_type(self) -> str:
@@ -414,7 +434,7 @@ class _Rows(_Node):
 
 
 def _common(op_type: str, extents: Sequence[int]) -> int:
-    """Return the extent that the extents broadcast to.
+    """Return the extent to which the given extents broadcast.
 
     Raises:
         ShapeError: the extents do not broadcast in the same way at all sizes.
@@ -426,9 +446,10 @@ def _common(op_type: str, extents: Sequence[int]) -> int:
 
 
 def _places(sizes: tuple[int, ...], axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Map the axes of a tensor to axes of `shape`, or return None if that is impossible.
+    """Return, for each axis of a tensor, the axis of `shape` to which it broadcasts, or None if there is no such mapping.
 
-    Axes of extent 1 are mapped to axes of extent 1 of `shape`, and all others to `axes`.
+    `sizes` are the extents of the tensor. An axis of extent 1 is mapped to an axis of `shape` with extent 1. The other axes are
+    mapped to `axes`, in order.
     """
     if [n for n in sizes if n != 1] != [shape[a] for a in axes]:
         return None
@@ -449,14 +470,14 @@ CLAMPING = frozenset({"Conv", "ConvTranspose"})
 
 
 def _needed_pads(image: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
-    """Return the pads along each axis that make the output extent ceil(image extent / stride)."""
+    """Return, for each axis, the sum of both pads with which the output has the extent ceil(image extent / stride)."""
     return [(-(-n // s) - 1) * s + (k - 1) * d + 1 - n for n, k, s, d in zip(image, kernel, strides, dilations, strict=True)]
 
 
 def _same_pads(needed: Sequence[int], *, more_before: bool) -> tuple[int, ...]:
-    """Split the pads of each axis into two halves.
+    """Split the number of padded positions of each axis into a half before and a half after the image.
 
-    If the pads of an axis are odd, the larger half comes after the image or, if `more_before`, before it.
+    If the number is odd, the larger half comes after the image. With `more_before`, the larger half comes before the image.
     """
     whole = [max(n, 0) for n in needed]
     less, more = [p // 2 for p in whole], [p - p // 2 for p in whole]
@@ -466,9 +487,9 @@ def _same_pads(needed: Sequence[int], *, more_before: bool) -> tuple[int, ...]:
 def _ceil_pads(
     image: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], pads: Sequence[int]
 ) -> tuple[int, ...]:
-    """Extend the pads for a partial last window.
+    """Return the pads with which a pooling with `ceil_mode=0` has the result that `ceil_mode=1` has with the given pads.
 
-    The last window is included if it begins within the image or within the pads before the image.
+    With `ceil_mode=1`, a partial last window counts if it begins within the image or within the pads before the image.
     """
     before, after = pads[: len(image)], list(pads[len(image) :])
     for axis, (n, k, s, d, p) in enumerate(zip(image, kernel, strides, dilations, before, strict=True)):

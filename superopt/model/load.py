@@ -1,4 +1,4 @@
-"""Load a model from a file, an `onnx.ModelProto` or an `onnx_ir.Model`, and report each flaw of the input in one line."""
+"""Load a model from a file, an `onnx.ModelProto` or an `onnx_ir.Model`. Errors describe a flaw of the input in one line."""
 
 from __future__ import annotations
 
@@ -36,12 +36,15 @@ __all__ = [
 
 Source: TypeAlias = "str | os.PathLike[str] | ModelProto | Model"
 OVERRIDABLE_SINCE = 4
-"""The IR version from which an initializer that is also an input may be overridden. Before, every initializer is an input."""
+"""The first IR version in which an initializer need not be an input. An initializer that is an input may be overridden.
+
+In older IR versions, every initializer is also an input.
+"""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model as the caller gave it, which must not be changed. `path` is the file of the model, if there is one."""
+    """A model as the caller gave it, and its file `path`, if it was loaded from a file. The model must not be changed."""
 
     model: Model
     path: Path | None = None
@@ -53,14 +56,14 @@ class Loaded:
 
     @property
     def external(self) -> bool:
-        """Whether the model keeps tensors in other files."""
+        """Whether the model has tensors in external data files."""
         return any(isinstance(t, ir.ExternalTensor) for t in stored_tensors(self.model))
 
 
 def load(source: Source) -> Loaded:
-    """Load the whole model, and check that its external tensors exist and can be read.
+    """Load the model, check that its external data files exist and can be read, and sort its nodes topologically.
 
-    Nodes are put in topological order, which ONNX requires and ONNX Runtime does not.
+    ONNX requires sorted nodes, but ONNX Runtime also accepts models without them.
 
     Raises:
         ModelNotFoundError: the file, or a file of external data, is missing.
@@ -119,7 +122,7 @@ def _ordered(model: Model, label: str) -> Model:
 
 
 def _tops(model: Model) -> list[ir.Graph]:
-    """Return the outermost graphs."""
+    """Return the top graph of the model and the graphs of its local functions."""
     return [model.graph, *(function.graph for function in model.functions.values())]
 
 
@@ -138,7 +141,7 @@ def as_model(model: Model | ModelProto) -> Model:
 
 
 def as_proto(model: Model) -> ModelProto:
-    """Return the model as an `onnx.ModelProto`. Tensors in other files stay there.
+    """Return the model as an `onnx.ModelProto`. External tensors stay in their files.
 
     Raises:
         InvalidModelError: onnx_ir cannot write a part of the model.
@@ -158,12 +161,12 @@ def all_nodes(model: Model) -> Iterator[ir.Node]:
 
 
 def count(model: Model) -> int:
-    """Return the number of nodes."""
+    """Return the number of nodes in the top graph and in all graphs nested in it."""
     return sum(1 for _ in all_nodes(model))
 
 
 def stored_tensors(model: Model) -> Iterator[ir.TensorProtocol]:
-    """Yield every tensor that the model stores in initializers and attributes, also in subgraphs and functions."""
+    """Yield every tensor in the model's initializers and attributes, including those of subgraphs and local functions."""
     for graph in model.graphs():
         for value in graph.initializers.values():
             if value.const_value is not None:
@@ -187,9 +190,9 @@ def _attributes(model: Model) -> Iterator[tuple[ir.Node, ir.Attr]]:
 
 
 def _bind_external_data(model: Model, path: Path, label: str) -> None:
-    """Make every external tensor readable, with paths relative to the folder of `path`.
+    """Make every external tensor of the model readable. Its file is in the folder of `path`, the model's file.
 
-    Links are followed if they have the layout of the Hugging Face cache.
+    A file may be a symbolic link if its target is in the folder of the target of `path`, as in the Hugging Face cache.
     """
     for graph in model.graphs():
         for value in graph.initializers.values():
@@ -231,7 +234,7 @@ def _bound(tensor: ir.ExternalTensor, path: Path, label: str) -> ir.ExternalTens
 
 
 def analysis_copy(model: Model) -> Model:
-    """Return a copy of the model for analysis: the `normalized_copy` model with all shapes that can be inferred."""
+    """Return a copy of the model for analysis: a `normalized_copy` to which all shapes that can be inferred are added."""
     copy = normalized_copy(model)
     return with_shapes(copy, opset_of(copy))
 

@@ -1,4 +1,4 @@
-"""In which order and groups the operands of a commutative operator are combined by ONNX nodes."""
+"""Choose the order and the grouping in which ONNX nodes combine the operands of a commutative operator."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from superopt.protobuf.nodes import Deferred, materialize
 
 
 def operands_to_combine(term: Term, live: Sequence[Term]) -> tuple[Term, ...]:
-    """Return the operands of a commutative term, in groups and in the order in which nodes combine them.
+    """Return the operands of a term in the order in which ONNX nodes combine them. `live` are all terms that nodes compute.
 
-    An operand and an elementwise function of that operand come first, if the term has such a pair. Then come groups of operands
-    whose sum or product is computed anyway, the largest group first, and then the remaining operands. Constants that are equal
-    along axes are written as an `expand`, so that they are stored once.
+    If the term's operator is not commutative, the order does not change. Otherwise, an operand and an elementwise function of
+    this operand come first, such as `x` and `sigmoid(x)`. Then come terms in `live` that combine some of the operands already,
+    the term with the most operands first. They replace these operands. The remaining operands come last. Constants that are
+    equal along axes are written as an `expand` of a smaller constant.
     """
     if not operator(term.op).commutative:
         return term.args
@@ -39,9 +40,9 @@ def operands_to_combine(term: Term, live: Sequence[Term]) -> tuple[Term, ...]:
 
 
 def _with_function(operands: Sequence[Term]) -> tuple[Term, ...]:
-    """Return an operand and another operand that is an elementwise function of it, or an empty tuple if there is no such pair.
+    """Return two operands of which the second is an elementwise function of the first, or an empty tuple.
 
-    If x and sigmoid(x) are next to each other in a longer product, runtimes can fuse them.
+    Runtimes can fuse such operands if they are next to each other, for example `x` and `sigmoid(x)` in a longer product.
     """
     for image in (x for x in operands if not x.constant):
         below, stack = set[Term](), [a for a in image.args if is_elementwise(image)]
@@ -57,14 +58,21 @@ def _with_function(operands: Sequence[Term]) -> tuple[Term, ...]:
 
 
 def merge_constants(op: str, operands: Iterable[Term]) -> list[Term]:
-    """Combine all constants into one last operand, unless all operands are constant."""
+    """Return the operands of the commutative operator `op` with all constants combined into one last operand.
+
+    If all operands are constant, they are returned unchanged.
+    """
     given = list(operands)
     others, constants = [x for x in given if not x.constant], [x for x in given if x.constant]
     return [*others, narrow_constant(apply(op, *constants))] if others and len(constants) > 1 else [*others, *constants]
 
 
 def narrow_constant(constant: Term) -> Term:
-    """Return the constant as an `expand` of a smaller constant, if its elements are computed from expanded constants."""
+    """Return the constant as an `expand` of a smaller constant, if possible.
+
+    For example, the sum of two constants that expand along the same axes becomes an `expand` of the sum of the smaller
+    constants.
+    """
     done: dict[Term, Term] = {}
     for term in subterms(constant):
         done[term] = term
@@ -77,7 +85,10 @@ def narrow_constant(constant: Term) -> Term:
 
 
 def uniform_value(x: Term) -> Term | None:
-    """Return the rank 0 term for a term that its operators make uniform, such as numbers times `ones`, or None."""
+    """Return a term of rank 0 for the one number in a term of equal elements, or None.
+
+    Only `ones`, `zeros` and `scale` of these terms are recognized.
+    """
     scales: list[Term] = []
     while x.op == "scale":
         scales.append(x)
@@ -91,9 +102,10 @@ def uniform_value(x: Term) -> Term | None:
 
 
 def tilings(live: Iterable[Term]) -> dict[Term, tuple[Term, ...]]:
-    """Map each slice to the set of slices that together cover an axis of their operand without overlap, in order.
+    """Find the slices that one Split can compute.
 
-    Slices without such a set are left out.
+    A slice is mapped to all slices of the same operand and axis, in order, if these slices cover the axis without overlap.
+    Other slices are left out.
     """
     groups: dict[tuple[Term, int], list[Term]] = {}
     for term in live:
@@ -109,10 +121,12 @@ def tilings(live: Iterable[Term]) -> dict[Term, tuple[Term, ...]]:
 
 
 def positions(given: npt.NDArray[Any] | Deferred, extent: int) -> npt.NDArray[np.int64]:
-    """Return the positions in the array as integers that count from the start of an axis of this extent.
+    """Return the axis positions in an array as nonnegative integers. `extent` is the extent of the axis.
+
+    Negative positions, which count from the end of the axis, are converted.
 
     Raises:
-        ShapeError: a number in the array is not a position, or its type cannot hold every position.
+        ShapeError: a number in the array is beyond the axis, or the array's type cannot represent every position.
     """
     array = materialize(given)
     exact = array.dtype.kind == "i" or extent * np.finfo(array.dtype).eps <= 1
