@@ -176,8 +176,8 @@ class Chart:
     def _place(self, node: ir.Node) -> None:
         """Decide whether the node can be in an island, and record the result.
 
-        If the node can be in an island, its level is recorded (see the class `Island`: islands have nodes of one level). If the
-        node only combines weights or moves integers, its terms are recorded, and the terms of other nodes include them.
+        If the node can be in an island, its level is recorded. All nodes of an island have the same level. If the node only
+        combines weights or moves integers, its terms are recorded, and the terms of other nodes will include them.
         """
         lifted = self._lifted(node, {})
         self.facts.tell(node, lifted)

@@ -1,9 +1,9 @@
 """Handle the axes of extent 1 that an ONNX reduction with `keepdims=1` keeps.
 
 When nodes are read as terms, a reshape that adds such axes moves outwards: `sqrt(reshape(reduce_mean(x)))` becomes
-`reshape(sqrt(reduce_mean(x)))`. So models with and without `keepdims` give the same term, and a broadcast is an `expand` of this
-term. When terms are written as nodes, the reshape moves back to the reduction. The reduction then keeps the axes, and no node is
-needed for the reshape.
+`reshape(sqrt(reduce_mean(x)))`. So models with and without `keepdims` give the same term, and a broadcast is an `expand` of
+this term. When terms are written as nodes, the reshape moves back to the reduction. The reduction then keeps the axes, and no
+node is needed for the reshape.
 """
 
 from __future__ import annotations

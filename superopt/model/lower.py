@@ -1,4 +1,4 @@
-"""Lowering: terms become ONNX nodes, by the operator definitions in specs/, at the opset of the target model.
+"""Lowering: write terms as ONNX nodes, by the operator definitions in specs/, at the opset of the target model.
 
 Lowering writes the usual ONNX forms: `expand` is left out where ONNX broadcasts, slices that together cover an axis become one
 Split, a bias becomes part of its convolution or Gemm, and weight-only terms become initializers.
@@ -60,13 +60,13 @@ def lower(
     prefix: str = "superopt.",
     conditions: Collection[str] | None = None,
 ) -> Lowered:
-    """Return ONNX nodes that compute each term under its name.
+    """Return ONNX nodes that compute the terms. The result of a term has the name that `outputs` gives to the term.
 
-    A variable stands for the value with the same name. With dynamic dimensions, the nodes are right at all sizes (see
-    `dynamic_lowering`).
+    A variable of the terms stands for the value with the same name. With dynamic dimensions, the nodes are right at all sizes
+    (see `dynamic_lowering`).
 
     Args:
-        outputs: the terms, by the names of their values.
+        outputs: the terms, by the names of their results.
         opset: the opset of the nodes.
         constant: a function that computes a weight-only term that is not a variable, so that the term becomes an initializer.
             Without `constant`, only terms without variables become initializers, and nodes compute the other weight-only terms.
@@ -76,7 +76,7 @@ def lower(
             of an output decides whether it is a boolean (see `booleans`).
 
     Raises:
-        ShapeError: the opset cannot express a term, or no single node can do so for all sizes.
+        ShapeError: the opset has no operators for a term, or no nodes compute a term at all sizes of the dynamic dimensions.
     """
     while True:
         try:
@@ -86,12 +86,12 @@ def lower(
 
 
 class _UnavailableError(ShapeError):
-    """The opset has no node for a composite operator. The message is the name of the operator."""
+    """The opset has no node for a composite operator, which is defined by smaller operators. The message is its name."""
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def is_boolean(term: Term) -> bool:
-    """Return whether the term is a boolean in ONNX: it is a condition, or only moves the elements of conditions."""
+    """Return whether ONNX nodes that compute the term yield booleans, as for a comparison or a transposed condition."""
     if term.is_variable:
         return term.condition
     if not any(t.condition or t.op in _comparisons() for t in subterms(term)):
@@ -104,7 +104,7 @@ def is_boolean(term: Term) -> bool:
 
 @functools.cache
 def _comparisons() -> frozenset[str]:
-    """Return the algebra's operators whose ONNX operators yield booleans for every input type."""
+    """Return the algebra's operators for which an ONNX operator yields booleans for every input type, such as Less."""
     yields = {s.name: resolve_booleans(s, [], 1)[1] for s in onnx.defs.get_all_schemas() if s.domain == "" and s.outputs}
     return frozenset(n for n, o in registry().items() if o.definition and any(yields.get(t) == [True] for t in o.onnx))
 
@@ -119,7 +119,7 @@ def _broadcast_shape(terms: Sequence[Term]) -> Shape:
 
 
 def literal_array(term: Term, dtype: npt.DTypeLike) -> Array:
-    """Return the value of a term without variables; infinite if the type cannot represent the value."""
+    """Return the value of a term without variables as an array. A number that is too large for `dtype` becomes infinite."""
     (value,) = evaluate_terms((term,), {}, lambda _: None, Floats())
     with np.errstate(over="ignore"):
         return np.asarray(value, dtype=dtype, order="C")
@@ -127,7 +127,7 @@ def literal_array(term: Term, dtype: npt.DTypeLike) -> Array:
 
 @dataclass
 class _Lowering:
-    """The state of one lowering. Implements `op.Emit`."""
+    """The state while terms are written as ONNX nodes. Implements `op.Emit`, the interface that the code in specs/ calls."""
 
     wanted: Mapping[str, Term]
     opset: int
@@ -220,11 +220,14 @@ class _Lowering:
         return term.constant and fixed and (self.constant is not None or not variables(term))
 
     def _is_spread(self, term: Term) -> bool:
-        """Return whether the term is one number, broadcast to a shape with dynamic extents."""
+        """Return whether the term is a single constant number that is broadcast to a shape with dynamic extents."""
         return term.constant and not all(isinstance(n, int) for n in term.shape) and uniform_value(term) is not None
 
     def _live(self) -> list[Term]:
-        """Return the terms that nodes compute, arguments before users. Terms inside an initializer are left out."""
+        """Return the terms that nodes compute, with each term after its arguments.
+
+        Terms that become initializers, and terms that are needed only for initializers, are left out.
+        """
         order: dict[Term, None] = {}
         stack = [(root, False) for root in reversed(list(self.wanted.values())) if not self._ready(root)]
         while stack:
@@ -238,7 +241,7 @@ class _Lowering:
         return list(order)
 
     def name_of(self, term: Term) -> str:
-        """Return the name of the value for the term, after adding the nodes that compute it if they are missing."""
+        """Return the name of the value that equals the term. If there is no such value yet, nodes that compute it are added."""
         if term not in self.names:
             self.names[term] = self._computed(term)
         return self.names[term]
@@ -275,7 +278,10 @@ class _Lowering:
             raise _UnavailableError(term.op) from error
 
     def _with_units(self, node: NodeText, dropped: Sequence[int], added: Sequence[int]) -> Iterator[NodeText]:
-        """Yield a Squeeze and an Unsqueeze that replace a Reshape which only drops and adds axes of extent 1."""
+        """Yield nodes that replace a Reshape: a Squeeze of the axes `dropped` and an Unsqueeze of the axes `added`.
+
+        A node without axes is left out. If both are left out, an Identity is yielded.
+        """
         source, (target,) = node.inputs[0], node.outputs
         steps = [(op, axes) for op, axes in (("Squeeze", dropped), ("Unsqueeze", added)) if axes]
         for place, (op_type, axes) in enumerate(steps or [("Identity", ())]):
@@ -289,9 +295,9 @@ class _Lowering:
             source = name
 
     def _may_block(self, term: Term) -> bool:
-        """Return whether an operator that moves whole blocks (see `image_blocks`) may compute the term, a transpose.
+        """Return whether DepthToSpace or SpaceToDepth may replace the term, a transpose (see `image_blocks`).
 
-        All kernels for such operators accept floating-point numbers of at least 32 bits.
+        The elements must be floating-point numbers of at least 32 bits, because all kernels of these operators accept them.
         """
         fixed = all(isinstance(n, int) for n in term.shape)
         return fixed and self.dtype.itemsize >= 4 and term.op == "transpose" and self._kind(self.name_of(term.args[0])) is False
@@ -351,9 +357,11 @@ class _Lowering:
     def _chained(
         self, op_type: str, term: Term, operands: Iterable[Term], first: str | None, inverse: Inverse | None = None
     ) -> str:
-        """Combine the operands from left to right.
+        """Write nodes of the operator `op_type` that combine the operands from left to right, and return the result's name.
 
-        If `first` is given, it is a value of the term's shape with which the chain begins.
+        `term` is the sum or product of the operands. If `first` is given, it is the name of a value of the term's shape, and
+        the operands are combined with this value. `inverse` may replace some nodes: `Sub` for the negation of an operand, for
+        example.
         """
         if operator(term.op).commutative and self.constant is not None:
             operands = merge_constants(term.op, operands)
@@ -370,9 +378,9 @@ class _Lowering:
         )
 
     def _steps(self, op_type: str, operands: list[Term], inverse: Inverse | None) -> list[tuple[str, Term]]:
-        """Return the ONNX operator and operand of each step.
+        """Return an ONNX operator and an operand for each operand of a chain, in the order in which nodes combine them.
 
-        The first step has the term's operator. The other steps may have its inverse.
+        For example, an operand `-x` of a sum becomes `Sub` and `x`. The first pair has the operator `op_type`.
         """
         steps: list[tuple[str, Term]] = []
         for x in operands:
@@ -386,13 +394,20 @@ class _Lowering:
         return [plain, *(step for step in (steps if plain in steps else steps[1:]) if step is not plain)]
 
     def _broadcast(self, x: Term) -> Term:
-        """Return the operand of an `expand`, or one element of a term with equal elements: ONNX broadcasts either to `x`."""
+        """Return a smaller term that ONNX broadcasts to `x`, or `x` itself.
+
+        The smaller term is the operand of an `expand`, or a term of rank 0 if all elements of `x` are known to be equal.
+        """
         if x.op == "expand" and x not in self.names:
             return self.aligned(x)
         return uniform_value(x) or x
 
     def _host(self, term: Term) -> Term | None:
-        """Return an operand without other users that one node computes together with other operands (see `epilogues`)."""
+        """Return an operand of the term that one ONNX node can compute together with other operands, or None.
+
+        For example, one Conv computes a convolution and the bias that is added (see `epilogues`). The operand must have no
+        other users.
+        """
         hosts = self.operands[term] if term.op in ROLES else ()
         return next((x for x in hosts if self.alone(x) and fusable_operands(term.op, x, self.operands[term])), None)
 
@@ -446,23 +461,23 @@ class _Lowering:
         return results
 
     def _position(self, term: Term) -> str:
-        """Return a variable for positions, cast to the widest integer type of all such variables."""
+        """Return the name of an integer variable's value, cast to the widest integer type of all integer variables."""
         most = max(x.position for x in variables(*self.wanted.values()))
         name = self("Cast", term.name, to=TensorProto.INT64) if term.position < most else term.name
         self.whole.add(name)
         return name
 
     def _kind(self, name: str) -> bool | None:
-        """Return whether the value is a boolean.
+        """Return whether the value is a boolean, or None for other values than booleans and floating-point numbers.
 
-        Returns None if the value is absent, or neither a boolean nor a floating-point number.
+        The result is also None for an empty name, which stands for an absent input.
         """
         stored = self.initializers.get(name)
         known = name and name not in self.whole and (stored is None or stored.dtype.kind in "fb")
         return name in self.booleans if known else None
 
     def _cast(self, name: str, *, boolean: bool) -> str:
-        """Return the value cast to booleans, or to numbers, unless it has that type."""
+        """Return the name of the value cast to booleans, or to numbers if `boolean` is False. A needless cast is not added."""
         if (name in self.booleans) == boolean:
             return name
         if name not in self.casts:
@@ -494,9 +509,9 @@ class _Lowering:
                 return self._initializer(array.astype(self.dtype) if array.dtype.kind == "f" else array)
 
     def _symbolic(self, numbers: Any) -> str:
-        """Return the name of a constant with expressions over the dynamic dimensions.
+        """Return a name for a constant whose elements are expressions over the dynamic dimensions.
 
-        Its numbers are determined later, when the nodes that read the constant are known.
+        Numbers replace the expressions later, when the nodes that read the constant are known.
         """
         name = self._fresh("constant")
         self.symbolic[name] = tuple(numbers)

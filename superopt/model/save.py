@@ -1,4 +1,4 @@
-"""Write models atomically. Large or formerly external tensors go into one data file beside the model."""
+"""Write models to files atomically. Large tensors, and tensors that were in external data, go into one data file."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from superopt.protobuf.stored import INLINE_LIMIT, Loadable, external_initialize
 def save(model: Model, path: str | os.PathLike[str], *, external: bool = False) -> None:
     """Write the model to the file at `path`. The model itself does not change.
 
-    Tensors go into `<stem>-<digest>.data` beside the file if `external`, if some tensors are in other files already, or if they
-    are too large for one file. To a reader, both files change in one step (see `files.publish`).
+    Tensors go into the data file `<stem>-<digest>.data` beside the file in three cases: if `external` is True, if some tensors
+    are external already, or if all tensors are too large for one file. Readers see both files change in one step (see
+    `files.publish`).
 
     Raises:
-        TargetError: the file cannot be written, or the model keeps tensors in this file. Existing files are not changed.
+        TargetError: the file cannot be written, or the model has external tensors in this file. Existing files are not changed.
     """
     target = target_of(path)
     kept = {os.path.realpath(t.path) for t in stored_tensors(model) if isinstance(t, ir.ExternalTensor)}
@@ -49,14 +50,14 @@ def save(model: Model, path: str | os.PathLike[str], *, external: bool = False) 
 
 
 def loadable(model: Model, scratch: Scratch, path: Path | None = None) -> Loadable:
-    """Return the model in a form that ONNX Runtime loads.
+    """Return the model in a form that ONNX Runtime loads without a large ModelProto.
 
-    If the tensors that are not in files have at most `MODEL.max_message_bytes` bytes, the result is a ModelProto, and external
-    tensors stay in their files. Otherwise, the result is `path` if the model has external tensors and `path` is given. In all
-    other cases, the large tensors are written to files of the scratch.
+    If the tensors that are not external have at most `MODEL.max_message_bytes` bytes, the result is a ModelProto, and external
+    tensors stay in their files. Otherwise, the result is `path`, the file of the model, if `path` is given and the model has
+    external tensors. In all other cases, the large tensors are written to files of `scratch`, a temporary folder.
 
     Raises:
-        TargetError: these files cannot be written.
+        TargetError: a file for tensors cannot be written.
     """
     stored = list(stored_tensors(model))
     elsewhere = [t for t in stored if isinstance(t, ir.ExternalTensor)]
@@ -69,7 +70,7 @@ def loadable(model: Model, scratch: Scratch, path: Path | None = None) -> Loadab
 
 
 def _apart(model: Model) -> bool:
-    """Return whether the model's tensors belong in a separate file."""
+    """Return whether `save` must write a data file: some tensors are external, or all tensors are too large for one file."""
     stored = list(stored_tensors(model))
     return any(isinstance(t, ir.ExternalTensor) for t in stored) or sum(t.nbytes for t in stored) > INLINE_LIMIT
 

@@ -1,9 +1,9 @@
 """Session settings in a model's metadata: `ort_config`, which ONNX Runtime reads, and settings that `ort_config` cannot hold.
 
 If the environment variable ORT_LOAD_CONFIG_FROM_MODEL is 1, ONNX Runtime uses the options under `ort_config` and its defaults
-for all other options. It then ignores the options that a program gives. `ort_config` can hold numbers of threads, the execution
-mode, the optimization level and whether to profile. `ort_config` cannot hold configuration entries or provider options. These
-are stored under superopt's own keys, which a program may read.
+for all other options. ONNX Runtime then ignores the options that a program gives. `ort_config` can hold numbers of threads, the
+execution mode, the optimization level and whether to profile. `ort_config` cannot hold configuration entries or provider
+options. Such entries and options are stored under superopt's own keys, which a program may read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ ENTRIES, PROVIDER_OPTIONS = "superopt.session_entries", "superopt.provider_optio
 
 
 def config_of(model: Model) -> dict[str, Any]:
-    """Return the model's `ort_config`. Its entry `session_options` always exists, but may be empty.
+    """Return the session settings in the model's metadata entry `ort_config`.
+
+    The result always has an entry `session_options`, which may be empty.
 
     Raises:
         InvalidModelError: the metadata does not have the form that ONNX Runtime reads.
@@ -35,13 +37,13 @@ def config_of(model: Model) -> dict[str, Any]:
 
 
 def with_settings(model: Model, told: Settings, threads: int) -> Model:
-    """Return the model with the settings in its metadata, or the model itself if there are no settings.
+    """Return a copy of the model with the settings `told` in its metadata, or the model itself if there are no settings.
 
     Other entries under `ort_config` stay. If options are added to `ort_config`, the number of threads is added too, because a
-    program can then no longer choose it.
+    program can then no longer choose the number of threads.
 
     Raises:
-        InvalidModelError: as `config_of`.
+        InvalidModelError: the model's `ort_config` does not have the form that ONNX Runtime reads.
     """
     if not told:
         return model
@@ -58,7 +60,7 @@ def with_settings(model: Model, told: Settings, threads: int) -> Model:
 
 
 def with_settings_of(model: Model, other: Model) -> Model:
-    """Return the model with the session settings of the other model."""
+    """Return a copy of the model with the session settings in the metadata of `other` instead of its own."""
     settled = model.clone()
     for key in (CONFIG, ENTRIES, PROVIDER_OPTIONS):
         settled.metadata_props.pop(key, None)

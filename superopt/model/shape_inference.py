@@ -1,7 +1,4 @@
-"""Constant folding of shapes and shape computations.
-
-If the shapes of a model's inputs are known, these values are known when the model is loaded.
-"""
+"""Shape inference for models whose inputs have fixed shapes, and constant folding of their shape computations."""
 
 from __future__ import annotations
 
@@ -40,9 +37,9 @@ FOLDED = frozenset(
 
 
 def with_shapes(model: ir.Model, opset: int) -> ir.Model:
-    """Infer all shapes that can be known, and store small constants as the `const_value` of their values.
+    """Return the model with inferred shapes, and with computed constants stored as the `const_value` of their values.
 
-    Only tensors of integers or booleans, and single floating-point numbers, are stored.
+    Only small tensors of integers or booleans, and single floating-point numbers, are stored.
     """
     model = with_onnx_shapes(model)
     for _ in range(MODEL.max_inference_rounds):
@@ -53,7 +50,7 @@ def with_shapes(model: ir.Model, opset: int) -> ir.Model:
 
 
 def _nodes(model: ir.Model) -> Iterator[ir.Node]:
-    """Return the nodes of the top graph and of all graphs nested in it."""
+    """Yield the nodes of the top graph and of all graphs nested in it."""
     return iter(ir.traversal.RecursiveGraphIterator(model.graph))
 
 
@@ -67,7 +64,10 @@ def with_onnx_shapes(model: ir.Model) -> ir.Model:
 
 
 def _folded(model: ir.Model, opset: int) -> bool:
-    """Fold constants once, and return whether a new constant or shape was found."""
+    """Visit each node once, and store the constants and shapes of its results that are known now.
+
+    Returns whether there is a new constant, or a new shape of a non-standard operator's result.
+    """
     news = False
     for node in _nodes(model):
         if node.op_identifier() not in model.functions:
@@ -88,13 +88,13 @@ def _folded(model: ir.Model, opset: int) -> bool:
 
 
 def _is_large(value: ir.Value) -> bool:
-    """Return whether the value has too many elements to be stored, so that folding it is useless."""
+    """Return whether the value has too many elements for its constant to be stored."""
     extents = [n for n in value.shape or () if isinstance(n, int)]
     return math.prod(extents) > (1 if value.dtype in FLOATS else MODEL.max_stored_elements)
 
 
 def constant_value(node: ir.Node, opset: int) -> Array | None:
-    """Return the node's result as a constant, or None if it is unknown or too large."""
+    """Return the node's result as an array, or None if an operand is not constant, not known or too large."""
     if node.op_type in ("Shape", "Size"):
         source = node.inputs[0]
         shape = None if source is None or source.shape is None else list(source.shape)
@@ -148,7 +148,10 @@ def _learn_shape(node: ir.Node, opset: int) -> None:
 
 
 def _learn_contrib(node: ir.Node, opset: int) -> bool:
-    """Set the result shapes of a non-standard operator by its definition in specs/; return whether there were any."""
+    """Set the result shapes of a node of a non-standard operator, by the operator's definition in specs/.
+
+    Returns whether shapes were set. For a standard operator, nothing is done.
+    """
     results = [v for v in node.outputs if v.name]
     if all(map(_is_fixed, results)) or is_standard(node, opset):
         return False
@@ -160,7 +163,7 @@ def _learn_contrib(node: ir.Node, opset: int) -> bool:
 
 
 def _type(value: ir.Value) -> TypeProto:
-    """Return the type and shape of a value. Both must be known."""
+    """Return the element type and the shape of a value as a TypeProto. Type and shape must be known."""
     return helper.make_tensor_type_proto(int(value.dtype or 0), [int(str(n)) for n in value.shape or ()])
 
 
@@ -169,7 +172,7 @@ def _is_fixed(value: ir.Value) -> bool:
 
 
 def _learn_shapes(model: ir.Model) -> None:
-    """Infer shapes again, with the known values in place of the nodes that compute them."""
+    """Infer shapes again in a copy of the model in which constants replace the values that are known, and keep new shapes."""
     copy = model.clone()
     pairs = zip(_nodes(model), list(_nodes(copy)), strict=True)
     for number, (node, twin) in enumerate(pairs):

@@ -1,7 +1,7 @@
-"""Shape inference that gives shapes and shape computations as exact expressions over the model's dynamic dimensions.
+"""Shape inference with symbolic sizes: shapes, and the results of shape computations, as expressions over dynamic dimensions.
 
 `ShapeValues` visits every node, and repeats this walk at most `MODEL.max_assumption_rounds` times while it finds new
-assumptions. It computes the shape of each value, and the elements of each small tensor of integers or booleans. Sizes and
+assumptions. The walk computes the shape of each value, and the elements of each small tensor of integers or booleans. Sizes and
 elements are `Extent` and `Cond` expressions (see `superopt.algebra.integers`) that are right at all sizes at which the model
 runs, 0 included. An element or a size that depends on data is a distinct unknown integer. If all elements of a tensor are the
 same at all sizes, the tensor is stored as the `const_value` of its value.
@@ -89,7 +89,7 @@ from superopt.policy import MODEL
 Element: TypeAlias = "Extent | Cond"
 Contents: TypeAlias = "npt.NDArray[np.object_]"
 EXACT = 1 << 21
-"""Single precision holds numbers below this bound exactly, with 3 binary places."""
+"""The bound below which float32 represents every multiple of 1/8 exactly."""
 CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 # fmt: off
 BROADCAST = frozenset(
@@ -103,10 +103,10 @@ BROADCAST = frozenset(
 
 
 class ShapeValues:
-    """Facts about the shapes and contents of a model's values that hold at all sizes.
+    """The shapes of a model's values, and the elements of small integer tensors, as expressions over the dynamic dimensions.
 
-    `dimensions` maps each dynamic dimension of an input, given by input and axis, to its expression. The model is modified in
-    place: its values get the computed shapes and constants.
+    The expressions are right at all sizes at which the model runs. `dimensions` maps each dynamic dimension of an input, given
+    by input and axis, to its expression. The model is modified in place: its values get the computed shapes and constants.
     """
 
     def __init__(self, model: ir.Model, opset: int, dimensions: Mapping[tuple[ir.Value, int], Size]) -> None:
@@ -130,13 +130,13 @@ class ShapeValues:
         return self.shapes.get(value)
 
     def content(self, value: ir.Value) -> Contents | None:
-        """Return the tracked elements of a small tensor of integers or booleans, or None if they are not tracked."""
+        """Return the elements of a small tensor as expressions, or None if the tensor's elements are not tracked."""
         return self.contents.get(value)
 
     # ------------------------------------------------------------ inference by onnx
 
     def _inferred(self) -> dict[ir.Value, tuple[str | int | None, ...]]:
-        """Return the shapes that onnx's own inference gives, which covers control flow bodies and functions.
+        """Return the shapes that the shape inference of the package onnx gives, also in control flow bodies and functions.
 
         An extent is a number, a name, or None.
         """
@@ -206,12 +206,12 @@ class ShapeValues:
             self._fill(node, outputs)
 
     def _short(self, extent: Extent) -> Extent:
-        """Return the expression in normal form, or a new unknown integer if the normal form is too long."""
+        """Return the expression in normal form, or a new symbol for an unknown integer if the normal form is too long."""
         found = normal(self._assumed(extent), 0)
         return self._fresh_size() if is_long(found) else found
 
     def _assumed(self, extent: Extent) -> Extent:
-        """Simplify the expression under the conditions that the model imposes."""
+        """Return the expression, simplified under the conditions without which the model does not run."""
 
         def value(atom: Atom) -> Extent | None:
             held = self._given_condition(atom.condition) if isinstance(atom, Indicator) else None
@@ -234,7 +234,7 @@ class ShapeValues:
         return replace_atoms(extent, lambda a: self._equal.get(a) if isinstance(a, Dim) else None) if self._equal else extent
 
     def _note(self) -> None:
-        """Store the shapes in the model's values, and list the assumptions."""
+        """Store the computed shapes in the model's values, and add a sentence to `assumptions` for each assumption."""
         for value, shape in self.shapes.items():
             value.shape = ir.Shape([n if isinstance(n, int) else ir.SymbolicDim(describe(n)) for n in shape])
         for left, right in self._equal.items():
@@ -262,7 +262,7 @@ class ShapeValues:
         return [self._seed(v) if s is None and v.name else s for v, s in itertools.zip_longest(node.outputs, found)]
 
     def _of_spec(self, node: ir.Node) -> Sequence[Shape | None] | None:
-        """Return the result shapes of a non-standard operator by its definition in specs/, or None if there is none."""
+        """Return the result shapes of a non-standard operator by its definition in specs/, or None without a definition."""
         lifted = lift_node(node, [None if v is None else self.leaf(v) for v in node.inputs], self.opset, self.content)
         if lifted is None:
             return None
@@ -273,7 +273,10 @@ class ShapeValues:
         return [shapes.get(value) for value in node.outputs]
 
     def leaf(self, value: ir.Value) -> Any:
-        """Return the variable for the value, with its shape over the dynamic dimensions, or None if there is none."""
+        """Return a variable of a term that stands for the value, with a shape over the dynamic dimensions, or None.
+
+        The result is None if the shape or the type of the value is not known or cannot be that of a variable.
+        """
         shape = self.shapes.get(value)
         if shape is None or all(isinstance(n, int) for n in shape):
             value.shape = None if shape is None else ir.Shape(_ints(shape))
@@ -287,11 +290,10 @@ class ShapeValues:
         return variable(value.name, extents, condition=condition, position=position)
 
     def _by_schema(self, node: ir.Node) -> Sequence[Shape | None]:
-        """Return the result shapes that onnx's inference of this single node gives.
+        """Return the result shapes that the shape inference of the package onnx gives for this node alone.
 
-        For this inference, each distinct expression gets a name.
-
-        This method also sets missing element types of the results.
+        During this inference, a name stands for each distinct expression in the shapes of the inputs. This method also sets
+        missing element types of the results.
         """
         given = [v for v in node.inputs if v is not None]
         if any(v.dtype is None or not v.name or v not in self.shapes for v in given):
@@ -334,7 +336,7 @@ class ShapeValues:
         return tuple(functools.reduce(self._common, column) for column in columns)[::-1]
 
     def _common(self, one: Extent, other: Extent) -> Extent:
-        """Return the extent that two extents broadcast to.
+        """Return the extent to which two extents broadcast, and assume that the extents can be broadcast together.
 
         Raises:
             ShapeError: the two extents cannot be broadcast together.
@@ -354,7 +356,7 @@ class ShapeValues:
         return choose(same(one, 1), other, one)
 
     def _demand(self, demand: Cond) -> None:
-        """Assume the conditions on the model's sizes that follow from `demand`, which is true whenever the model runs."""
+        """Assume the conditions on sizes that follow from `demand`. The model runs only at sizes for which `demand` is true."""
         if not self._runs:
             return
         for bracket in dict.fromkeys(a for s in sides(demand) for a in s.atoms() if isinstance(a, Indicator)):
@@ -364,7 +366,7 @@ class ShapeValues:
                     break
 
     def _agree(self, one: Extent, other: Extent) -> Extent:
-        """Assume that two extents that the node requires to be equal are equal, and return one of them."""
+        """Assume that two extents are equal because the node requires it, and return one of the two extents."""
         if isinstance(other, int):
             one, other = other, one
         if not prove_equal(one, other, 0) and self._runs:
@@ -373,7 +375,10 @@ class ShapeValues:
         return one
 
     def _equate(self, one: Extent, other: Extent) -> None:
-        """Assume that the two extents are equal, if one of them is a dimension of an input."""
+        """Record that two extents are equal, if one extent is a dynamic dimension of an input.
+
+        Later, the other extent replaces this dimension in all expressions.
+        """
         for left, right in ((one, other), (other, one)):
             base = _single(left)
             if base is not None and not is_unknown(base) and base not in set(atoms(right)):
@@ -478,9 +483,9 @@ class ShapeValues:
         return [tuple(result)]
 
     def _rest(self, shape: Shape, others: Sequence[Extent]) -> Extent:
-        """Return the extent that -1 stands for in a Reshape.
+        """Return the extent that -1 stands for in a Reshape of `shape`. The extents `others` are the rest of the new shape.
 
-        Factors that occur on both sides cancel, because they are not 0.
+        Extents that occur in `shape` and in `others` cancel, because they are not 0.
         """
         left, right = [*shape], []
         for n in others:
@@ -527,7 +532,7 @@ class ShapeValues:
         return [tuple(x)]
 
     def _slot(self, node: ir.Node, position: int, name: str) -> Sequence[Extent] | None:
-        """Return the numbers in an operand, or None if they are not known."""
+        """Return the integers that `_numbers` returns, or None if the integers are not known."""
         try:
             return self._numbers(node, position, name)
         except ShapeError:
@@ -613,7 +618,7 @@ class ShapeValues:
     # ------------------------------------------------------------ operands that are numbers
 
     def _numbers(self, node: ir.Node, position: int, name: str) -> Sequence[Extent]:
-        """Return the integers in an operand, or in the attribute that replaces the operand in older opsets.
+        """Return the integers in the operand at `position`, or in the attribute `name`, which older opsets have instead.
 
         Raises:
             ShapeError: the integers are not known.
@@ -624,7 +629,13 @@ class ShapeValues:
         return found
 
     def _optional(self, node: ir.Node, position: int, name: str) -> Sequence[Extent] | None:
-        """Return the integers as `_numbers` does, or None if the node has neither the operand nor the attribute."""
+        """Return the integers in the operand at `position`, or in the attribute `name`, which older opsets have instead.
+
+        Returns None if the node has neither the operand nor the attribute.
+
+        Raises:
+            ShapeError: the integers are not known.
+        """
         if name in node.attributes:
             return tuple(node.attributes[name].as_ints())
         value = node.inputs[position] if position < len(node.inputs) else None
@@ -636,9 +647,9 @@ class ShapeValues:
         return [_whole(e) for e in found.ravel().tolist()]
 
     def _elements(self, value: ir.Value) -> Contents | None:
-        """Return the elements of a small tensor, or None if the tensor is not tracked.
+        """Return the elements of a small tensor as expressions, or None if the tensor is too large or of another type.
 
-        An element that is not known is an unknown integer. Repeated calls return the same unknown integer.
+        A symbol for an unknown integer stands for an element that is not known. Repeated calls return the same symbol.
         """
         tensor = constant_tensor(value)
         if tensor is not None and value.dtype in (*BITS, ir.DataType.BOOL, *FLOATS):
@@ -662,7 +673,7 @@ class ShapeValues:
     # ------------------------------------------------------------ contents
 
     def _fill(self, node: ir.Node, outputs: Sequence[ir.Value]) -> None:
-        """Compute the elements of the node's results, if there are few and they follow from known elements."""
+        """Compute the elements of the node's results as expressions, if the results are small and the operands are known."""
         if node.domain not in STANDARD or node.op_identifier() in self.model.functions or not outputs:
             return
         if node.op_type in FOLDED and outputs[0].const_value is None and node.op_type not in ("Shape", "Size"):
@@ -707,14 +718,14 @@ class ShapeValues:
         return unknown_integer(next(self._fresh)) if is_long(found) else found
 
     def _store(self, value: ir.Value, array: npt.NDArray[Any]) -> None:
-        """Record that the value equals this array at all sizes."""
+        """Record that the value equals the array at all sizes of the dynamic dimensions."""
         value.const_value = ir.tensor(array, name=value.name)
         value.type = ir.TensorType(value.const_value.dtype)
         self.shapes[value] = array.shape
         self.contents.pop(value, None)
 
     def _operands(self, node: ir.Node) -> list[Contents]:
-        """Return the elements of all operands.
+        """Return the elements of all operands of the node as expressions.
 
         Raises:
             ShapeError: the elements of an operand are not known.
@@ -732,7 +743,10 @@ class ShapeValues:
         return _array(list(shape[slice(first, last)]))
 
     def _moved(self, node: ir.Node) -> Contents:
-        """Return the result elements of an operator that only moves elements, none of whose operands depends on sizes."""
+        """Return the result elements of a node that only moves elements: an Identity, Transpose, Gather or reshaping.
+
+        Positions and shapes must be the same at all sizes. The moved elements are expressions.
+        """
         source, *_ = node.inputs
         assert source is not None
         elements = self._elements(source)
@@ -880,14 +894,14 @@ def _exact_elements(array: npt.NDArray[Any]) -> Contents | None:
 
 
 def _whole(element: Element) -> Extent:
-    """Return an element as a number. A condition becomes 0 or 1."""
+    """Return an element of a tensor as a number. A condition becomes an expression with the values 0 and 1."""
     if isinstance(element, bool):
         return int(element)
     return element if isinstance(element, int | Fraction | Size | float) else indicator(element)
 
 
 def _condition(element: Element) -> Cond:
-    """Return an element as a condition. A number is true if it is not 0."""
+    """Return an element of a tensor as a condition. The condition of a number is that the number is not 0."""
     if isinstance(element, bool) or not isinstance(element, int | Fraction | Size | float):
         return element
     return negation(same(element, 0))
@@ -925,7 +939,7 @@ def _total(extents: Iterable[Extent]) -> Extent:
 
 
 def _single(extent: Extent) -> Dim | None:
-    """Return the dimension if the expression is a single dimension, else None."""
+    """Return the dynamic dimension that the expression consists of, or None for any other expression."""
     if not isinstance(extent, Size) or len(extent.terms) != 1:
         return None
     ((monomial, coefficient),) = extent.terms
@@ -933,7 +947,7 @@ def _single(extent: Extent) -> Dim | None:
 
 
 def _cut(n: Extent, first: Extent | None, last: Extent | None, step: int) -> Extent:
-    """Return the number of positions in a slice."""
+    """Return the number of positions in a slice, from `first` to `last` in steps of `step`, of an axis of extent `n`."""
     assert first is not None
     assert last is not None
     low, high = (0, n) if step > 0 else (-1, n - 1)
@@ -944,9 +958,10 @@ def _cut(n: Extent, first: Extent | None, last: Extent | None, step: int) -> Ext
 
 
 def _is_exact(extent: Extent) -> bool:
-    """Return whether single precision represents the number exactly, if the number and all sizes are below `EXACT`.
+    """Return whether float32 represents the values of the expression exactly, if the values and all sizes are below `EXACT`.
 
-    A number counts as exact if it has at most 3 binary places, or is a size times a small number divided by a power of two.
+    The expression counts as exact if its coefficients are multiples of 1/8, or if it is one product of sizes whose coefficient
+    is `k / 2**n` with `k` at most 8 in magnitude.
     """
     coefficients = [Fraction(c) for _, c in terms_of(extent) if isinstance(c, int | Fraction)]
     if all(c.denominator in (1, 2, 4, 8) for c in coefficients):
@@ -972,7 +987,7 @@ def describe(given: Extent | Cond) -> str:
 
 
 def _scaled(*extents: Extent) -> tuple[Extent, ...]:
-    """Multiply the numbers by their least common denominator, so that all become integers."""
+    """Multiply the expressions by the least common denominator of all their coefficients, so that these become integers."""
     by = math.lcm(*(Fraction(c).denominator for e in extents for _, c in terms_of(e) if isinstance(c, int | Fraction)))
     return tuple(e * by for e in extents)
 
@@ -1204,14 +1219,14 @@ _SHAPES: Mapping[str, str] = {
     "DepthToSpace": "to_space",
     "SpaceToDepth": "to_space",
 }
-"""Operators whose result shapes are computed in this module, each with the method that does so.
+"""Operators whose result shapes are computed in this module, each with the name of the method that computes them.
 
-onnx infers the shapes of all other operators.
+The package onnx infers the shapes of all other operators.
 """
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:
-    """Yield every value of the model, in an order that a clone shares."""
+    """Yield every value of the model that is an input or a node's result. A clone of the model gives the same order."""
     for graph in [model.graph]:
         yield from graph.inputs
     for node in ir.traversal.RecursiveGraphIterator(model.graph):

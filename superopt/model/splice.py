@@ -1,4 +1,4 @@
-"""Splicing: replace the nodes that compute some values of a model, and leave the rest of the model unchanged."""
+"""Splicing: replace some nodes of a model by nodes that compute given terms, and leave the rest of the model unchanged."""
 
 from __future__ import annotations
 
@@ -29,18 +29,20 @@ from superopt.protobuf.map_types import has_maps
 from superopt.protobuf.nodes import CONTRIB_VERSION, Deferred, NodeText, domains
 
 MADE_NAME = re.compile(r"superopt\.(\d+)\.")
-"""The pattern for names of nodes, values and weights that splicing made: their beginning."""
+"""The pattern for the beginning of the names of nodes, values and weights that splicing added."""
 
 
 @dataclass(frozen=True, eq=False)
 class Replacement:
-    """Terms that compute values of the graph at `scope`. The variables of the terms are named after values.
+    """Terms that shall compute some values of a graph instead of the present nodes.
+
+    A variable of the terms stands for the value with the same name.
 
     Attributes:
         outputs: the terms, by the names of the values that the terms replace.
         dtype: the type of all values, except booleans.
         conditions: the outputs that are booleans. Variables that are conditions are booleans too.
-        sizings: bindings of the dynamic dimensions to sizes. A replacement that is right at all of these sizes counts as right.
+        sizings: bindings of the dynamic dimensions to sample sizes.
         scope: the location of the graph that contains the values.
     """
 
@@ -52,11 +54,12 @@ class Replacement:
 
 
 def splice(model: Model, replacements: Sequence[Replacement]) -> Model:
-    """Return a copy of the model in which terms compute the replaced values, with dead nodes and weights removed.
+    """Return a copy of the model in which nodes for the terms of the replacements compute the replaced values.
 
-    Weight-only terms become initializers, each stored once. Large weight-only terms become tensors that are computed when they
-    are read. At most 256 MiB of these tensors stay in memory. Inputs, outputs, opset, IR version, metadata, functions,
-    subgraphs, names of remaining values, and weights that are still used do not change. New names are unique.
+    Nodes and weights without users are removed. Weight-only terms become initializers, each stored once. Large weight-only
+    terms become tensors that are computed when they are read. At most 256 MiB of these tensors stay in memory. Inputs, outputs,
+    opset, IR version, metadata, functions, subgraphs, names of remaining values, and weights that are still used do not change.
+    New names are unique.
 
     Raises:
         CheckFailedError: the replacements depend on each other in a cycle.
@@ -66,9 +69,10 @@ def splice(model: Model, replacements: Sequence[Replacement]) -> Model:
 
 
 def splice_with_weights(model: Model, replacements: Sequence[Replacement]) -> tuple[Model, dict[str, Term]]:
-    """Splice, and also return the new weights: for each, by name, the term over the given model's weights that it contains.
+    """Return the model that `splice` returns, and a mapping from the names of new weights to their terms.
 
-    Weights that only the nodes need, such as shapes, have no term.
+    The term of a new weight computes the weight from the weights of the given model. New weights without a term, such as shapes
+    for a Reshape, are left out.
     """
     splicing = _Splicing(model.clone())
     remove_placeholder_names(value for known in splicing.values.values() for value in known.maps[0].values())
@@ -105,7 +109,7 @@ def _complaint(model: Model) -> str | None:
 
 
 class _Splicing:
-    """A model that is being rewritten in place."""
+    """A model whose nodes are being replaced in place, and the names, arrays and weights that were added so far."""
 
     def __init__(self, model: Model) -> None:
         self.model, self.graph = model, model.graph
@@ -125,7 +129,7 @@ class _Splicing:
         self.kept = 0
 
     def insert(self, replacement: Replacement) -> None:
-        """Add nodes for the replacement's outputs, whose values take over the names and uses of the old values."""
+        """Add nodes that compute the replacement's terms. The results get the names and users of the replaced values."""
         prefix = self._prefix()
         dtype = replacement.dtype
         graph, values = self.graphs[replacement.scope], self.values[replacement.scope]
@@ -157,9 +161,9 @@ class _Splicing:
             values[name] = known[name]
 
     def _hand_over(self, old: ir.Value, new: ir.Value) -> None:
-        """Replace `old` by `new` everywhere, with the same name, type, shape and metadata.
+        """Make all users of the value `old` read the value `new`, and copy type, shape and metadata.
 
-        If `new` is the result of an Identity and not an output of the model, users read the operand of the Identity instead.
+        If `new` is the result of an Identity and not a graph output, the users read the operand of the Identity instead.
         """
         new.shape, new.type, new.doc_string = old.shape, old.type, old.doc_string
         new.metadata_props.update(old.metadata_props)
@@ -172,9 +176,9 @@ class _Splicing:
             self.retired.append(new)
 
     def sweep(self) -> None:
-        """Remove the nodes and weights that only replaced values need.
+        """Remove the nodes and weights that have no users after the replacement.
 
-        If the node of a replaced value is still needed, the value gets another name.
+        A replaced value whose node is still needed gets another name.
         """
         for value in self.retired:
             self._bury(value)
@@ -183,7 +187,7 @@ class _Splicing:
             value.name = f"{prefix}unused.{position}"
 
     def _bury(self, value: ir.Value) -> None:
-        """Remove the node or weight of an unused value, and then everything that only the removed node used."""
+        """If the value has no users, remove its node or weight, and then the nodes and weights that only this node used."""
         dying = [value]
         while dying:
             value = dying.pop()
@@ -204,7 +208,10 @@ class _Splicing:
             weight.graph.initializers.pop(weight.name or "", None)
 
     def _folded(self, term: Term, dtype: ir.DataType, values: Mapping[str, ir.Value]) -> Array | Deferred:
-        """Return the array of a weight-only term over these weights. Equal terms give the same array object."""
+        """Return the array of a term over weights. `values` maps the names of the term's variables to the weights.
+
+        Equal terms over the same weights give the same array object. A large array is computed when it is read.
+        """
         if term.is_variable:
             return _stored(values[term.name]).numpy()
         weights = {t.name: values[t.name] for t in variables(term)}
@@ -217,7 +224,7 @@ class _Splicing:
         return self.folded[key]
 
     def _initializer(self, name: str, array: Array | Deferred) -> ir.Value:
-        """Return the weight that stores the array, after adding it to the top graph under this name if it is missing."""
+        """Return the weight that stores the array. If there is no such weight yet, it is added to the top graph as `name`."""
         if id(array) not in self.stored:
             tensor = self._tensor(array, name)
             value = ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
@@ -238,16 +245,15 @@ class _Splicing:
         return ir.LazyTensor(lambda: ir.tensor(array.computed(), name=name), kind, shape, name=name, cache=cache)
 
     def _prefix(self) -> str:
-        """Return a prefix that is unique among all names of the model and all new names.
+        """Return a new prefix `superopt.N.` for names, where `N` is larger than in any name of the model.
 
-        The prefix contains a number above the numbers of all earlier passes, even if the values of these passes are gone. So a
-        certificate can distinguish values of the first model from values of the last model by name.
+        So names from different passes differ, and a certificate can distinguish values of the first and the last model by name.
         """
         return f"superopt.{next(self.numbers)}."
 
 
 def _own(graph: ir.Graph) -> dict[str, ir.Value]:
-    """Return the values of the graph by name, except values that are captured from outer graphs."""
+    """Map names to the values that the graph defines: its inputs, its initializers and the results of its nodes."""
     made = (value for node in graph for value in node.outputs)
     return {v.name: v for v in (*graph.inputs, *graph.initializers.values(), *made) if v.name}
 
@@ -259,7 +265,7 @@ def _stored(weight: ir.Value) -> ir.TensorProtocol:
 
 
 def _computed(term: Term, weights: Mapping[str, ir.TensorProtocol], dtype: ir.DataType) -> Array:
-    """Compute the array of the term. Arrays that are read from files do not stay in memory."""
+    """Return the array of a term over the given weights. Weights that are read from files do not stay in memory."""
     arrays = {name: copy.copy(tensor).numpy() for name, tensor in weights.items()}
     return fold([term], arrays, dtype.numpy())[term]
 

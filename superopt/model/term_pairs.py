@@ -1,6 +1,6 @@
 """Compare pairs of terms that should be equal by running them in ONNX Runtime.
 
-Many pairs are put in one model, because sessions are expensive.
+Many pairs are computed by one model, because a session of ONNX Runtime takes long to create.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OPSET = 20
 
 @dataclass(frozen=True, eq=False)
 class TermPair:
-    """Two tuples of terms over the same variables, and a float32 array for each variable. Extents are numbers."""
+    """Two tuples of terms that should be equal in pairs, and a float32 array for each variable. All extents are numbers."""
 
     left: tuple[Term, ...]
     right: tuple[Term, ...]
@@ -30,11 +30,11 @@ class TermPair:
 
 
 def largest_differences(pairs: Sequence[TermPair], opset: int = OPSET) -> list[float]:
-    """Return, for each pair, the largest difference between its sides.
+    """Return, for each pair, the largest difference between an element of its left side and the element of its right side.
 
-    Where the left side's magnitude is above 1, the difference is relative to this magnitude. ONNX Runtime's optimizations are
-    off, and the sides share no nodes. Positions where the left side is not finite do not count. The result is NaN for a pair
-    that cannot be run.
+    A difference is divided by the largest magnitude in the left array, if this magnitude is above 1. Positions where the left
+    side is not finite are ignored. The terms are run in ONNX Runtime without graph optimizations, and the two sides share no
+    nodes. The result is NaN for a pair that cannot be run.
     """
     try:
         return _together(pairs, opset)

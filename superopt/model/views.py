@@ -1,4 +1,4 @@
-"""Lift the values and nodes of a model, with expressions over its dynamic dimensions as sizes, for use in islands."""
+"""Express the values and nodes of a model as variables and terms, with symbolic sizes for dynamic dimensions."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ GENERAL = (
 
 
 class Views:
-    """The copy of a model for analysis. Its values become variables, and its nodes become terms.
+    """A copy of a model for analysis, whose values can be expressed as variables and whose nodes as terms.
 
-    With dynamic dimensions, nodes lift with symbolic sizes. A node lifts only if its terms are proved to have the node's result
-    shapes at all sizes of at least 1. Equalities of extents that the terms require must be proved for all sizes too.
+    Terms have symbolic sizes for dynamic dimensions. A node is expressed as terms only if these are proved to have the node's
+    result shapes at all sizes of at least 1. Equalities of extents that the terms require must be proved for all sizes too.
     """
 
     def __init__(self, model: Model) -> None:
@@ -49,7 +49,10 @@ class Views:
         self.assumptions = (*GENERAL, *trust_assumptions(model), *self.values.assumptions)
 
     def leaf(self, value: ir.Value) -> Term | None:
-        """Return the variable for the value, as `leaf_of` does, with its shape over the dynamic dimensions."""
+        """Return a variable that stands for the value in terms, or None if the type or shape does not permit a variable.
+
+        The variable has the value's name. An extent that depends on the dynamic dimensions is an expression.
+        """
         if not self.dynamic:
             return leaf_of(value)
         if value not in self._leaves:
@@ -64,7 +67,10 @@ class Views:
         return variable(found.name, shape, condition=found.condition, position=found.position)
 
     def lift(self, node: ir.Node, operands: Sequence[Term | None]) -> tuple[Term, ...] | None:
-        """Return the terms of the node's outputs, or None if they are not proved right at all sizes."""
+        """Return the terms of the node's outputs. `operands` are the terms of its inputs.
+
+        Returns None if the algebra cannot express the node, or if the terms are not proved right at all sizes.
+        """
         if not self.dynamic:
             return _of_known_shape(node, lift_node(node, operands, self.opset), self.opset)
         lifted = lift_node(node, operands, self.opset, self.values.content)
@@ -82,17 +88,14 @@ class Views:
         return lifted
 
     def _is_proved(self, value: ir.Value, term: Term) -> bool:
-        """Return whether the term is proved to have the value's shape."""
+        """Return whether the term is proved to have the shape of the value at all sizes of the dynamic dimensions."""
         shape = self.values.shape(value)
         if shape is None or len(shape) != term.rank or any(is_unknown(a) for n in term.shape for a in atoms(n)):
             return False
         return all(prove_equal(mine, its) for mine, its in zip(term.shape, shape, strict=True))
 
     def _canonical(self, extent: Extent) -> Extent:
-        """Return the form of this extent that was seen first.
-
-        Extents that are proved equal at all sizes have the same form.
-        """
+        """Return one expression for all extents that are proved equal at all sizes: the expression that was seen first."""
         if not isinstance(extent, Size):
             return extent
         known = self._known.setdefault(self._numbers(extent), [])
@@ -103,14 +106,14 @@ class Views:
         return found
 
     def _numbers(self, extent: Extent) -> tuple[int, ...]:
-        """Return the extent's values at a few sizes. If two extents are equal, these values are equal."""
+        """Return the extent's values at a few fixed sizes of the dynamic dimensions. Equal extents have equal values."""
         return tuple(int(str(sizing.extent(extent))) for sizing in self.small)
 
 
 def _is_certain(condition: Cond) -> bool:
-    """Return whether a requirement of a term is proved for all sizes, or is not an equality.
+    """Return whether a requirement of a term is proved for all sizes, or needs no proof.
 
-    Other requirements need no proof, because ONNX also makes them for the node.
+    Only equalities and inequalities (`==`, `!=`) need a proof. ONNX itself makes all other requirements for the node.
     """
     match condition:
         case Compare("==" | "!="):
@@ -124,7 +127,7 @@ def _is_certain(condition: Cond) -> bool:
 
 
 def _of_known_shape(node: ir.Node, lifted: tuple[Term, ...] | None, opset: int) -> tuple[Term, ...] | None:
-    """Return the node's terms if they have the known shapes of its results, else None."""
+    """Return the terms `lifted` if they have the shapes of the node's results, or None if a shape differs or is not known."""
     results = results_of(node, opset)
     if lifted is None or any(v.shape is None or tuple(v.shape) != t.shape for v, t in zip(results, lifted, strict=True)):
         return None
