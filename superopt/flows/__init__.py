@@ -1,4 +1,4 @@
-"""The flows: optimize, generate, verify and profile, one module each, which say what happens in which order.
+"""What superopt does for its user: optimize, generate, verify and profile. Each has a module that shows its stages in order.
 
 The package may import every package but `superopt.cli`. Read `optimize` first.
 """

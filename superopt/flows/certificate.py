@@ -1,8 +1,8 @@
-"""Certificates: the steps of an optimization as JSON that `superopt verify` checks.
+"""Certificates: the rewrite steps of an optimization as JSON. `superopt verify` checks them.
 
-A certificate names nodes by their first outputs. It holds the terms of each segment before and after its steps, the terms of
-each step and the terms of new weights, so that it can be checked without the code that made it.
-`superopt.verification.certificates` reads certificates.
+A certificate names nodes by their first outputs. For each segment (a part of the model that was rewritten), a certificate
+contains the terms before and after the steps and the terms of each step. A certificate also contains the terms of new weights.
+So a certificate can be checked without the code that made it. `superopt.verification.certificates` reads certificates.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from superopt.verification.contents import content_digest
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The content of a certificate.
+    """The facts about an optimization from which its certificate is made.
 
     Attributes:
         original: The original model.
         rewritten: Whether the model was rewritten.
-        passes: The gains taken in each pass.
+        passes: The rewrites of each pass over the model.
         rules: The rules that were available.
-        sizes: The sizes of dynamic dimensions.
+        sizes: The sizes of dynamic dimensions at which the model was measured.
         opset: The requested opset.
         arithmetic: The freedom taken with floating-point arithmetic.
-        assumptions: The assumptions about the values.
+        assumptions: The assumptions about dynamic dimensions.
     """
 
     original: Model
@@ -56,7 +56,7 @@ class Evidence:
     assumptions: Sequence[str] = ()
 
     def certificate(self, optimized: Model) -> str:
-        """Return the certificate as a JSON object, with a final newline."""
+        """Return the text of the certificate for the optimized model: a JSON object and a final newline."""
         used = {step.rule for taken in self.passes for gain in taken for step in gain.found.steps}
         start = self._start()
         record = {
@@ -77,14 +77,14 @@ class Evidence:
         return json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
 
     def _start(self) -> Model:
-        """Return the model with which the first pass began."""
+        """Return the model before the first pass: functions inlined, converted to the requested opset, constants folded."""
         if not self.rewritten:
             return self.original
         plain = inline_functions(self.original)
         return fold_known_values(plain if self.opset is None else convert_opset(plain, self.opset))
 
     def _passes(self, model: Model) -> Iterator[Json]:
-        """Yield each pass, with the terms of the weights that it made."""
+        """Yield the JSON of each pass over `model`: its rewrites, and the terms of the weights that the pass added."""
         for taken in filter(None, self.passes):
             model, terms = splice_with_weights(model, [replacement for gain in taken for replacement in gain.replacements()])
             nodes, place = terms_to_nodes([*terms.values()])
@@ -122,7 +122,11 @@ def first_output_names(island: Island) -> tuple[str, ...]:
 
 
 def _judged(every: Iterable[Sequence[Step]]) -> list[Any]:
-    """Return the judgement of every distinct mutant: the programs, numbers of inputs and positions, and the error bound."""
+    """Return the JSON of the test results for every distinct mutant in the steps.
+
+    A mutant is a term that equals a program, the term it replaces, at some output positions. A test result contains the text of
+    both terms, the numbers of tests and positions, and the bound on the error probability.
+    """
     found: dict[tuple[Term, Term], str] = {
         step.programs: step.text for steps in every for step in steps if step.rule.startswith(PARTLY)
     }

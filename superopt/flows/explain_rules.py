@@ -1,4 +1,4 @@
-"""The explanation of a stored rule for readers: statement, preconditions, proof, origin and an example."""
+"""Explain a stored rule to readers: its statement, preconditions, proof and origin, and an example."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SEED = 0
 
 @dataclass(frozen=True)
 class ProofStep:
-    """A ground instance of an axiom in a proof: `values` are the values of the axiom's variables."""
+    """The use of an axiom in a proof: its name, its statement, and as text the values of the axiom's variables."""
 
     axiom: str
     statement: str
@@ -33,7 +33,11 @@ class ProofStep:
 
 @dataclass(frozen=True)
 class Example:
-    """The rule at numbers: both sides as text, floating-point operations, and the difference of their float64 values."""
+    """A rule at concrete sizes, attributes and values.
+
+    `left` and `right` are the sides of the rule as text, and `flops` are their numbers of floating-point operations.
+    `difference` is the largest difference of their float64 values.
+    """
 
     shapes: Mapping[str, tuple[int, ...]]
     attributes: Mapping[str, str]
@@ -45,7 +49,10 @@ class Example:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Everything known about one rule. `typing` are the conditions under which the left side is well typed."""
+    """A stored rule with the conditions on its sizes and attributes, the steps of its proof, and an example.
+
+    `typing` contains the conditions under which the left side is well typed, and `conditions` the rule's own preconditions.
+    """
 
     stored: StoredRule
     typing: tuple[str, ...]
@@ -55,7 +62,7 @@ class Explanation:
 
 
 def explain_rule(stored: StoredRule) -> Explanation:
-    """Return what is known about the rule, with an example at the first of its choices of ranks."""
+    """Return the explanation of a stored rule. The example has the first choice of ranks for which the rule is stated."""
     equation = stored.rule.equations[0]
     typing = tuple(render_condition(c) for c in typing_conditions(*equation.left) if c is not True)
     return Explanation(
@@ -70,7 +77,10 @@ def _step(instance: str) -> ProofStep:
 
 
 def example(equation: Equation) -> Example | None:
-    """Return the instance of least work among a few random ones; None if the conditions admit no small sizes."""
+    """Return the equation at concrete sizes and values, or None if no small sizes satisfy the equation's conditions.
+
+    Of `REPORT.example_instance_count` random instances, the instance with the fewest floating-point operations is returned.
+    """
     rng = np.random.default_rng(SEED)
     try:
         drawn = [

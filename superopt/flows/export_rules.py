@@ -1,8 +1,9 @@
-"""Export of rules to other tools: a module of onnxscript rewrite rules, or pairs of ONNX functions for onnxsim.
+"""Export rules to other tools: as a module of onnxscript rewrite rules, or as pairs of ONNX functions for onnxsim.
 
-The ONNX pattern of a rule is its left side lowered at an instance of its sizes. For onnxscript, `check` tests everything that
-depends on sizes and attributes when a match is found. A pair of functions cannot test anything. Only rules without conditions
-are exported as pairs, with attributes that are constant or copied, and each pair has to survive broadcasting at many ranks.
+The ONNX pattern of a rule consists of the nodes that compute the rule's left side at one choice of sizes. The method `check` of
+an onnxscript rule tests all conditions on sizes and attributes when a match is found. A pair of functions cannot test anything.
+So only rules without conditions are exported as pairs, and their attributes must be constant or copied. Each pair is tested
+with broadcast operands of many ranks.
 """
 
 from __future__ import annotations
@@ -73,7 +74,10 @@ class FoundRule(RewriteRuleClassBase):
 
 @dataclass(frozen=True)
 class Left:
-    """The ONNX pattern of a left side: its nodes in order, the wildcards they take, and the names of its outputs."""
+    """The ONNX pattern for the left side of a rule.
+
+    `leaves` are the names of its inputs, which match any value. `outputs` are the names of the results of its `nodes`.
+    """
 
     nodes: tuple[NodeText, ...]
     leaves: tuple[str, ...]
@@ -82,7 +86,10 @@ class Left:
 
 @dataclass(frozen=True)
 class ExportedRules:
-    """The text of a module (or an empty text), the pairs of functions (if any), and the rules left out with the reasons."""
+    """Exported rules, as the text of an onnxscript module or as pairs of ONNX functions.
+
+    `written` are the names of the exported rules. `left_out` contains the name of each other rule and the reason.
+    """
 
     written: tuple[str, ...]
     left_out: tuple[tuple[str, str], ...]
@@ -90,7 +97,7 @@ class ExportedRules:
     pairs: tuple[FunctionPair, ...] = ()
 
     def save(self, path: Path) -> None:
-        """Write the module's text, or a model without nodes whose functions are the pairs.
+        """Write the text of the module to `path`, or a model without nodes that contains the functions of all pairs.
 
         Raises:
             TargetError: The file cannot be written; an existing file is unchanged.
@@ -102,10 +109,10 @@ class ExportedRules:
 
 
 def export(rules: Sequence[Rule], form: str) -> ExportedRules:
-    """Return the rules as "onnxscript" or as "functions".
+    """Export the rules in the given form: "onnxscript" for a module, or "functions" for pairs of ONNX functions.
 
     Raises:
-        StoreError: None of the rules can be written in this form.
+        StoreError: No rule can be written in this form.
     """
     found = onnxscript_module(rules) if form == "onnxscript" else function_pairs(rules)
     if not found.written:
@@ -114,7 +121,7 @@ def export(rules: Sequence[Rule], form: str) -> ExportedRules:
 
 
 def reasons(exported: ExportedRules) -> list[tuple[str, int]]:
-    """Return the reasons why rules were left out, with their numbers, the most frequent first."""
+    """Return each reason why rules were left out, with the number of these rules. The most frequent reason comes first."""
     return Counter(reason for _, reason in exported.left_out).most_common()
 
 
@@ -122,7 +129,10 @@ def reasons(exported: ExportedRules) -> list[tuple[str, int]]:
 
 
 def onnxscript_module(rules: Sequence[Rule]) -> ExportedRules:
-    """Return a module that defines a class for each rule (and each form of its left side), `RULES`, and `apply(model)`."""
+    """Write the rules as a Python module for onnxscript.
+
+    The module defines a class for each ONNX pattern of a rule, the rule set `RULES`, and the function `apply(model)`.
+    """
     classes: list[str] = []
     names: list[str] = []
     left_out: list[tuple[str, str]] = []
@@ -172,7 +182,10 @@ def _call(node: NodeText) -> str:
 
 
 def _form(equation: Equation) -> Left | None:
-    """Return the pattern at one instance of the equation; None if there is no small instance or no lowering."""
+    """Return the ONNX pattern of the equation's left side at one random choice of small sizes.
+
+    Returns None if there are no such sizes, or if ONNX nodes cannot express the left side.
+    """
     for instance in _instances(equation, 1):
         left = [term_at(t, instance) for t in equation.left]
         try:
@@ -189,7 +202,11 @@ def _titled(terms: Sequence[Term]) -> dict[str, Term]:
 
 
 def _pattern(lowered: Lowered, named: set[str], outputs: int, *, shaped: bool) -> Left | None:
-    """Return the nodes with names that Python accepts; nodes that only shape a variable for broadcasting become wildcards."""
+    """Return the nodes as a pattern in which all names are valid in Python, or None if the nodes cannot be a pattern.
+
+    `named` are the variables of the left side. If `shaped` is False, a Reshape of a variable only prepares broadcasting. Such a
+    node is removed, and its result becomes an input that matches any value.
+    """
     if any(len(node.outputs) > 1 for node in lowered.nodes):
         return None
     names = {name: name + "_" if keyword.iskeyword(name) else name for name in sorted(named)}
@@ -217,7 +234,7 @@ def _pattern(lowered: Lowered, named: set[str], outputs: int, *, shaped: bool) -
 
 
 def _operand(node: NodeText) -> bool:
-    """Return whether the node computes with every one of its inputs."""
+    """Return whether all inputs of the node are operands, so that no input is a shape or an axis, for example."""
     return node.op_type in {"Add", "Sub", "Mul", "Div", "MatMul", "Gemm", "Conv", "Max", "Min", "Pow", "Where", "Concat"}
 
 
@@ -225,7 +242,10 @@ def _operand(node: NodeText) -> bool:
 
 
 def function_pairs(rules: Sequence[Rule]) -> ExportedRules:
-    """Return each rule that needs no check as a pattern and a replacement with no more nodes than before."""
+    """Write each rule that holds without conditions as a pair of ONNX functions: a pattern and its replacement.
+
+    The replacement does not have more nodes than the pattern.
+    """
     pairs: list[FunctionPair] = []
     left_out: list[tuple[str, str]] = []
     for rule in rules:
@@ -238,7 +258,7 @@ def function_pairs(rules: Sequence[Rule]) -> ExportedRules:
 
 
 def _pair(rule: Rule) -> FunctionPair | str:
-    """Return the pair, or the reason why there is none."""
+    """Return the rule as a pair of ONNX functions, or the reason why the rule cannot be written as a pair."""
     if rule.statement.where:
         return "it has conditions, which a pair of functions cannot ask for"
     equation = rule.equations[-1]

@@ -1,10 +1,13 @@
-"""Generation of rules: enumerate, deduplicate, verify, prune, flag and store.
+"""Generate rewrite rules: enumerate terms, find equal terms, prove equations, and store them as rules.
 
-Every universe is a task. Its terms are enumerated and grouped by value. An equality that two terms of one value suggest is
-dropped if known rules imply it, and otherwise generalised, proved, and kept in the directions that serve a search. The results
-of all tasks are merged in the order of the universes, whichever worker ran them and whenever they finished. Rules that the
-other rules derive leave the core. Definitions of composite operators, algorithms and generalised mutants are proved as they
-are. At last, the traits and axioms of each operator are examined like a universe. This step can be run for one operator alone.
+A universe is a vocabulary of variables, constants and operators, and is explored by one or more tasks. All terms of a universe
+up to a size are enumerated and grouped by their values. Two terms of equal value suggest an equation. The equation is dropped
+if known rules imply it. Otherwise, it is generalised to all sizes and proved. Each direction that may help a search becomes a
+rule. The results of all tasks are merged in the order of the universes. So the order in which tasks finish does not matter.
+
+Rules that other rules imply then leave the core (the minimal rule set). Definitions of composite operators, algorithms, and
+generalised mutants are proved as they are. Rules get the floating-point flags that they need. Finally, rules are generated in
+the same way from the traits and axioms of each operator. This step can be run for one operator alone.
 """
 
 from __future__ import annotations
@@ -47,17 +50,21 @@ EVERY = (*FAMILIES, DEFINITIONS, ALGORITHMS, OPERATORS, MUTANTS)
 
 @dataclass(frozen=True)
 class Generation:
-    """The results of a run, universe by universe, and their cost.
+    """The results of one generation of rules, and the time and memory that it took.
 
     Attributes:
+        seed: The random seed.
+        counts: The counts of terms and rules for each universe (a vocabulary of operators from which terms are built).
+        rules: The rules.
+        undecided: Equations that were neither proved nor refuted.
         stages: The processor seconds of each stage, over all processes.
         elapsed: The wall-clock seconds.
         peak_bytes: The largest memory of one process.
         total_bytes: An upper bound on the memory of all processes together.
-        processes: The number of processes besides the first.
+        processes: The number of worker processes besides this process.
         resumed: The number of tasks whose results were already stored.
 
-    The results do not depend on `processes` and `resumed`.
+    The rules do not depend on `processes` and `resumed`.
     """
 
     seed: int
@@ -73,12 +80,12 @@ class Generation:
 
     @property
     def core(self) -> int:
-        """The number of rules in the minimal core."""
+        """The number of core rules, which no other core rules imply."""
         return sum(found.part == store.CORE for found in self.rules)
 
     @property
     def search(self) -> int:
-        """The number of rules derived for the search."""
+        """The number of search rules, which the core rules imply."""
         return len(self.rules) - self.core
 
     def of(self, family: str) -> tuple[FoundRule, ...]:
@@ -96,13 +103,22 @@ def generate(
     resume: Path | None = None,
     progress: Callable[[UniverseCounts], None] = lambda _: None,
 ) -> Generation:
-    """Find, prove and store the rules of the families; the same seed gives the same files, wherever the tasks run.
+    """Find, prove and store the rules of the families. The same seed always gives the same files.
 
-    Families that come before a requested family are enumerated too, because their rules make others redundant. Tasks run as
-    `Tasks` describes. Results of finished tasks are kept in `resume`, and read from there if an earlier run left them.
+    A family is a group of universes (vocabularies of operators) whose rules are stored in one file. Families before a requested
+    family are enumerated too, because their rules make rules of later families redundant.
+
+    Args:
+        seed: The random seed.
+        families: The names of the families.
+        folder: The folder for the rules, or None for superopt's own folder.
+        workers: The number of processes for tasks.
+        scheduler: The Dask cluster for tasks, as in `superopt.worker_pool.Tasks`, or an empty text.
+        resume: A folder for the results of finished tasks. A result that an earlier run stored there is used again.
+        progress: Receives the counts of each universe when it is finished.
 
     Raises:
-        StoreError: The store cannot be written.
+        StoreError: The folder of rules cannot be written.
         SchedulerError: The tasks cannot run on the scheduler, or their results cannot be stored.
     """
     started = time.perf_counter()
@@ -147,13 +163,14 @@ def generate_operators(
     resume: Path | None = None,
     progress: Callable[[UniverseCounts], None] = lambda _: None,
 ) -> Generation:
-    """Find, prove and store the rules of these operators: from their definitions, their traits and their axioms.
+    """Find, prove and store the rules that follow from the definitions, the traits and the axioms of the named operators.
 
-    They replace the rules that were stored for the same operators. Other stored rules make rules redundant, and are not
-    changed. A new file of specs/ gets its rules in this way, without a run over all universes.
+    The new rules replace the rules that were stored for the same operators. Other stored rules do not change. A rule that the
+    other stored rules imply is not stored. A new operator in specs/ gets its rules by this function, without a run over all
+    universes. The arguments are those of `generate`.
 
     Raises:
-        StoreError: The store cannot be read or written.
+        StoreError: The folder of rules cannot be read or written.
         SchedulerError: The tasks cannot run on the scheduler, or their results cannot be stored.
     """
     started = time.perf_counter()
@@ -173,9 +190,9 @@ def generate_operators(
 
 
 def sort_rules(rules: Sequence[FoundRule]) -> list[FoundRule]:
-    """Return the rules family by family, the core of each first, with unique names.
+    """Sort the rules by family, with the core rules of a family before its other rules, and give all rules unique names.
 
-    A family's names do not depend on the families that come after it.
+    The names in a family do not depend on later families.
     """
     ordered: list[FoundRule] = []
     for family in EVERY:
@@ -191,9 +208,10 @@ def sort_rules(rules: Sequence[FoundRule]) -> list[FoundRule]:
 def _of_operators(
     names: Sequence[str], tasks: Tasks, seed: int, folder: Path | None, progress: Callable[[UniverseCounts], None]
 ) -> tuple[tuple[Findings, ...], tuple[FoundRule, ...], float]:
-    """Find and store what the operators' traits and axioms state beyond the stored rules of other families.
+    """Find and store the rules that the traits and axioms of the operators give, and that other stored rules do not imply.
 
-    Return the findings, the rules and the processor seconds of pruning. An operator's rules do not depend on other operators.
+    Returns the results of all tasks, the rules, and the processor seconds for removing redundant rules. The rules of one
+    operator do not depend on the other operators in `names`.
     """
     if not names:
         return (), (), 0.0
@@ -208,7 +226,7 @@ def _of_operators(
 
 
 def _replace(family: str, names: Sequence[str], new: Sequence[_StoredRule], folder: Path | None) -> None:
-    """Write the family with these rules in the place of all that were found for the operators of these names."""
+    """Replace all rules of the family that were found for the operators in `names` by the rules `new`, and write the family."""
     families, witnesses = store.families(folder), read_witnesses(family, folder)
     old = [
         _StoredRule(family, rule, entry, tuple(w for w in witnesses if w.rule == rule.name))
@@ -223,7 +241,7 @@ def _replace(family: str, names: Sequence[str], new: Sequence[_StoredRule], fold
 
 
 def _operator_of(origin: str) -> str:
-    """Return the operator for which a rule was found, the last word of its origin: "axiom softsign.slice"."""
+    """Return the name of the operator for which a rule was found. The origin "axiom softsign.slice" gives "softsign"."""
     return origin.partition(THREE)[0].rpartition(" ")[2].partition(".")[0]
 
 
@@ -232,7 +250,7 @@ def _operator_of(origin: str) -> str:
 
 @dataclass(frozen=True)
 class _StoredRule:
-    """A rule of a family with its ledger line and the witnesses of its flags."""
+    """A rule of a family with the record of its proof (`entry`) and the inputs at which it needs a floating-point flag."""
 
     family: str
     rule: Rule
@@ -240,13 +258,13 @@ class _StoredRule:
     witnesses: tuple[StoredWitness, ...]
 
     def renamed(self, rule: Rule) -> _StoredRule:
-        """Return the same rule under another name."""
+        """Return this stored rule with `rule`, the same rule under another name, in place of its rule."""
         witnesses = tuple(replace(w, rule=rule.name) for w in self.witnesses)
         return replace(self, rule=rule, entry=replace(self.entry, name=rule.name), witnesses=witnesses)
 
 
 def _with_flags(rules: Sequence[FoundRule], tasks: Tasks, seed: int) -> list[_StoredRule]:
-    """Return the rules as they are stored, with the floating-point flags that they need."""
+    """Determine the floating-point flags that each rule needs, and return the rules in the form in which they are stored."""
     stored: list[_StoredRule] = []
     for found, flagged in zip(rules, flag_all([one.rule for one in rules], tasks, seed), strict=True):
         entry = store.entry_of(
@@ -272,7 +290,10 @@ def _write_refuted(findings: Sequence[Findings], folder: Path | None) -> None:
 
 
 def _pruned(equalities: Sequence[Equality], tasks: Tasks) -> tuple[list[Equality], float]:
-    """Return the equalities with derivable ones demoted, and the processor seconds in all processes."""
+    """Move equalities that other equalities imply from the core to the search rules.
+
+    Returns the equalities, and the processor seconds in all processes.
+    """
     started = time.process_time()
     found, elsewhere = demote_derivable(equalities, tasks, discovery_code_version())
     return found, time.process_time() - started + (elsewhere if tasks.processes else 0.0)

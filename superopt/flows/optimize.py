@@ -1,6 +1,6 @@
-"""Optimization of a model: load, prepare, search for candidates, judge each until one is accepted, report.
+"""Optimize a model: load and prepare it, search for candidate models, and judge them until one is accepted.
 
-`optimize` shows the order. Each stage is a function of the frozen values that the stages before it returned.
+`optimize` shows the order of the stages. Each stage is a function of the frozen values that earlier stages returned.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ from superopt.search.unimproved_cache import UnimprovedModelCache
 from superopt.worker_pool import defer_garbage_collection
 
 WHOLE, STOPPED = "every segment was searched", "it was asked to stop"
-"""The report's words for a search that no budget ended, and for a search that was stopped."""
+"""Texts of the report that say why a search ended: nothing was left to search, or a stop was requested."""
 OUT_OF_MEMORY = "the memory allowed is used up"
 
 
@@ -115,44 +115,46 @@ def optimize(
     stop: threading.Event | None = None,
     progress: Listener | None = None,
 ) -> Optimized[Model] | Optimized[ModelProto]:
-    """Return an equivalent model that measures faster in ONNX Runtime, or the given model if none was found.
+    """Return an equivalent model that is faster in ONNX Runtime when measured, or the given model if none was found.
 
     The result is an `onnx.ModelProto` for an `onnx.ModelProto`, and an `onnx_ir.Model` for a path or an `onnx_ir.Model`. The
-    given model is left unchanged.
+    given model is not changed.
 
-    Dynamic dimensions of inputs stay dynamic. The result computes the same at every size, and is measured at each of the
-    `shapes`. A model that cannot be run on random inputs (a model with a sequence input, say) is returned unchanged, and so is
-    a model without a candidate that passes the check. The report says why.
+    Dynamic dimensions of inputs stay dynamic. The returned model is equivalent at every size. It is measured at each element of
+    `shapes`. The given model is returned if it cannot be run on random inputs (for example, if it has a sequence input), or if
+    no candidate model is faster and passes the numerical check. The report gives the reason.
 
     Args:
         model: A path, an `onnx_ir.Model` or an `onnx.ModelProto`.
         provider: "cpu", "cuda" or "tensorrt".
-        budget: Seconds that the search may take; checking and comparing come on top. By default 10, and up to 30 for a model of
-            several hundred nodes, a model that runs for long, or a slow machine.
+        budget: The seconds that the search may take. Checking and comparing candidates take additional time. By default, the
+            budget is 10 seconds, or up to 30 seconds for a model of several hundred nodes, a model with a long run time, or a
+            slow machine.
         seed: The seed of every random choice.
         threads: The CPU threads of a session.
         cuda_graph: Replay runs as a CUDA graph.
-        shapes: Sizes of the dynamic dimensions by name. A missing dimension is 1 as the first dimension of an input, 224 as the
-            side of an image, and 128 elsewhere.
-        cache: The time cache; by default a file in the user's cache folder. A model that a whole search leaves unchanged is
-            recorded there, and not searched again.
-        tune: Measure sessions with other settings than the defaults first (`superopt.runtime.tuning`), and optimize for
-            the best settings.
-        ort_config: With `tune`, embed those of the settings that ONNX Runtime can read from a model in the result's metadata
-            (`superopt.model.session_metadata`), also if the model itself is unchanged.
-        tolerance: The result's rounding error, against a float64 run, may be this many times the original's. Larger tolerances
-            admit less accurate algorithms.
-        growth: How much the weights may grow, as a share of their size. By default 3, but no more than 256 MiB, or 0.5 if that
-            is more.
-        moves: What the search may do, of `MOVES`. Without moves the model stays as it is.
+        shapes: Sizes of the dynamic dimensions by name. The default size is 1 for the first dimension of an input, 224 for the
+            height and width of an image, and 128 for any other dimension.
+        cache: The file for measured times. By default, it is a file in the user's cache folder. If a complete search finds no
+            faster model, this is recorded in the file, and the model is not searched again.
+        tune: Measure the model in sessions with different settings first (`superopt.runtime.tuning`), and optimize it for the
+            best settings.
+        ort_config: With `tune`, write the best settings to the metadata of the result, as far as ONNX Runtime can read them
+            from a model (`superopt.model.session_metadata`). The settings are written even if no faster model was found.
+        tolerance: The largest rounding error of the result, as a multiple of the original's rounding error. Rounding errors are
+            differences from a run in float64. With a larger tolerance, less accurate algorithms are allowed.
+        growth: The largest growth of the weights, as a share of their size. By default, weights may grow by 3 times their size
+            but at most by 256 MiB. Weights of more than 512 MiB may grow by half their size. In all cases, 1 MiB is added.
+        moves: The kinds of rewrites that the search may use, from `MOVES`. Without any, the model is not rewritten.
         fp: The floating-point mode: "precise", "relaxed" or "fast" (docs/floating-point.md).
-        device_profile: A file in which `superopt profile` described another device. The model is optimized for that device by
-            predicted times, without measurements. The result gains more than the predictions may err by.
-        allow_contrib: Allow operators that only ONNX Runtime knows (docs/contrib.md).
-        opset: The opset of the result, which must be newer than the model's; its operators may be used. A model that stays as
-            it is keeps its own opset.
-        stop: Once another thread or a signal handler sets the event, the search ends. The best candidate so far is checked and
-            compared briefly, and returned if it passes; otherwise the original is returned.
+        device_profile: A file in which `superopt profile` described another device. The model is optimized for this device, and
+            times are predicted instead of measured. A model is returned as faster only if the predicted gain is larger than the
+            error of the predictions.
+        allow_contrib: Allow operators that only ONNX Runtime has (docs/contrib.md).
+        opset: The opset of a rewritten model. It must not be older than the opset of the given model. The rewritten model may
+            have all operators of this opset. If the given model is returned, its opset does not change.
+        stop: An event that another thread or a signal handler may set to end the search. The best candidate so far is then
+            checked and compared briefly. If it does not pass, the given model is returned.
         progress: Receives progress reports.
 
     Raises:
@@ -163,8 +165,8 @@ def optimize(
         OpsetError: The model cannot be converted to the opset.
         StoreError: A stored rule lacks a valid proof.
         CheckFailedError: The rewritten nodes cannot be put into the model, because the model would have a cycle.
-        ValueError: A number is too small or NaN, a move or mode is unknown, `tune` is given with a device profile, or
-            `ort_config` is given without `tune`.
+        ValueError: A number is too small or NaN, a kind of rewrites or a mode is unknown, `tune` is given with a device
+            profile, or `ort_config` is given without `tune`.
     """
     settings = OptimizationSettings(
         provider=provider,
@@ -219,7 +221,7 @@ def optimize(
 
 
 class PhaseTimer:
-    """Reports the phases of a run to a listener, and adds up the seconds of each."""
+    """Reports the phases of a run to a listener, and sums up the seconds of each phase."""
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
@@ -227,7 +229,7 @@ class PhaseTimer:
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """Time the phase of this name, which may occur several times."""
+        """Report the start of the named phase, and add the time inside the context to the seconds of the phase."""
         self.listener(Progress(name))
         start = time.monotonic()
         try:
@@ -243,23 +245,23 @@ class PreparedModel:
     Attributes:
         loaded: The model as the caller gave it.
         original: The same model in the form that ONNX Runtime loads.
-        settings: What the caller asked for.
+        settings: The validated arguments of `superopt.optimize`.
         phases: The timer of the run's phases.
-        scratch: The folder for large tensors.
-        first: The first run of the model, with the reason if it cannot be optimized.
+        scratch: A temporary folder for large tensors.
+        first: The results of the first run of the model. They contain the reason if the model cannot be optimized.
         sizings: Sizes of the dynamic dimensions at which the model runs.
         budget: The seconds that the search may take.
         device: The device, with the session settings that tuning found.
-        forecaster: Predicted times of another device; None if times are measured.
-        charts: The charts of models.
-        start: The model that is searched: functions inlined, in the requested opset, known shapes stored.
-        weight_budget: The bytes by which its weights may grow.
-        runs: How often each of its bodies runs.
-        rules: The stored rules; none if there is nothing to rewrite.
-        islands: The number of islands and of the nodes in them.
+        forecaster: Predicts times of another device. None if times are measured.
+        charts: A cache of copies of models for analysis.
+        start: The model that is searched. Its functions are inlined, it has the requested opset, and its constants are folded.
+        weight_budget: The bytes by which the weights of `start` may grow.
+        runs: How often each control flow body of the model runs.
+        rules: The stored rules. Empty if no part of the model can be rewritten.
+        islands: The number of islands (the regions that a search can rewrite), and the number of nodes in them.
         assumptions: The assumptions about dynamic dimensions.
         tuning: The session settings that were tried, if tuning was requested.
-        failed: Why the model cannot be searched, or an empty text.
+        failed: The reason why the model cannot be searched, or an empty text.
     """
 
     loaded: Loaded
@@ -284,7 +286,7 @@ class PreparedModel:
 
     @property
     def candidate_judge(self) -> CandidateJudge:
-        """The judge that checks candidates against the original and compares their speed."""
+        """The judge that checks the results of candidate models against the original, and compares their speed."""
         cache, check = self.settings.cache, self.settings.check
 
         def progress(share: float) -> None:
@@ -301,7 +303,11 @@ def prepare(
     phases: PhaseTimer,
     scratch: Scratch,
 ) -> PreparedModel:
-    """Run the model for the first time, set the budget, tune sessions, and find the model's islands."""
+    """Prepare the model for the search.
+
+    The model is run for the first time, the time budget is set, session settings are tuned if requested, and the model's
+    islands (the regions that a search can rewrite) are found.
+    """
     with phases("load"):
         device = settings.device
         first = cached_first_run(original, loaded, device, sizings, settings.cache, chosen=any(settings.shapes))
@@ -351,12 +357,14 @@ def prepare(
 
 
 def search(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Iterator[ModelCandidate]:
-    """Yield the candidates to judge, best first, until one is accepted. A candidate without gains says that none was found.
+    """Yield candidate models for the caller to judge, best first. A candidate without gains means that no gain was found.
 
-    `outcomes` are the outcomes of the candidates so far, to which the caller adds. If all candidates of the first search fail
-    the check, and some have algorithms less accurate than the tolerance, a second search omits these algorithms. If its
-    candidates fail the check, and some have steps that spread an input's NaN and infinities, a strict search omits both. Each
-    further search takes a third of the time.
+    The caller adds the outcome of each candidate to `outcomes`, and stops the iteration when a candidate is accepted.
+
+    Up to two further searches follow while candidates fail the numerical check. The first of them omits algorithms whose error
+    may exceed the tolerance, if the failed search used such algorithms. The second also omits steps that may spread NaN and
+    infinities of an input to more elements, if the failed search used such steps. Each further search gets a third of the
+    budget.
     """
     searched = SearchedModel(ImprovedModel(prepared.start), failed=prepared.failed)
     if prepared.first.refused or prepared.failed:
@@ -379,12 +387,15 @@ def search(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Iterato
 
 
 def has_failed(searched: SearchedModel, outcomes: Iterable[ModelOutcome]) -> bool:
-    """Return whether a candidate of this search failed the check or could not be run."""
+    """Return whether a candidate of the search `searched` failed the numerical check or could not be run."""
     return any(outcome.candidate.searched is searched and outcome.failed is not None for outcome in outcomes)
 
 
 def spreads_special(prepared: PreparedModel, orders: Sequence[Passes]) -> bool:
-    """Return whether relaxed mode took steps that may let NaN or infinities of an input reach more elements than before."""
+    """Return whether a search in relaxed mode has steps that may spread NaN or infinities of an input to more elements.
+
+    `orders` contains the steps that the search found.
+    """
     names = {step.rule for passes in orders for taken in passes for gain in taken for step in gain.found.steps}
     partly = any(name.startswith(PARTLY) for name in names)
     exposing = any(absorption(rule).exposed for rule in prepared.rules if rule.name in names and rule.flags & SPECIAL)
@@ -394,9 +405,10 @@ def spreads_special(prepared: PreparedModel, orders: Sequence[Passes]) -> bool:
 def search_model(
     prepared: PreparedModel, rules: list[Rule], budget: float, before: SearchedModel, *, strict: bool = False
 ) -> SearchedModel:
-    """Return the result of a search by these rules within the budget, in seconds, after the search `before`.
+    """Search the model by the given rules for at most `budget` seconds, and return the result.
 
-    A `strict` search does not rely on ordinary inputs to conclude that a value is finite.
+    `before` is the result of the search before this search. If `strict` is True, the search does not assume that inputs are of
+    ordinary magnitude to conclude that a value is finite.
     """
     settings, phases, charts, start = prepared.settings, prepared.phases, prepared.charts, prepared.start
     share = 0.0 if settings.allow_contrib else OPTIMIZATION.contrib_budget_share
@@ -434,10 +446,11 @@ def search_model(
 
 
 def relowered_islands(prepared: PreparedModel, rules: list[Rule], clock: Clock) -> tuple[Gain, ...]:
-    """Return all islands re-emitted through lowering, if that alone measures faster, or would but for the noise.
+    """Write the nodes of all islands anew, without applying rules, and return the result if a benchmark finds it promising.
 
-    An exporter may write nodes in which ONNX Runtime's fusions find less. Models too large to be in memory twice are skipped,
-    because their weights may have to be laid out anew. Models whose sessions take long to open are skipped too.
+    Islands are the regions that a search can rewrite. ONNX Runtime may fuse the new nodes better than the exporter's nodes. The
+    result is empty if the new nodes are not promising, if the model is too large to be in memory twice, or if its sessions take
+    long to open.
     """
     start, settings = prepared.start, prepared.settings
     small = (
@@ -460,10 +473,11 @@ def candidates(
     outcomes: Sequence[ModelOutcome],
     doubtful: AbstractSet[str] = frozenset(),
 ) -> Iterator[ModelCandidate]:
-    """Yield the candidates of a search: all gains, then choices of fewer. If there are none, yield one without gains.
+    """Yield the candidate models of a search: first the model with all gains, then models with fewer gains.
 
-    There are none if all gains together are too small. None follows a failure if there are steps of `doubtful` rules, because
-    other choices have such steps too. While nothing passes the check, choices have ever fewer steps of the largest gain.
+    If all gains together are too small to compare, or the search found none, a single candidate without gains is yielded. After
+    a candidate that failed the numerical check, no further candidate follows if the search has steps of `doubtful` rules,
+    because other candidates would have such steps too. The iteration also ends if judging has taken too long.
     """
     check_first = has_steps_of(doubtful, *searched.orders)
     choices = () if negligible_share(prepared, searched) else gain_choices(prepared, searched, outcomes)
@@ -483,7 +497,11 @@ def candidates(
 
 
 def gain_choices(prepared: PreparedModel, searched: SearchedModel, outcomes: Sequence[ModelOutcome]) -> Iterator[Passes]:
-    """Yield choices of gains to try. While nothing passes the check, take ever fewer steps of the largest gain."""
+    """Yield sets of gains to try as candidates: all gains first, then at most `OPTIMIZATION.max_retries` smaller sets.
+
+    If no candidate has passed the numerical check by then, the largest gain is tried alone with half of its steps, then with a
+    quarter, and so on.
+    """
     every = fallback_choices(searched.best.passes, searched.relowered or (), searched.others)
     fitting_choices = (c for c in every if sum(gain.bytes for taken in c for gain in taken) <= prepared.weight_budget)
     passes: Passes = ()
@@ -497,7 +515,10 @@ def gain_choices(prepared: PreparedModel, searched: SearchedModel, outcomes: Seq
 
 
 def negligible_share(prepared: PreparedModel, searched: SearchedModel) -> float:
-    """Return the share of the run time that the gains save by the cost model, if that is too little to compare; 0 otherwise."""
+    """Return the share of the run time that all gains save by the cost model, if the share is too small to be measured.
+
+    Otherwise, the result is 0.
+    """
     first, saved = prepared.first, sum(gain.seconds for taken in searched.best.passes for gain in taken)
     hopeless = (
         not (searched.relowered or first.short or prepared.forecaster)
@@ -507,7 +528,7 @@ def negligible_share(prepared: PreparedModel, searched: SearchedModel) -> float:
 
 
 def judge(candidate: ModelCandidate, prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> ModelOutcome:
-    """Check the candidate and compare it with the original, after candidates with these `outcomes`."""
+    """Check the candidate numerically and compare its speed with the original's. `outcomes` are those of earlier candidates."""
     spent = outcomes[-1].spent if outcomes else JudgingSeconds()
     if not candidate.passes:
         return ModelOutcome(candidate, spent)
@@ -529,7 +550,10 @@ def judge(candidate: ModelCandidate, prepared: PreparedModel, outcomes: Sequence
 
 
 def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Report:
-    """Return the report: on the accepted outcome, or else on the first that was compared; and on the last search."""
+    """Return the report of an optimization.
+
+    The report describes the last search, and one candidate: the accepted candidate, or the first candidate that was compared.
+    """
     last, settings, loaded = outcomes[-1], prepared.settings, prepared.loaded
     searched, failed = last.candidate.searched, last.candidate.searched.failed
     compared = [] if failed else [outcome for outcome in outcomes if outcome.compared is not None]

@@ -1,4 +1,4 @@
-"""The result of `superopt.optimize`: a model, its report and its certificate, and saving the model."""
+"""The result of `superopt.optimize`: a model with its report and its certificate."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ M = TypeVar("M", Model, ModelProto)
 
 @dataclass(frozen=True, eq=False)
 class Optimized(Generic[M]):
-    """An optimized model and its report.
+    """The result of an optimization: the optimized model, or the original if no better model was found, and the report.
+
+    If tuning was requested, the model was measured in ONNX Runtime sessions with the settings `session_entries`,
+    `session_options` and `provider_options`.
 
     Attributes:
         model: The model.
         report: The report of the optimization.
-        evidence: The evidence that the certificate is made of.
-        source: A file that already holds exactly this model, if there is one.
-        external: Whether the given model kept tensors in other files.
-
-    `session_entries`, `session_options` and `provider_options` are the settings for ONNX Runtime sessions of the model, if
-    tuning was requested: the model was measured in such sessions.
+        evidence: The facts about the optimization from which the certificate is made.
+        source: A file that contains exactly this model, if there is such a file.
+        external: Whether the given model had tensors in external data files.
     """
 
     model: M
@@ -41,34 +41,35 @@ class Optimized(Generic[M]):
 
     @property
     def session_entries(self) -> dict[str, str]:
-        """Entries for `onnxruntime.SessionOptions.add_session_config_entry`; empty if nothing beats the defaults."""
+        """Entries for `onnxruntime.SessionOptions.add_session_config_entry`. They are empty if the defaults are best."""
         return dict(session_settings(self.report).entries)
 
     @property
     def session_options(self) -> dict[str, int]:
-        """Attributes of `onnxruntime.SessionOptions`, levels as numbers; empty if the defaults are best."""
+        """Attributes of `onnxruntime.SessionOptions`, with levels as numbers. They are empty if the defaults are best."""
         return dict(session_settings(self.report).options)
 
     @property
     def provider_options(self) -> dict[str, str]:
-        """Options of the CUDA provider; empty if the defaults are best."""
+        """Options of the CUDA execution provider. They are empty if the defaults are best."""
         return dict(session_settings(self.report).provider_options)
 
     @functools.cached_property
     def certificate(self) -> str:
-        """The steps of the optimization as a JSON object, with which `superopt verify` checks the model.
+        """The rewrite steps of the optimization as a JSON object. `superopt verify` checks the model against the certificate.
 
-        The certificate describes the model at the time of the first access.
+        The certificate describes the model at the time of the first access to this property.
         """
         return self.evidence.certificate(as_model(self.model))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to `path`; tensors that were external or are too large for `path` go into `<stem>-<digest>.data`.
+        """Write the model to `path`.
 
-        For a reader, both files change in one step (docs/files.md).
+        Tensors go into the data file `<stem>-<digest>.data` beside `path` if some tensors were external, or if all tensors are
+        too large for one file. Readers see both files change in one step (docs/files.md).
 
         Raises:
-            TargetError: The model cannot be written; existing files are unchanged.
+            TargetError: The model cannot be written. Existing files are not changed.
         """
         if self.source is not None:
             copy(self.source, path)
@@ -79,9 +80,10 @@ class Optimized(Generic[M]):
 def result(
     given: object, loaded: Loaded, model: Model, report: Report, evidence: Evidence, *, embed: bool
 ) -> Optimized[Model] | Optimized[ModelProto]:
-    """Return the model to return for the `given` one: a ModelProto for a ModelProto.
+    """Return the result of an optimization. Its model has the type of the model `given` by the caller.
 
-    With `embed`, the metadata holds the settings for sessions.
+    The model is an `onnx.ModelProto` if `given` is an `onnx.ModelProto`. Otherwise, it is an `onnx_ir.Model`. If `embed` is
+    True, the session settings that tuning found are written to the model's metadata.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot read the session settings in the model's metadata.
@@ -95,6 +97,6 @@ def result(
 
 
 def session_settings(report: Report) -> Settings:
-    """Return the session settings that tuning found."""
+    """Return the session settings that tuning found, or empty settings without tuning."""
     tuning = report.tuning
     return Settings() if tuning is None else Settings(tuning.entries, tuning.options, tuning.provider_options)

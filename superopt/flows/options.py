@@ -1,4 +1,4 @@
-"""The options of `superopt.optimize`, which are also the options of the command line, and their validated form."""
+"""The options of `superopt.optimize` and of the command line, as the caller gives them and in validated form."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ from superopt.runtime.multi_shape import CheckSettings
 from superopt.runtime.session import Device
 
 MOVES = ("rules", "mutants")
-"""The kinds of rewrites: by rules, and of operators by corrected mutants."""
+"""The kinds of rewrites. "rules" applies rewrite rules.
+
+"mutants" replaces an operator by a term that equals the operator at some output positions, and corrects the other positions.
+"""
 
 
 class Options(TypedDict, total=False):
-    """The arguments of `optimize`, except the model; see `optimize`."""
+    """The keyword arguments of `superopt.optimize`, where they are described."""
 
     provider: str
     budget: float | None
@@ -47,14 +50,14 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class OptimizationSettings:
-    """The validated arguments of `optimize`; see `optimize`.
+    """The validated arguments of `superopt.optimize`, where the arguments are described.
 
     Attributes:
-        prices: The prices of the profiled device; None to measure on this one.
-        device: The device on which sessions run: a CPU if times are predicted.
+        prices: The predicted times of nodes on the device of `device_profile`, or None if times are measured on this machine.
+        device: The device on which sessions run. If times are predicted, this is the CPU.
 
     Raises:
-        ProviderError, RuntimeMissingError, ProfileError, ValueError: See `optimize`.
+        ProviderError, RuntimeMissingError, ProfileError, ValueError: See `superopt.optimize`.
     """
 
     provider: str
@@ -101,10 +104,13 @@ class OptimizationSettings:
 
     @property
     def check(self) -> CheckSettings:
-        """How candidates are checked: in fast mode, not on adversarial inputs."""
+        """The settings of the numerical check of a candidate. In fast mode, the check has no adversarial inputs."""
         return CheckSettings(self.tolerance, self.seed, self.mode is not FpMode.FAST)
 
     def key(self, sizings: Sequence[DimBinding]) -> list[Json]:
-        """Return what a result depends on besides the model and the code, without tuning or a device profile."""
+        """Return a cache key for results: all settings on which a result depends, and the sizes of dynamic dimensions.
+
+        The key is for optimizations without tuning and without a device profile. The model and the code are not part of it.
+        """
         searching = [self.budget, self.seed, self.tolerance, self.growth, *self.moves, self.allow_contrib, self.fp, self.opset]
         return [self.device.identity, *searching, *(sizing.numbers for sizing in sizings)]

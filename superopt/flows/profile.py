@@ -1,4 +1,4 @@
-"""Device profiles: calibrate a device, time the nodes of models, and report the measurements and predictions from them."""
+"""Profile a device: measure its roofline, time the nodes of models, and report the measurements and the predictions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from superopt.runtime.session import Device
 
 @dataclass(frozen=True)
 class Profile:
-    """The profile of a device, and the report on it."""
+    """The profile of a device (measured times and a roofline), and a report of the profile for readers."""
 
     device: DeviceProfile
     report: Profiling
@@ -55,15 +55,17 @@ def profile(
     merged: Sequence[str | os.PathLike[str]] = (),
     progress: Listener | None = None,
 ) -> Profile:
-    """Return all measurements of a local device, after measuring its roofline unless it is known.
+    """Measure a device of this machine, and return all measurements of the device in the time cache.
+
+    The device's roofline (its rates of arithmetic and memory traffic) is measured unless the time cache contains it.
 
     Args:
-        models: Models whose nodes, as ONNX Runtime runs them, are timed first.
+        models: Models whose nodes, as ONNX Runtime runs them, are timed.
         provider: "cpu", "cuda" or "tensorrt".
         threads: The CPU threads of a session.
         shapes: Sizes of the dynamic dimensions, as in `superopt.optimize`.
-        cache: The time cache for all measurements; by default a file in the user's cache folder.
-        merged: Profiles whose times are added to the cache; times of the same device count here.
+        cache: The file of measured times. By default, it is a file in the user's cache folder.
+        merged: Files of device profiles whose times are added to the cache. Times of the same device are part of the result.
         progress: Receives progress reports.
 
     Raises:
@@ -94,7 +96,10 @@ def profile(
 
 @dataclass(frozen=True)
 class _Timed:
-    """A model's nodes, and whether its weights exceed every cache; without nodes, the reason why there are none."""
+    """The nodes of a model that were timed. If the model could not be run, `reason` says why.
+
+    `cold` says whether the weights are too large for every cache of the processor.
+    """
 
     model: str
     kernels: tuple[Kernel, ...]
@@ -105,7 +110,7 @@ class _Timed:
 def _timed(
     path: str | os.PathLike[str], device: Device, times: Cache, shapes: Sequence[Mapping[str, int]], told: Listener
 ) -> _Timed:
-    """Return the nodes of a model, after adding their times to the cache."""
+    """Measure the nodes of the model at `path`, add their times to the cache, and return the nodes."""
     loaded = load(path)
     clock = Clock(device, times, resident=weight_bytes(loaded.model))
     kernels: list[Kernel] = []
@@ -166,7 +171,7 @@ def _rates(prices: Prices) -> Iterator[Rate]:
 
 
 def _shape(curve: Curve) -> tuple[float, float]:
-    """Return the highest rate of a curve, and the least amount at which the rate is half of that."""
+    """Return the highest rate of a curve, and the smallest amount of work for which the rate is at least half as high."""
     highest = max(speed for _, speed in curve)
     return highest, next(amount for amount, speed in curve if speed >= highest / 2)
 

@@ -1,4 +1,4 @@
-"""Measurements in the words and figures of a report."""
+"""Convert the results of an optimization to the fields of its report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from superopt.runtime.tuning import Tuning
 
 
 def verdict_reason(compared: SizeComparisons | Forecasts | None, details: str, failed: str, *, accepted: bool) -> str:
-    """Return why the rewritten model is returned, or is not."""
+    """Return the sentence of the report that says why the rewritten model, or else the original, is returned."""
     if failed:
         return f"what was found fails the check ({failed}); the original is kept"
     if compared is None:
@@ -32,14 +32,16 @@ def verdict_reason(compared: SizeComparisons | Forecasts | None, details: str, f
 
 
 def reason_details(*, apart: bool, found: int, taken: int, too_large: int, small: float) -> str:
-    """Return the details of a reason: tuned sessions, segments that were not taken, and the share of a run that is saved.
+    """Return details that are appended to the verdict of a report.
+
+    A segment is a part of the model that one search rewrites.
 
     Args:
-        apart: Whether both models were measured in tuned sessions.
-        found: The number of improved segments.
-        taken: The number of improved segments that were taken.
-        too_large: The number of segments left out because the weights would grow too much.
-        small: The share of a run that the gains save, if they were too small to be tried; otherwise 0.
+        apart: Whether both models were measured in sessions with tuned settings.
+        found: The number of segments for which an improvement was found.
+        taken: The number of segments whose improvements are in the judged model.
+        too_large: The number of improvements left out because the weights would grow too much.
+        small: The share of the run time that all improvements save, if it was too small to be tried, or else 0.
     """
     sessions = ", both in tuned sessions" if apart else ""
     some = taken < found and not small
@@ -50,7 +52,7 @@ def reason_details(*, apart: bool, found: int, taken: int, too_large: int, small
 
 
 def prediction(clock: ForecastClock | None, compared: SizeComparisons | Forecasts | None) -> Prediction | None:
-    """Return the device for which times were predicted, and the predictions; None if times were measured."""
+    """Return the predicted times and their device for the report, or None if times were measured (`clock` is None)."""
     if clock is None:
         return None
     profile = clock.prices.profile
@@ -64,19 +66,19 @@ def prediction(clock: ForecastClock | None, compared: SizeComparisons | Forecast
 
 
 def timing(c: Comparison) -> Timing:
-    """Return the comparison as a report states it."""
+    """Return the comparison of two models in the form of the report."""
     return Timing(c.original, c.candidate, c.ratio, c.low, c.high, c.control, c.noise, c.rounds)
 
 
 def rounding_report(checked: Check | None, tolerance: float) -> Rounding | None:
-    """Return the errors that a check found and the factor that it allowed; None without a check."""
+    """Return the rounding errors that a numerical check found, and the allowed factor. Without a check, the result is None."""
     if checked is None:
         return None
     return Rounding(checked.original_error, checked.candidate_error, checked.reference, checked.inputs, tolerance)
 
 
 def session_tuning(tuning: Tuning | None) -> SessionTuning | None:
-    """Return the session settings that tuning found; None without tuning."""
+    """Return the session settings that tuning found and the comparisons behind them. Without tuning, the result is None."""
     if tuning is None:
         return None
     tried = {name: timing(comparison) for name, comparison in tuning.tried.items()}
@@ -94,7 +96,7 @@ def run_environment(device: Device) -> RunEnvironment:
 
 
 def version_of(package: str) -> str:
-    """Return the version of an installed package."""
+    """Return the version of an installed package, or "not installed"."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

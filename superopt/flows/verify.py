@@ -1,7 +1,7 @@
-"""Verification of an optimization without trusting it: read, compare nodes and weights, follow steps, run segments and models.
+"""Verify an optimized model independently, by the certificate of its optimization.
 
-Neither the search nor the certificate is trusted, and no code that lifts, folds or infers shapes for the search is used: see
-`superopt.verification`.
+The certificate is not trusted, and no code that translates nodes, folds constants or infers shapes for the search is used (see
+`superopt.verification`). Nodes and weights are compared, each rewrite step is checked, and segments and models are run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def verify(
     seed: int = 0,
     progress: Listener = ignore_progress,
 ) -> Verification:
-    """Check that the optimized model computes what the original computes, and return the evidence.
+    """Check that the optimized model is equivalent to the original, and return the evidence.
 
     Args:
         original: The path of the original model.
@@ -45,7 +45,8 @@ def verify(
         progress: Receives progress reports.
 
     Raises:
-        CertificateError: The certificate is of other models, a step is not shown to be right, or the steps make another model.
+        CertificateError: The certificate belongs to other models, a step could not be verified, or the steps do not lead to the
+            optimized model.
         CheckFailedError: The models differ on random inputs.
         ModelNotFoundError, InvalidModelError, ProviderError, RuntimeMissingError, StoreError: See `superopt.optimize`.
     """
@@ -67,7 +68,9 @@ def verify_certificate(
     seed: int = 0,
     progress: Listener = ignore_progress,
 ) -> Verification:
-    """Check as `verify` does, given a parsed certificate and the stored rules.
+    """Check that the optimized model is equivalent to the original, and return the evidence.
+
+    `given` is the parsed certificate, and `rules` are the stored rules. The other arguments are those of `verify`.
 
     Raises:
         CertificateError, CheckFailedError, ModelNotFoundError, InvalidModelError, RuntimeMissingError: See `verify`.
@@ -139,7 +142,7 @@ def _require_identity(source: ModelSource, digest: str, which: str) -> None:
 
 
 def _kinds(shown: Sequence[CheckedStep]) -> list[EvidenceKind]:
-    """Return what was shown by each means, the strongest first."""
+    """Group the verified steps by the way in which they were verified: first the proved steps, then the tested steps."""
     found: list[EvidenceKind] = []
     for means in StepEvidence:
         same = [one for one in shown if one.means is means]
