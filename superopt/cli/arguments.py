@@ -1,4 +1,4 @@
-"""The grammar of the command line: the commands, their arguments, and the names of the options."""
+"""Define and parse the commands and the options of the command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises an error if its help cannot be printed."""
+    """An argument parser that raises an error if the help cannot be printed to the standard output."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
         with contextlib.suppress(*(() if file is sys.stdout else (OSError,))):
@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+    """Return the parser for all commands of `superopt`."""
     top = Parser(prog="superopt", description="A superoptimizer for ONNX models.")
     top.add_argument("--version", action="version", version=f"superopt {superopt.__version__}")
     top.add_argument("--debug", action="store_true", help="show a traceback for an internal error")
@@ -45,7 +45,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the arguments into options; end the process with exit code 2 and a message if they are invalid."""
+    """Parse the arguments of the command line, or of the process if `arguments` is None, and return the options.
+
+    Raises:
+        SystemExit: The arguments are invalid (exit code 2), or only help or the version was requested (exit code 0).
+    """
     top = parser()
     options = top.parse_args(arguments)
     if options.run == "optimize" and options.ort_config and not options.tune:

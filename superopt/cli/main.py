@@ -1,4 +1,4 @@
-"""The commands: parse the arguments, make one call for each command, and report a failure in one line with its exit code."""
+"""Run the commands of the command line. A failure is reported in one line and sets the exit code."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ INTERRUPTED, TERMINATED, INTERNAL, CLOSED = 130, 143, 70, 141
 
 
 class ReaderGoneError(Exception):
-    """The reader of the standard output has closed the output."""
+    """The process that reads the standard output through a pipe has closed the pipe."""
 
 
 class StandardOutput(Console):
-    """A console on the standard output. When `print` returns, everything is written.
+    """A console on the standard output. The method `print` returns when all text is written.
 
     Raises:
-        ReaderGoneError: The reader of the output has closed it.
+        ReaderGoneError: The process that reads the output through a pipe has closed the pipe.
         OutputError: The output cannot be written.
     """
 
@@ -61,17 +61,17 @@ class StandardOutput(Console):
             self.file.flush()
 
     def flush(self) -> None:
-        """Write the output of other code that prints, such as `argparse`."""
+        """Flush the standard output, including text that other code has printed, such as `argparse`."""
         with self.written():
             self.file.flush()
 
     def on_broken_pipe(self) -> None:
-        """Raise the current error again. This method is called while the error is handled."""
+        """Raise the current BrokenPipeError again. The base class calls this method while it handles the error."""
         raise  # noqa: PLE0704
 
     @contextmanager
     def written(self) -> Iterator[None]:
-        """Translate write errors inside the context into the errors that `print` raises."""
+        """Convert write errors inside the context to `ReaderGoneError` or `OutputError`."""
         try:
             yield
         except OSError as error:
@@ -89,9 +89,10 @@ signals = Signals()
 
 
 def open_streams() -> None:
-    """Open the null device in place of each closed standard stream, so that no file that is opened later becomes the stream.
+    """Prepare the standard streams. The null device replaces each standard stream that is closed.
 
-    Characters that a stream's encoding does not have are printed as backslash escapes.
+    Otherwise, the next opened file would become the standard stream. Characters that a stream's encoding does not have are
+    printed as backslash escapes.
     """
     for handle, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
@@ -106,7 +107,7 @@ def open_streams() -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Redirect the stream to the null device, so that no second write error occurs at exit."""
+    """Redirect the stream to the null device, so that the interpreter reports no further write error at exit."""
     with suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
@@ -122,7 +123,7 @@ def print_error_line(text: object) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit code (docs/exit-codes.md)."""
+    """Run one command of the command line and return the exit code (docs/exit-codes.md)."""
     open_streams()
     debug = False
     try:
@@ -143,10 +144,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse_command_line(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return the parsed options. If help or the version is requested, it is printed before the exception is raised.
+    """Parse the arguments of the command line and return the options.
+
+    If help or the version is requested, the text is printed before the exception is raised.
 
     Raises:
-        SystemExit: The arguments are invalid (2), or only help or the version is requested (0).
+        SystemExit: The arguments are invalid (exit code 2), or only help or the version was requested (exit code 0).
     """
     try:
         with out.written():
@@ -165,7 +168,10 @@ def _failed(message: str, code: int) -> int:
 
 
 def run_optimize(options: argparse.Namespace) -> int:
-    """`superopt optimize`: write the optimized model to the target, and print the report or write the report as JSON."""
+    """Run `superopt optimize`: write the optimized model and print the report.
+
+    On request, also write the report as JSON and the certificate.
+    """
     reports = {"--json": options.json, "--certificate": options.certificate, "--cache": options.cache}
     read = {"--device-profile": options.device_profile, **labelled_data_files("in.onnx", options.source)}
     require_distinct({"out.onnx": options.target, **reports}, read)
@@ -202,12 +208,12 @@ def run_optimize(options: argparse.Namespace) -> int:
 
 
 def labelled_data_files(label: str, model: Path) -> dict[str, Path]:
-    """Return the files in which the model keeps tensors, by their names in messages."""
+    """Return the external data files of the model. The keys are descriptions of the files for messages."""
     return {f"{file.name}, in which {label} keeps tensors": file for file in data_files(model)}
 
 
 def run_profile(options: argparse.Namespace) -> int:
-    """`superopt profile`: print all measurements of the device, and write them to a file if requested."""
+    """Run `superopt profile`: print all measurements of the device, and write them to a file if requested."""
     models = {str(model): model for model in options.model}
     data = {label: file for name, model in models.items() for label, file in labelled_data_files(name, model).items()}
     read = {**models, **data, **{f"--import {file}": file for file in options.merge}}
@@ -231,7 +237,7 @@ def run_profile(options: argparse.Namespace) -> int:
 
 
 def run_verify(options: argparse.Namespace) -> int:
-    """`superopt verify`: print a line for each way in which steps were verified, and a line for the model.
+    """Run `superopt verify`: print what was verified and in which way, and the verdict.
 
     Raises:
         CertificateError: Some part of the certificate cannot be verified.
@@ -256,7 +262,10 @@ def run_verify(options: argparse.Namespace) -> int:
 
 
 def run_generate(options: argparse.Namespace) -> int:
-    """`superopt generate`: write the rules to the folder, and print a table of the counts of each universe."""
+    """Run `superopt generate`: generate rules, write them to files, and print a table of counts.
+
+    The table has a line for each universe (a vocabulary for terms).
+    """
     from superopt.discovery.universes.families import UNIVERSES
     from superopt.flows.generate import EVERY, generate, generate_operators
     from superopt.worker_pool import cores, default_folder
@@ -290,13 +299,18 @@ def run_generate(options: argparse.Namespace) -> int:
 
 
 def rule_files(folder: Path | None = None) -> dict[str, Path]:
-    """Return the files of rules and proofs in the folder (by default superopt's own), by their names in messages."""
+    """Return the files of rules and proofs in the folder. The keys are descriptions of the files for messages.
+
+    If `folder` is None, superopt's own folder is meant.
+    """
     stored = (substitutions_folder() if folder is None else folder).rglob("*")
     return {f"the stored {file.name}": file for file in stored if file.is_file()}
 
 
 def run_prove(options: argparse.Namespace) -> int:
-    """`superopt prove`: print the counts of axioms or stored rules by family, and those that are not proved for all sizes.
+    """Run `superopt prove`: check axioms or stored rules, and print a table of verdicts by family.
+
+    A second table lists the axioms or rules that are not proved for all sizes.
 
     Raises:
         UnprovedError: Some axioms or rules are not proved.
@@ -331,10 +345,10 @@ def run_prove(options: argparse.Namespace) -> int:
 
 
 def run_samples(options: argparse.Namespace) -> int:
-    """`superopt prove --samples N`: print a line with the numbers of rules, instantiations and mismatches.
+    """Run `superopt prove --samples N`: test each stored rule at N random choices of sizes and values, and print the counts.
 
     Raises:
-        UnprovedError: The sides of a rule differ at some instantiation.
+        UnprovedError: The sides of a rule differ at some choice.
     """
     from superopt.proof.ledger import Sampled, sample_store
     from superopt.worker_pool import cores
@@ -354,16 +368,16 @@ def run_samples(options: argparse.Namespace) -> int:
 
 
 def run_rules_list(options: argparse.Namespace) -> int:
-    """`superopt rules list`: print one rule per line, in the notation of the rule files."""
+    """Run `superopt rules list`: print one rule per line, in the notation of the rule files."""
     for line in rule_listing(select_rules(load(), family=options.family, part=options.part, operators=options.operator)):
         out.print(line, soft_wrap=True)
     return 0
 
 
 def run_rules_export(options: argparse.Namespace) -> int:
-    """`superopt rules export`: write the rules in the requested format.
+    """Run `superopt rules export`: write the rules to a file in the requested format.
 
-    The number of written rules is printed, and the reason for each rule that is left out.
+    The number of written rules is printed, and each reason why rules were left out, with the number of these rules.
     """
     from superopt.flows.export_rules import export, reasons
 
@@ -379,7 +393,10 @@ def run_rules_export(options: argparse.Namespace) -> int:
 
 
 def run_rules_show(options: argparse.Namespace) -> int:
-    """`superopt rules show|explain NAME`: print what is known about the rule. With --svg, also draw the rule to a file."""
+    """Run `superopt rules show NAME` or `superopt rules explain NAME`: print the rule with its preconditions and its origin.
+
+    `explain` also prints the proof and an example. With `--svg`, a drawing of the rule is written to a file.
+    """
     from superopt.flows.explain_rules import explain_rule
     from superopt.report.drawing import drawing
 
@@ -394,7 +411,7 @@ def run_rules_show(options: argparse.Namespace) -> int:
 
 
 def run_rules_derive(options: argparse.Namespace) -> int:
-    """`superopt rules derive`: print a paragraph for each equality, and totals.
+    """Run `superopt rules derive`: print which equations of a file the stored rules imply, and vice versa, with totals.
 
     Raises:
         UnreadableRulesError: Some lines of the file cannot be read and were left out.
@@ -445,7 +462,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "rules show": run_rules_show,
     "rules derive": run_rules_derive,
 }
-"""The function that runs each command, by the command's name in `arguments.parser`."""
+"""The function for each command. The keys are the values of the option `run`, which the parser sets for a command."""
 
 
 # ---------------------------------------------------------------- progress
@@ -453,7 +470,10 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 
 @contextmanager
 def progress_listener() -> Iterator[Listener]:
-    """Yield a listener that shows progress on the standard error stream: in place on a terminal, and as lines otherwise."""
+    """Yield a listener that shows progress on the standard error stream.
+
+    On a terminal, the text is updated in place. Otherwise, a line is printed when a new phase starts, and every few seconds.
+    """
     if err.is_terminal:
         with err.status("starting") as status:
             yield lambda progress: status.update(escape(str(progress)))
@@ -471,7 +491,7 @@ def progress_listener() -> Iterator[Listener]:
 
 @dataclass
 class _Last:
-    """The phase that was printed last, and when it was printed."""
+    """The phase in the line of progress that was printed last, and the time at which the line was printed."""
 
     phase: str = ""
     time: float = 0.0

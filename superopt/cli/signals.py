@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: a command ends at once and writes nothing, or a search ends early and its best result is used."""
+"""Handle SIGINT and SIGTERM. A command ends at once and writes nothing, or a search ends early with its best result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STOPPING = b"superopt: stopping: the best so far is checked first (10 s at most)
 
 
 class Interrupted(BaseException):
-    """A signal ends the command. As with KeyboardInterrupt, handlers of `Exception` do not catch it."""
+    """A signal ends the command. Like KeyboardInterrupt, this exception is not caught by handlers of `Exception`."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -24,11 +24,11 @@ class Interrupted(BaseException):
 
 
 class Signals:
-    """The effect of termination signals on the running command.
+    """A handler of termination signals for the running command.
 
-    A signal raises `Interrupted`. While a search defers signals, the first signal sets `stop` instead. If the command is not
-    saving after `PROCESS.grace_seconds`, `Interrupted` is raised. Signals are ignored once the result is being written to its
-    place.
+    At first, a signal raises `Interrupted`. After a call of `defer`, the first signal sets the event `stop` instead, so that
+    the search ends with its best result. `Interrupted` is then raised if another signal arrives, or if the command has not
+    begun to save within `PROCESS.grace_seconds`. Once the result is being written to its place, signals are ignored.
     """
 
     def __init__(self) -> None:
@@ -36,11 +36,11 @@ class Signals:
         self.number = 0
         self._deferring = False
         self._published: int | None = None
-        """The number of files that the process had written to their places when saving began."""
+        """The value of `files.published` when saving began, or None if saving has not begun."""
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """Handle signals inside the context, except signals that the process was started to ignore."""
+        """Handle SIGINT and SIGTERM inside the context. A signal that the process ignored from the start stays ignored."""
         self.stop.clear()
         self.number, self._deferring, self._published = 0, False, None
         if threading.current_thread() is not threading.main_thread():
@@ -58,11 +58,11 @@ class Signals:
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def defer(self) -> None:
-        """Make the next signal ask the search to stop, instead of ending the command."""
+        """Make the next signal set the event `stop`, so that the search ends early, instead of ending the command."""
         self._deferring = True
 
     def saving(self) -> None:
-        """Cancel the time limit, because the result is about to be saved.
+        """Record that the result is about to be saved, and cancel the time limit that began with the first signal.
 
         Raises:
             Interrupted: The time limit has just passed.

@@ -1,4 +1,4 @@
-"""Parsers of command-line options: numbers with units, names and choices."""
+"""Parse the values of command-line options: numbers, numbers with units, sizes and choices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def time_span(text: str) -> float:
-    """Return a span of time in seconds from a number with an optional unit (ms, s, m, min, h)."""
+    """Parse a duration and return its seconds. The number may have a unit: ms, s, m, min or h. `2m` gives 120."""
     match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in UNITS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 90, 60s or 2m")
@@ -24,17 +24,17 @@ def time_span(text: str) -> float:
 
 
 def positive_integer(text: str) -> int:
-    """Return a whole number of at least 1."""
+    """Parse a whole number of at least 1."""
     return _whole(text, 1, PROCESS.max_integer)
 
 
 def seed(text: str) -> int:
-    """Return a seed of random choices: a whole number of at least 0."""
+    """Parse a random seed: a whole number of at least 0."""
     return _whole(text, 0, PROCESS.max_integer)
 
 
 def threads(text: str) -> int:
-    """Return a number of threads or processes: a whole number of at least 1."""
+    """Parse a number of threads or processes: a whole number of at least 1."""
     return _whole(text, 1, PROCESS.max_threads)
 
 
@@ -47,17 +47,17 @@ def _whole(text: str, least: int, most: int) -> int:
 
 
 def quoted_excerpt(text: str) -> str:
-    """Return the text in quotation marks, cut if it is long."""
+    """Return the text in quotation marks. A text of more than 40 characters is shortened."""
     return repr(text if len(text) <= 40 else f"{text[:39]}…")
 
 
 def factor(text: str) -> float:
-    """Return a number of at least 1."""
+    """Parse a decimal number of at least 1."""
     return _from(1, text)
 
 
 def share(text: str) -> float:
-    """Return a number of at least 0."""
+    """Parse a decimal number of at least 0."""
     return _from(0, text)
 
 
@@ -68,7 +68,7 @@ def _from(least: int, text: str) -> float:
 
 
 def extents(text: str) -> tuple[str, tuple[int, ...]]:
-    """Return the name of a dimension and its sizes, from `batch=1,8`."""
+    """Parse the name of a dynamic dimension and its sizes. The text `batch=1,8` gives `("batch", (1, 8))`."""
     name, equals, listed = text.partition("=")
     if not (name.strip() and equals and listed):
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=N,N, such as batch=1,8")
@@ -76,7 +76,10 @@ def extents(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def choice_list(*words: str) -> Callable[[str], tuple[str, ...]]:
-    """Return a parser for a list of some of these words, separated by commas. It returns the words in the given order."""
+    """Return a parser for a list of words, separated by commas, in which each word must be one of `words`.
+
+    The parser returns the listed words in the order of `words`.
+    """
 
     def chosen(text: str) -> tuple[str, ...]:
         listed = {word.strip() for word in text.split(",")}

@@ -1,4 +1,4 @@
-"""Drawings of rules: both sides as graphs in one SVG document, with operands above the terms that use them."""
+"""Draw a rule as an SVG document: both sides as graphs, with operands above the operators that use them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STYLE = """
 
 @dataclass(frozen=True)
 class NodeBox:
-    """The text, kind and centre of a node."""
+    """The box of a graph node in a drawing: lines of text, kind (variable, constant or operator), and centre in pixels."""
 
     lines: tuple[str, ...]
     kind: str
@@ -58,7 +58,7 @@ class Side:
 
 
 def drawing(left: Sequence[Term], right: Sequence[Term]) -> str:
-    """Return an SVG document of both sides with an arrow between them. Outputs have a thick border."""
+    """Return an SVG document of a rule: the graphs of both sides with an arrow between them. Outputs have a thick border."""
     sides = [layout_side(tuple(left)), layout_side(tuple(right))]
     height = max(side.height for side in sides)
     width = sides[0].width + ARROW + sides[1].width + 2 * MARGIN
@@ -77,7 +77,7 @@ def drawing(left: Sequence[Term], right: Sequence[Term]) -> str:
 
 
 def layout_side(roots: tuple[Term, ...]) -> Side:
-    """Lay out the graph in rows, each term below all of its operands and near their middle."""
+    """Lay out the graph of the terms in rows. Each term is below all of its operands and near the middle of its operands."""
     graph: nx.DiGraph[Term] = nx.DiGraph()
     for term in subterms(*roots):
         graph.add_node(term)
@@ -134,7 +134,7 @@ def _value(value: Attribute) -> str:
 
 
 def _extent(value: object) -> str:
-    """Return an extent in the drawing's short form: `x.shape[-1]` is `x₋₁`."""
+    """Return the text for an extent in a drawing. The extent `x.shape[-1]` gives `x₋₁`."""
     text = value if isinstance(value, str) else show_extent(value)  # type: ignore[arg-type]
     for axis in range(1, 5):
         text = text.replace(f".shape[-{axis}]", "₋" + "₀₁₂₃₄"[axis])

@@ -1,4 +1,4 @@
-"""The report of a rule generation as a table: a line for each universe (a vocabulary of terms), and the totals."""
+"""Render the report of a rule generation: a line for each universe (a vocabulary for terms), and the totals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ STAGES = ("enumerate", "dedupe", "verify")
 
 
 class GenerationCounts(Protocol):
-    """The counts of one universe, the processor seconds of its stages, and the peak memory of a process that worked on it."""
+    """The counts of terms and rules for one universe (a vocabulary for terms), and the time and memory that it took.
+
+    `seconds` are processor seconds. `peak_bytes` is the largest memory of a process that worked on the universe.
+    """
 
     @property
     def family(self) -> str: ...
@@ -33,7 +36,7 @@ class GenerationCounts(Protocol):
 
 
 class GenerationRun(Protocol):
-    """A whole generation run. Times and memory depend on the machine. Everything else depends only on the seed."""
+    """The results of one generation of rules. Times and memory depend on the machine, and counts depend only on the seed."""
 
     @property
     def seed(self) -> int: ...
@@ -67,7 +70,7 @@ class GenerationRun(Protocol):
 
 
 def counts_table(run: GenerationRun) -> RenderableType:
-    """Return a table of the counts of every universe, and the totals of the run."""
+    """Return a table of the counts for every universe (a vocabulary for terms), followed by the totals of the run."""
     table = Table(title="Rules generated", title_justify="left", show_footer=True)
     table.add_column("family", "all")
     table.add_column("universe")
@@ -93,8 +96,9 @@ def counts_table(run: GenerationRun) -> RenderableType:
 def generation_json(run: GenerationRun, templates: int) -> str:
     """Return the counts of every universe and family as a JSON object with a final newline.
 
-    `templates` is the number of distinct operators with attributes from which the terms were built. Only seconds, bytes,
-    processes and resumed tasks may differ between runs.
+    A universe is a vocabulary for terms, and a family is a group of universes. `templates` is the number of distinct operators,
+    with their attributes, from which terms were built. Only seconds, bytes, processes and resumed tasks may differ between
+    runs with the same seed.
     """
     rows = list(run.counts)
     whole = {
@@ -116,7 +120,7 @@ def generation_json(run: GenerationRun, templates: int) -> str:
 
 
 def _summed(family: str, rows: Sequence[GenerationCounts]) -> dict[str, str | int | float]:
-    """Return the total counts and processor seconds of the rows, with the largest peak memory of a process."""
+    """Return the sums of the counts and of the processor seconds of the rows, and the maximum of their peak memory."""
     counts = {column: sum(_count(row, column) for row in rows) for column in COLUMNS}
     spent = {stage: sum(float(getattr(row, stage)) for row in rows) for stage in (*STAGES, "seconds")}
     return {"family": family, **counts, **spent, "peak_bytes": max(row.peak_bytes for row in rows)}

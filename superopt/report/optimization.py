@@ -1,4 +1,4 @@
-"""The report of one optimization: the rules applied, their gain, the checks, and the reason for the verdict."""
+"""The report of one optimization: the applied rules, their gains, the checks, and the reason for the verdict."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from superopt.policy import REPORT
 
 @dataclass(frozen=True)
 class AppliedRule:
-    """A rule of the accepted rewriting: how often it was applied, and its gain in seconds per run according to the cost model.
+    """A rule that was applied to the model.
 
-    A step that only prepares another step has a negative gain.
+    `times` is the number of applications. `gain` is the sum of the seconds that they save in a run of the model, by the cost
+    model. An application that only prepares another application may have a negative gain.
     """
 
     name: str
@@ -30,9 +31,10 @@ class AppliedRule:
 
 @dataclass(frozen=True)
 class SegmentGain:
-    """A segment that was searched once for all of its `copies` in the model, which differ only in names and weights.
+    """The result of the search of one segment (a part of the model that one search rewrites).
 
-    `before` and `after` are the seconds that the cost model predicts for a run of one copy.
+    Equal segments, which differ only in names and weights, are searched once. `copies` is their number. `before` and `after`
+    are the seconds that the cost model predicts for a run of one copy.
     """
 
     outputs: tuple[str, ...]
@@ -47,10 +49,11 @@ class SegmentGain:
 
 @dataclass(frozen=True)
 class Timing:
-    """The median end-to-end times in seconds per run, measured in turns, and their ratio with its 95 % bounds.
+    """The comparison of the original and the optimized model, which were run in alternation.
 
-    `control` is the ratio of the times of two sessions of the original. `noise` is the larger distance from 1 of this ratio's
-    95 % bounds.
+    `original` and `optimized` are median end-to-end times in seconds per run. `speedup` is the ratio of the times, and `low`
+    and `high` are the bounds of its 95 % interval. `control` is the ratio of the times of two sessions of the original. `noise`
+    is the larger distance from 1 of the 95 % bounds of `control`.
     """
 
     original: float
@@ -65,10 +68,10 @@ class Timing:
 
 @dataclass(frozen=True)
 class Rounding:
-    """The largest errors found by the numerical check, relative to the largest magnitude of the output.
+    """The largest errors that the numerical check found, relative to the largest magnitude of the output.
 
-    The errors are differences from the `reference`, a float64 run where possible. The candidate's error may be `tolerance`
-    times the original's error.
+    Errors are differences from the reference, a run in float64 if possible. `reference` names the reference. The error of the
+    optimized model may be `tolerance` times the error of the original.
     """
 
     original: float
@@ -105,7 +108,7 @@ class RunEnvironment:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The times in seconds per run that a device profile predicts for a device that is not present.
+    """The predictions of a device profile for a device that is not present. Times are in seconds per run.
 
     Attributes:
         note: The statement that nothing was measured.
@@ -113,10 +116,10 @@ class Prediction:
         provider: The execution provider on the device.
         threads: The number of threads on the device.
         versions: The software versions for which the profile is valid.
-        original: The predicted time of the original. It is None, like all other figures, if no candidate was priced.
+        original: The predicted time of the original. It is None, like all other figures, if no candidate's time was predicted.
         optimized: The predicted time of the optimized model.
         speedup: The ratio of the two times.
-        doubt: The number of seconds by which the saving may be smaller, because of errors of the profile.
+        doubt: The number of seconds by which the saved time may be smaller than predicted, because of errors of the profile.
         known: The share of the predicted time that belongs to nodes measured on the device.
     """
 
@@ -134,12 +137,13 @@ class Prediction:
 
 @dataclass(frozen=True)
 class SessionTuning:
-    """The session settings that were chosen, their gain, and the gain of each setting alone.
+    """The session settings that tuning chose, the speedup by all of them together, and the speedup by each setting alone.
 
     Attributes:
         entries: The configuration entries for the session.
-        timing: The comparison of the session with the chosen settings with the plain session, for the original.
-        tried: The timing of each single choice: the optimizer with that name switched off, or an option set.
+        timing: The comparison of two sessions of the original: with default settings, and with the chosen settings.
+        tried: The comparison for each single setting. A setting switches off the ONNX Runtime optimizer of this name, or sets
+            an option.
         options: The session options.
         provider_options: The options of the CUDA provider.
         chosen: The names of the chosen settings.
@@ -164,13 +168,13 @@ class Report:
         accepted: Whether the rewritten model is returned.
         reason: The reason why the rewritten model was accepted or rejected.
         nodes: The number of nodes of the original.
-        nodes_in_islands: The number of the original's nodes in islands (the regions that the search can rewrite).
+        nodes_in_islands: The number of nodes of the original in islands (the regions that the search can rewrite).
         islands: The number of islands.
         nodes_after: The number of nodes of the rewritten model.
         rules: The rules that were applied.
-        segments: The segments that were searched.
-        timing: The comparison of candidate and original, or None if no candidate was compared. With several shapes, this is the
-            comparison with the smallest gain.
+        segments: The results for the segments (parts of islands) that were searched.
+        timing: The comparison of candidate and original, or None if no candidate was compared. If the models were compared at
+            several sizes of dynamic dimensions, this is the comparison with the smallest gain.
         rounding: The result of the numerical check, or None if no candidate was checked. Candidates that are not faster are not
             checked.
         seconds: The seconds spent in each phase.
@@ -183,8 +187,8 @@ class Report:
         prediction: The predicted times, if the model was optimized for a device that is not present. In that case, `timing` is
             None.
         forgone: The seconds per run that ONNX Runtime's contrib operators would save, if they were not allowed.
-        failed: The result of the numerical check if no candidate passed: accumulated rounding errors, or a wrong rule.
-        windows_left: The number of windows that could not be searched, timed or lowered, by reason. They are left unchanged.
+        failed: The reason why no candidate passed the numerical check, or an empty text.
+        windows_left: The number of windows (parts of long islands) that could not be searched, by reason. They do not change.
         arithmetic: The freedom taken with floating-point arithmetic.
         assumptions: The statements about dynamic dimensions on which the rewriting relies.
     """
@@ -216,20 +220,20 @@ class Report:
 
     @property
     def speedup(self) -> float:
-        """The time of the original divided by the time of the returned model, measured or, if that is missing, predicted.
+        """The time of the original divided by the time of the returned model.
 
-        The value is 1 if the original is returned.
+        Measured times are used if there are any, or else predicted times. The value is 1 if the original is returned.
         """
         figures = self.timing or self.prediction
         return (figures.speedup if figures is not None and self.accepted else None) or 1.0
 
     def json(self) -> str:
-        """Return the report as a JSON object, one key per field, with a final newline."""
+        """Return the report as a JSON object with a final newline. The object has a key for each field, and `speedup`."""
         return json.dumps({**dataclasses.asdict(self), "speedup": self.speedup}, indent=2, ensure_ascii=False) + "\n"
 
 
 def summary(report: Report) -> RenderableType:
-    """Return the report as tables for a terminal: the applied rules, the segments that gained, the run, and the verdict."""
+    """Return the report as tables for a terminal: applied rules, improved segments, facts about the run, and the verdict."""
     parts: list[RenderableType] = []
     if report.rules:
         parts.append(_rules(report))
@@ -315,7 +319,7 @@ def _session(tuning: SessionTuning) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format seconds in a suitable unit."""
+    """Return a time in seconds as text in s, ms, us or ns. For example, 0.0025 gives `2.5 ms`."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if abs(seconds) >= scale:
             return f"{seconds / scale:.3g} {unit}"

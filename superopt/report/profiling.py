@@ -1,4 +1,4 @@
-"""The report of `superopt profile`: a device's speed, its known nodes, and the accuracy of predictions for other nodes."""
+"""The report of `superopt profile`: the rates of a device, the times of measured nodes, and the accuracy of predictions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from superopt.report.optimization import duration
 
 @dataclass(frozen=True)
 class Rate:
-    """The highest rate per second, and the amount of work at which the rate is half as high."""
+    """The rate at which a device does one kind of work.
+
+    `highest` is the highest rate in units per second. `half_from` is the smallest amount of work at which the rate is at least
+    half as high.
+    """
 
     name: str
     unit: str
@@ -26,7 +30,10 @@ class Rate:
 
 @dataclass(frozen=True)
 class NodeTime:
-    """A measured node: its operator, the shapes of its operands, and its seconds when run alone."""
+    """A measured node: its operator, the shapes of its operands, and its seconds when it is run alone.
+
+    `cold` says whether the node's weights were in no cache of the processor during the measurement.
+    """
 
     operator: str
     shapes: str
@@ -36,13 +43,13 @@ class NodeTime:
 
 @dataclass(frozen=True)
 class ModelTime:
-    """The total time of a model's nodes, as ONNX Runtime runs them.
+    """The total time of the nodes of a model, after ONNX Runtime's graph optimizations.
 
     Attributes:
         model: The name of the model.
         nodes: The number of nodes.
         measured: The sum of the nodes' measured seconds.
-        predicted: The sum of the nodes' predicted seconds, where each node is predicted as if it were unknown.
+        predicted: The sum of the nodes' predicted seconds. The prediction for a node does not use the node's measured time.
         reason: The reason why there are no times, or an empty text.
     """
 
@@ -55,9 +62,10 @@ class ModelTime:
 
 @dataclass(frozen=True)
 class PredictionErrors:
-    """The factors within which the predictions for two thirds and for nine tenths of the known nodes are.
+    """The accuracy of predicted times, as factors between predicted and measured times of the measured nodes.
 
-    Each node is predicted as if it were unknown.
+    The predictions for two thirds of the nodes are within the factor `two_thirds`, and the predictions for nine tenths are
+    within `nine_tenths`. The prediction for a node does not use the node's measured time.
     """
 
     two_thirds: float
@@ -68,8 +76,23 @@ class PredictionErrors:
 class Profiling:
     """The report of one run of `superopt profile`.
 
-    `others` contains the number of known nodes for each other device in the cache. `unkept` is the reason why times are not
-    stored, or an empty text.
+    Attributes:
+        device: The name of the device.
+        provider: The execution provider.
+        threads: The CPU threads of a session.
+        runtime: The version of ONNX Runtime.
+        rates: The rates of arithmetic and of memory traffic.
+        memory: The bytes per second that are read from memory.
+        call: The seconds that a run of any model takes in addition to its nodes.
+        node: The seconds of the smallest node.
+        caches: The sizes in bytes of the processor's caches.
+        known: The number of measured nodes.
+        largest: The measured nodes with the longest times.
+        roofline: The accuracy of times that the roofline alone predicts, or None if there are too few measured nodes.
+        corrected: The accuracy of times that are predicted from the roofline and from similar nodes, or None.
+        models: The times of the given models.
+        others: The number of measured nodes in the cache for each other device.
+        unkept: The reason why times could not be stored, or an empty text.
     """
 
     device: str
@@ -158,6 +181,6 @@ def _known(found: Profiling) -> Table:
 
 
 def format_metric(number: float) -> str:
-    """Format the number with a metric prefix, preceded by a space."""
+    """Return the number with a metric prefix for a unit that follows. For example, 2500 gives `2.5 k`."""
     power = min(max(int(math.log10(number)) // 3, 0), 4) if number > 0 else 0
     return f"{number / 1000**power:.3g} {('', 'k', 'M', 'G', 'T')[power]}"

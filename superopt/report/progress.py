@@ -25,4 +25,4 @@ Listener: TypeAlias = Callable[[Progress], None]
 
 
 def ignore_progress(progress: Progress) -> None:
-    """Ignore the progress."""
+    """Do nothing. This is the listener of a caller that does not want progress reports."""

@@ -1,4 +1,4 @@
-"""Tables of the verdicts on axioms and rules, by family and one by one."""
+"""Render the verdicts on axioms or rules as tables: one table by family, and one table of single axioms or rules."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class VerdictRow(Protocol):
 
     @property
     def bounded(self) -> Sequence[str]:
-        """The parts of the statement that were not left symbolic."""
+        """The sizes and attributes for which the proof holds only at stated values. Empty if the proof holds for all values."""
 
     @property
     def ranks(self) -> Sequence[str]: ...
@@ -45,9 +45,10 @@ class VerdictRow(Protocol):
 
 
 def verdicts(title: str, rows: Iterable[VerdictRow], *, each: bool) -> RenderableType:
-    """Return two tables and the counts: a line for each family, and a line for each row that is not proved for all sizes.
+    """Return two tables and a line of totals. The first table has a line for each family.
 
-    If `each` is True, the second table has a line for each row.
+    The second table has a line for each axiom or rule that is not proved for all sizes. If `each` is True, the second table has
+    a line for every axiom or rule.
     """
     rows = list(rows)
     chosen = [row for row in rows if each or row.word != "proved" or row.bounded]
@@ -84,7 +85,10 @@ def _one_by_one(rows: Iterable[VerdictRow]) -> Table:
 
 
 def verdict_summary(rows: Sequence[VerdictRow]) -> str:
-    """Return a line with the number of rows for each verdict, the number of bounded proofs, and their total seconds."""
+    """Return a line with the number of rows for each verdict, the number of bounded proofs, and the total seconds of all rows.
+
+    A bounded proof holds only for stated values of some sizes or attributes.
+    """
     words = Counter(row.word for row in rows)
     bounded = sum(bool(row.bounded) for row in rows)
     parts = [f"{words[word]} {word}" for word in COLOURS if words[word] or word == "proved"]

@@ -1,4 +1,4 @@
-"""Rules as text for a terminal: a list with one line per rule, or one rule in detail."""
+"""Render rules as text for a terminal: a list with one line per rule, or one rule in detail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from superopt.rules.store import StoredRule
 
 
 class AxiomUse(Protocol):
-    """The use of an axiom in a proof."""
+    """The use of an axiom in a proof: its name, its statement, and as text the values of the axiom's variables."""
 
     @property
     def axiom(self) -> str: ...
@@ -27,7 +27,11 @@ class AxiomUse(Protocol):
 
 
 class RuleExample(Protocol):
-    """A rule at concrete sizes and values."""
+    """A rule at concrete sizes, attributes and values.
+
+    `left` and `right` are the sides of the rule as text, and `flops` are their numbers of floating-point operations.
+    `difference` is the largest difference of their float64 values.
+    """
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]: ...
@@ -49,7 +53,10 @@ class RuleExample(Protocol):
 
 
 class RuleExplanation(Protocol):
-    """A rule with its typing, conditions, proof and example."""
+    """A stored rule with the conditions on its sizes and attributes, the steps of its proof, and an example.
+
+    `typing` contains the conditions under which the left side is well typed, and `conditions` the rule's own preconditions.
+    """
 
     @property
     def stored(self) -> StoredRule: ...
@@ -74,7 +81,7 @@ def rule_listing(rules: Sequence[StoredRule]) -> Iterable[Text]:
 
 
 def rule_counts(rules: Sequence[StoredRule]) -> str:
-    """Return a line with the number of rules by family and part."""
+    """Return a line with the number of rules, the number in each family, and the numbers of core rules and search rules."""
     families = Counter(stored.family for stored in rules)
     core = sum(stored.core for stored in rules)
     by_family = ", ".join(f"{family} {count}" for family, count in sorted(families.items()))
@@ -82,7 +89,7 @@ def rule_counts(rules: Sequence[StoredRule]) -> str:
 
 
 def render_rule(explanation: RuleExplanation) -> RenderableType:
-    """Return the rule's statement, its conditions and its origin."""
+    """Return the text of a rule: its statement, its conditions, its origin, and a summary of its proof."""
     stored = explanation.stored
     rule, entry = stored.rule, stored.entry
     statement = rule.statement

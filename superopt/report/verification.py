@@ -1,4 +1,4 @@
-"""The report of a verification for a terminal: a line for each kind of step, then the verdict."""
+"""Render the report of `superopt verify`: a line for each way in which rewrite steps were verified, then the verdict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from superopt.policy import REPORT
 
 @dataclass(frozen=True)
 class EvidenceKind:
-    """The steps that were verified in one way: their number, the number of their roots, and their rules."""
+    """The rewrite steps that were verified in one way (`how`): proved, for example.
+
+    `roots` is the number of terms that the steps replaced. `rules` are the names of the rules of the steps.
+    """
 
     how: str
     steps: int
@@ -25,15 +28,14 @@ class Verification:
     Attributes:
         original: The name of the original model.
         optimized: The name of the optimized model.
-        kinds: The steps, grouped by how they were verified.
-        segments: The number of segments.
+        kinds: The rewrite steps, grouped by the way in which they were verified.
+        segments: The number of segments, that is, of parts of the model that were rewritten.
         mode: The floating-point mode.
         assumptions: The assumptions in the certificate.
-        weights: Three numbers of weights: unchanged weights, weights that were computed from their terms, and weights without
-            a term.
-        linked: Three numbers: comparisons of a segment's terms before the steps with values of the original, comparisons of the
-            terms after the steps with values of the optimized model, and comparisons that were left out.
-        run: The numbers of sizes, inputs and elements at which both models were compared.
+        weights: The numbers of unchanged weights, of new weights that equal their terms, and of new weights without a term.
+        linked: The numbers of three kinds of comparisons: of a segment's terms before the steps with values of the original, of
+            the terms after the steps with values of the optimized model, and comparisons that were left out.
+        run: The numbers of sizes, inputs and elements for which the outputs of both models were compared.
     """
 
     original: str
@@ -48,7 +50,7 @@ class Verification:
 
 
 def verification_lines(found: Verification) -> list[str]:
-    """Return one line for each kind of step, for the weights, the segments and the runs, and the verdict."""
+    """Return the lines of the report: on each kind of rewrite step, the weights, the segments and the runs, and the verdict."""
     lines = [_kind(kind) for kind in found.kinds]
     if found.segments:
         kept, computed, small = found.weights
