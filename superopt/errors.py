@@ -47,7 +47,7 @@ class NotationError(SuperoptError):
 
 
 class SpecError(SuperoptError):
-    """A file in specs/, where operators are defined, is missing or does not contain a valid definition."""
+    """The definition of an operator in specs/ is missing or invalid."""
 
     exit_code = 12
 
@@ -131,10 +131,7 @@ class DimensionError(SuperoptError):
 
 
 class Undecidable(SuperoptError):  # noqa: N818 (a verdict, as much as an error)
-    """Two programs that cannot be compared by their values over a finite field.
-
-    A program is not a polynomial, or the programs have too many boxes of output positions for the budget.
-    """
+    """Two terms cannot be compared over a finite field: they are not polynomials, or their outputs have too many regions."""
 
     exit_code = 27
 
