@@ -16,78 +16,91 @@ class OptimizationPolicy:
     """The flow of one optimization: budgets, comparisons, retries, memory and the growth of weights."""
 
     algorithm_error_factor: float = 4.0
-    """The rounding error of an algorithm, as a multiple of the tolerance, up to which the algorithm is tried.
+    """The largest rounding error of an algorithm that a search may use, as a multiple of the tolerance.
 
-    The algorithm is one operator of many, so its error may be larger than that of the model. Not measured.
+    The algorithm computes one operator of many, so its error may be larger than the tolerated error of the model. Not measured.
     """
     contrib_budget_share: float = 0.1
-    """The share of the search budget that estimates how much fusions with contrib operators would gain if they were allowed.
+    """The share of the search budget for an estimate of the time that ONNX Runtime's contrib operators would save.
 
-    Not measured.
+    The estimate is made if contrib operators are not allowed. Not measured.
     """
     min_saved_time_share: float = 0.01
-    """The share of the run time that gains must save by the cost model for a candidate to be checked and compared.
+    """The least share of the run time that a candidate must save, by the cost model, to be checked and compared.
 
     The share is half of the margin at which a candidate is accepted. Not measured.
     """
     slow_opening_seconds: float = 4.0
-    """Seconds to open a session and run it once, from which only necessary sessions are made.
+    """Seconds to open a session and run it once. If a model takes longer, only necessary sessions are opened.
 
-    A GPU's libraries choose kernels at that time. Not measured.
+    A GPU's libraries choose kernels when a session is opened. Not measured.
     """
     hurried_comparison_seconds: float = 3.0
-    """Seconds of a comparison after a stop was requested. A stopped run must end within ten seconds."""
+    """Seconds of a comparison after the user asked the search to stop. A stopped run must end within ten seconds."""
     memory_factor: float = 3.0
-    """The memory that a search may take before it ends, as a multiple of the model's bytes, beside `memory_bytes`.
+    """A part of the memory limit of a search, as a multiple of the model's bytes. `memory_bytes` is added.
 
     Checks and comparisons take memory as well. In total, four times the model's bytes and 1 GiB are allowed.
     `scripts/check_memory` measures the peak.
     """
     memory_bytes: int = 3 * 2**28
-    """The memory in bytes that a search may take before it ends, beside `memory_factor`."""
+    """The fixed part of the memory limit of a search, in bytes. See `memory_factor`."""
     max_retries: int = 3
-    """The most smaller sets of gains that are tried if a candidate is not faster. Not measured."""
+    """The most smaller candidates, with fewer rewrites, that are tried if a candidate is not faster. Not measured."""
     retry_seconds: float = 10.0
-    """Seconds of judging after which no smaller set of gains is tried. Not measured."""
+    """Seconds of checking and comparing after which no smaller candidate is tried. Not measured."""
     failed_retry_seconds: float = 18.0
-    """Seconds of judging after which no smaller set of gains is tried after a failed check. Not measured."""
+    """The limit `retry_seconds` for the case that the last candidate failed the numerical check. Not measured."""
     full_comparison_seconds: float = 7.0
-    """Seconds of a comparison. Not measured."""
+    """Seconds of a full comparison of a candidate with the original. Not measured."""
     glance_seconds: float = 1.0
-    """Seconds of a quick first comparison of a candidate that is unlikely to make a difference. Not measured."""
+    """Seconds of a quick comparison, which decides whether a full comparison is worthwhile. Not measured."""
     equal_sum_share: float = 0.005
-    """The relative difference between sums over nodes below which the sums count as equal. Not measured."""
+    """The relative difference below which the sums of the nodes' times of two models count as equal. Not measured."""
     repeated_comparison_seconds: float = 18.0
     """Seconds of comparing after which no comparison is repeated. Not measured."""
     min_mutant_pass_gain_share: float = 0.01
-    """The share of a model's time that mutants must save for rules to be searched after mutants as well as before.
+    """The least share of a model's time that mutants must save for a search that applies rules after mutants.
 
-    Not measured.
+    A mutant is a term that equals an operator at some output positions. If mutants save less, only a search that applies
+    mutants after rules is run. Not measured.
     """
     sweeps_time_share: float = 0.6
-    """The weight of sweeps in the division of the search time among the kinds of passes. Not measured."""
+    """The weight of sweeps in the division of the search time among the passes.
+
+    A sweep applies one rule at all of its matches at once. Not measured.
+    """
     window_time_share: float = 0.25
-    """The weight of windows in the division of the search time among the kinds of passes. Not measured."""
+    """The weight of the search of windows (parts of long islands) in the division of the search time. Not measured."""
     between_window_time_share: float = 0.15
-    """The weight of windows between the first windows, in the division of the search time. Not measured."""
+    """The weight of the search of shifted windows in the division of the search time.
+
+    Shifted windows reach from the middle of one window to the middle of the next window. Not measured.
+    """
     first_mutant_time_share: float = 0.4
-    """The weight of mutants in the division of the search time if mutants are searched first. Not measured."""
+    """The weight of the mutant pass in the division of the search time, if mutants come before rules.
+
+    A mutant is a term that equals an operator at some output positions. Not measured.
+    """
     last_mutant_time_share: float = 0.15
-    """The weight of mutants in the division of the search time if mutants are searched last. Not measured."""
+    """The weight of the mutant pass in the division of the search time, if mutants come after rules.
+
+    A mutant is a term that equals an operator at some output positions. Not measured.
+    """
     min_search_seconds: float = 10.0
-    """The least seconds of a search if no budget is given. Not measured."""
+    """The least default budget of a search, in seconds. Not measured."""
     max_search_seconds: float = 30.0
-    """The most seconds of a search if no budget is given. Not measured."""
+    """The largest default budget of a search, in seconds. Not measured."""
     loading_seconds_per_byte: float = 20 / 2**30
-    """Additional seconds for opening all sessions of an optimization, for each byte of weights. Not measured."""
+    """Additional seconds of the default budget for each byte of weights, to open all sessions. Not measured."""
     weight_growth_share: float = 0.5
-    """The share of the original's weights by which weights may grow."""
+    """The default limit on the growth of the weights, as a share of the original's weights."""
     small_weight_growth_share: float = 3.0
-    """The share of the original's weights by which small weights may grow."""
+    """The default limit on the growth of small weights, as a share of the original's weights."""
     small_weight_bytes: int = 2**28
-    """The most bytes by which weights may grow at the share for small weights."""
+    """The most bytes by which weights may grow under `small_weight_growth_share`."""
     min_weight_growth_bytes: int = 2**20
-    """The bytes by which weights may always grow."""
+    """The bytes by which weights may grow in any case."""
 
 
 @dataclass(frozen=True)
@@ -95,128 +108,136 @@ class SearchPolicy:
     """The search for a cheaper equivalent of a segment, an island or a window."""
 
     max_measured_terms: int = 100
-    """The number of terms of a segment beyond which steps are not measured individually. Not measured."""
+    """The largest number of terms of a segment for which the gain of each step is measured.
+
+    A segment is a part of a model that one search rewrites. For a larger segment, the total gain is divided by estimates. Not
+    measured.
+    """
     min_seconds: float = 1e-09
-    """The least time in seconds that a segment is assumed to take, so that ratios of times exist. Safety limit."""
+    """The least time in seconds that a segment is assumed to take, so that no ratio divides by 0. Safety limit."""
     clear_speedup_factor: float = 1.1
-    """The predicted speedup from which a gain on a long segment is believed without a second measurement.
+    """The predicted speedup of a segment with a long run time from which no second measurement is needed.
 
     The whole candidate is compared in the end. Not measured.
     """
     hill_rise_share: float = 0.02
-    """The relative rise of the estimate by one step above which only matches near the new terms are followed.
+    """The relative rise of the estimated cost by one step from which the next steps must be near the new terms.
 
-    A step that makes a state dearer pays only if the next steps build on it. Not measured.
+    A step that increases the cost is useful only if the next steps build on it. Not measured.
     """
     min_gain_share: float = 8e-3
-    """The least relative gain that counts, as a share of the time.
+    """The least relative gain of time that counts.
 
     Two measurements of one segment can differ by smaller amounts. No script in the repository measures that difference.
     """
     min_estimated_gain_share: float = 2e-3
-    """The relative fall of the estimate that makes the end of a chain, or a sweep, worth measuring. Not measured."""
+    """The least relative decrease of the estimated cost for which the result of several steps is measured. Not measured."""
     canonical_round_count: int = 3
-    """The number of rounds in which the canonical form of a segment is refined by the uses of its terms.
+    """The number of rounds in which terms of a segment are distinguished by their uses, for a canonical form.
 
-    A segment whose terms are still alike afterwards may be searched twice, which costs time and nothing else. Not measured.
+    If terms are not distinguished afterwards, the segment may be searched twice, which costs only time. Not measured.
     """
     rerolled_time_share: float = 0.5
-    """The share of an island's time at or below which an island with rerolled recurrences is not swept unrolled as well.
+    """The share of its original time at or below which an island with rerolled recurrences is not also searched unrolled.
 
-    Not measured.
+    A rerolled recurrence is one operator in place of an unrolled loop. Not measured.
     """
     min_layer_siblings: int = 4
-    """The least number of siblings with one operator and shape that are worth joining. Not measured."""
+    """The least number of operators of one kind and shape in a layer for which joining them is tried. Not measured."""
     max_meeting_operators: int = 6
-    """The most operators of a rule's left side for which the parts that meet are computed. Not measured."""
+    """The most operators of a match that are counted when matches at a commutative operator are ordered. Not measured."""
     max_layer_nodes: int = 512
-    """The most nodes of a layer whose repetitions are looked for. Safety limit."""
+    """The largest period, in nodes, of a repeated layer that is recognized. Safety limit."""
     min_recurrence_steps: int = 2
-    """The fewest steps of an unrolled recurrence that is replaced by an operator. One step is not a recurrence."""
+    """The fewest steps of an unrolled loop that is replaced by one recurrence operator. One step is not a recurrence."""
     max_outline_depth: int = 2
-    """The number of levels below a term that decide which rules are candidates at the term.
+    """The depth to which a term is inspected to decide which rules can match at the term.
 
-    Deeper views exclude more rules and occur less often. Not measured.
+    Deeper inspection excludes more rules, but fewer terms have equal results. Not measured.
     """
     max_matches_per_roots: int = 256
-    """The most matches of a pattern with several outputs at the same roots.
+    """The most matches, at the same terms, of a pattern with several outputs.
 
     Safety limit: sums of many terms have very many such matches.
     """
     layer_time_share: float = 0.75
-    """The share of the time of a sweep that joining layers may take.
+    """The share of the time of a sweep search in which operators of one layer may be joined.
 
-    Partly joined layers gain nothing, so joining gets the most. The share was 0.4 until a mixture of experts needed four
-    seconds for it; no script measured more.
+    Operators that are only partly joined gain nothing, so joining gets most of the time. The share was 0.4 until a mixture of
+    experts needed four seconds for joining; no script measured more.
     """
     sweep_time_share: float = 0.7
-    """The share of the time left after joining layers that all other sweeps may take.
+    """The share of the remaining time that all other sweeps may take after joining layers.
 
     Every other sweep is useful by itself, so the rest is left to the windows. Not measured.
     """
     max_measured_sweeps: int = 3
-    """The number of states with a lower estimate that are measured, the cheapest first. Not measured."""
+    """The most states with a lower estimated cost that are measured, in the order of their estimates. Not measured."""
     max_sweep_rise_share: float = 0.25
-    """The relative rise of the estimate by one sweep above which further sweeps of the rule are not expected to make up for it.
+    """The largest relative rise of the estimated cost by one sweep of a rule for which the rule is swept further.
 
     Not measured.
     """
     equal_estimate_share: float = 1e-3
-    """The relative difference of estimates below which two states count as alike. Not measured."""
+    """The relative difference of estimated costs below which two states count as equal. Not measured."""
     widened_multiple_count: int = 16
-    """The number of which widened extents are multiples: the single-precision numbers in a cache line, and in the widest vector
-    register.
+    """The number of which padded extents become multiples.
+
+    It is the number of float32 values in a cache line, and in the widest vector register.
     """
     widening_divisor: int = 3
-    """The divisor of an extent that gives the most by which the extent may grow: a third. Not measured."""
+    """The divisor of an extent that gives the most positions by which the extent is padded: a third. Not measured."""
     max_widening_depth: int = 6
-    """The most terms through which padding moves up to weights. Not measured."""
+    """The largest number of operators through which padding is moved up to the weights. Not measured."""
     max_widening_tries: int = 100
-    """The most attempts to move the padding of one term up.
+    """The most attempts to move the padding of one term up to the weights.
 
     Safety limit: a sum of many terms can be split in too many ways to try them all.
     """
     absorption_instance_count: int = 4
-    """The number of random instances evaluated for each equation of a rule to find the elements that the rule absorbs.
+    """The number of random instances at which each equation of a rule is tested with NaN and infinities.
 
-    Not measured.
+    The test finds the inputs whose special values one side of the rule hides. Not measured.
     """
     max_absorption_equations: int = 4
-    """The most equations of a rule that are evaluated, evenly spread over its choices of ranks. Not measured."""
-    absorption_draw_count: int = 4
-    """The number of sets of poisoned positions for each variable and each poison. Not measured."""
-    max_state_cost_factor: float = 2.5
-    """The factor of the best cost within which states are kept, so that a step that makes a state dearer can be built upon.
+    """The most equations of a rule that are tested with NaN and infinities.
 
-    Folding an adapter into its matrix multiplies the work first. Not measured.
+    A rule has an equation for each choice of ranks. The tested equations are evenly spread. Not measured.
+    """
+    absorption_draw_count: int = 4
+    """The number of random sets of positions that get NaN, or infinities, in each input of a tested rule. Not measured."""
+    max_state_cost_factor: float = 2.5
+    """The factor of the best cost up to which a state is kept, although it is more expensive.
+
+    Later steps may build on such a state: folding an adapter into its matrix first multiplies the work. Not measured.
     """
     max_expansions: int = 160
-    """The most states of one segment that are measured. Not measured."""
+    """The most states of one segment that are expanded and measured. Not measured."""
     patience_expansion_count: int = 30
-    """The number of expansions without improvement after which the search of a segment stops. Not measured."""
+    """The number of expanded states without improvement after which the search of a segment stops. Not measured."""
     lookahead_expansion_count: int = 10
-    """The number of expansions without improvement after which chains of steps from the best state are followed.
+    """The number of expanded states without improvement after which chains of steps are tried.
 
-    Not measured.
+    The chains start at the best state and are ordered by estimated cost. Not measured.
     """
     max_queued_states: int = 4000
-    """The most states in the queue. Safety limit."""
+    """The most states that wait for expansion. Safety limit."""
     max_chain_steps: int = 3
-    """The most steps in a chain that is followed by estimate alone. Folding a low-rank adapter takes three."""
+    """The most steps in a chain that is followed by estimated cost alone. Folding a low-rank adapter takes three."""
     max_chain_beam: int = 96
-    """The most chains that are followed from one depth to the next. Not measured."""
+    """The most chains that are extended by a further step (the beam width). Not measured."""
     max_chains_per_rule: int = 3
-    """The most of these chains that end with the same rule. Not measured."""
+    """The most of the extended chains that end with the same rule. Not measured."""
     max_sweeps_in_row: int = 5
-    """The most sweeps in a row that are followed by estimate alone. Not measured."""
+    """The most sweeps in a row that are followed by estimated cost alone. Not measured."""
     max_sweep_beam: int = 5
-    """The most states that are followed from one sweep to the next. Not measured."""
+    """The most states that are followed from one sweep to the next (the beam width). Not measured."""
     max_sweep_repetitions: int = 8
-    """The most repetitions of one rule in a chain of sweeps. Not measured."""
+    """The most repetitions of one rule in a row of sweeps. Not measured."""
     min_window_nodes: int = 8
-    """The fewest nodes of a window, except for the last window of a layer. Not measured."""
+    """The fewest nodes of a window (a part of a long island), except the last window of a layer. Not measured."""
     max_window_nodes: int = 32
-    """The most nodes of a window. Not measured."""
+    """The most nodes of a window (a part of a long island). Not measured."""
 
 
 @dataclass(frozen=True)
@@ -224,171 +245,180 @@ class MutantPolicy:
     """Mutants: their enumeration, judgement, correction and generalisation."""
 
     min_program_time_share: float = 0.01
-    """The share of an island's estimated time below which an operator is not examined. Not measured."""
+    """The least share of an island's estimated time for which mutants of an operator are searched. Not measured."""
     max_mutants_per_operator: int = 24
-    """The most mutants of one operator that are measured, lowest estimates first.
+    """The most mutants of one operator that are measured, in the order of their estimated costs.
 
     `scripts/search_mutants` counts them; the effect of the number was not measured.
     """
     max_mutant_cost_factor: float = 3.0
-    """The most that a mutant to be measured may cost by estimate, as a multiple of the operator's estimate. Not measured."""
+    """The largest estimated cost of a measured mutant, as a multiple of the operator's estimated cost. Not measured."""
     max_corrections: int = 3
-    """The most corrections of one mutant that are measured. Not measured."""
+    """The most ways to correct one mutant that are measured. Not measured."""
     quick_timing_error: float = 0.05
-    """The relative error of a quick measurement. Not measured."""
+    """The assumed relative error of a quick measurement. Not measured."""
     min_mutant_gain_share: float = 0.03
-    """The share of a program's time that a mutant must save, by the quick and by the full measurement, for its weights to be
-    solved for.
+    """The least share of an operator's time that a mutant must save.
 
-    Not measured.
+    A mutant that saves less, by the quick or by the full measurement, gets no solution for its weights. Not measured.
     """
     enumeration_time_share: float = 2 / 3
-    """The share of the time of the pass after which no mutants are enumerated.
+    """The share of the time of a mutant pass after which no more mutants are enumerated.
 
-    Applying rules to programs is more likely to gain. Not measured.
+    Applying rules to operators is more likely to gain. Not measured.
     """
     believed_speedup_factor: float = 1.25
-    """The speedup over the program from which a mutant is believed although the two were not timed in turns.
+    """The speedup over the operator from which a mutant is accepted without a measurement in alternation.
 
     Noise had chosen slower mutants before. Not measured.
     """
     max_substituted_mutants: int = 8
-    """The most corrected mutants of one operator that are tried in its place, those fastest by themselves first.
-
-    Not measured.
-    """
+    """The most corrected mutants that replace an operator in its segment by turns, the fastest first. Not measured."""
     sampled_position_count: int = 64
-    """The number of positions at which a changed term is compared with the program. Not measured."""
+    """The number of random positions at which a changed term is compared with the original operator. Not measured."""
     min_equal_share: float = 0.3
-    """The share of drawn positions at which a changed term must be right to be a mutant. Not measured."""
+    """The least share of compared positions at which a changed term must equal the operator to be a mutant. Not measured."""
     max_weight_parts: int = 64
-    """The most parts that a weight is joined from. Safety limit."""
+    """The most parts from which a new weight is concatenated. Safety limit."""
     max_weight_denominator: int = 1 << 20
-    """The largest denominator of a number in a weight that becomes a fraction. Safety limit."""
+    """The largest denominator of a fraction that represents a factor of a new weight. Safety limit."""
     max_interleaved_count: int = 8
-    """The largest step of boxes along an axis that are interleaved. Not measured."""
+    """The largest step of interleaved boxes of positions along an axis. Not measured."""
     max_assembly_windows: int = 1 << 14
-    """The most windows of boxes that are examined to concatenate boxes. Safety limit."""
+    """The most ways to cut a grid of boxes for which the fewest concatenations are searched. Safety limit."""
     row_block_counts: tuple[int, int, int] = (2, 4, 8)
-    """The numbers of blocks of rows that a matrix is cut into. Not measured."""
+    """The numbers of blocks of rows that a masked matrix is cut into. Not measured."""
     block_row_count: int = 4
-    """The number of rows of a block that are inspected: its first, its last, and some between. Not measured."""
+    """The number of rows in a block that are inspected: the first, the last, and some between. Not measured."""
     max_conditions: int = 8
-    """The most conditions in one conjunction. Not measured."""
+    """The most conditions in a conjunction that restricts a generalised mutant. Not measured."""
     max_factors: int = 64
-    """The most parts of a mutant for each of which a constant factor is sought. Safety limit."""
+    """The most parts of a mutant for which a constant correction factor is searched. Safety limit."""
     discovery_size_count: int = 24
-    """The number of sizes at which mutants are looked for. Not measured."""
+    """The number of random choices of sizes at which mutants are enumerated. Not measured."""
     support_divisor: int = 3
-    """The divisor of these sizes that gives the fewest at which a form must be met: a third. Not measured."""
-    trial_size_count: int = 12
-    """The number of sizes of each kind at which a rule is tried. Not measured."""
-    border_draw_count: int = 6
-    """The number of draws at which a condition holds, or exactly one part of it fails, in each trial of a condition.
+    """The divisor of `discovery_size_count` that gives the least number of sizes at which a form must occur: a third.
 
-    There are as many draws for any attributes, for attributes that are neither 0 nor 1 (which are trivial for divisibility),
-    and for the smallest sizes, at which parts are empty. Not measured.
+    A form is a mutant without its numbers. Not measured.
+    """
+    trial_size_count: int = 12
+    """The number of random sizes of each kind, typical and any, at which a partial rule is tested. Not measured."""
+    border_draw_count: int = 6
+    """The number of random sizes for each kind of test near the border of a rule's condition.
+
+    In one kind of test the condition holds. In the others, exactly one part of it fails. Each kind is tested with any
+    attributes, with attributes that are neither 0 nor 1 (which are trivial for divisibility), and with the smallest sizes, at
+    which parts are empty. Not measured.
     """
     neighboured_size_count: int = 2
-    """The number of sizes per trial whose neighbours, with one number changed, are tried as well. Not measured."""
+    """The number of sizes in each round whose neighbours are tested too. A neighbour differs in one number. Not measured."""
     max_trial_rounds: int = 5
-    """The most rounds of trials. Every round but the first may restate the condition. Not measured."""
+    """The most rounds of tests of a partial rule. Every round but the first may change its condition. Not measured."""
     max_residues: int = 1 << 23
-    """The most residues in an array. With more, fewer positions are computed at a time. Safety limit."""
+    """The most residues (numbers modulo a prime) in one array. Larger arrays are computed in parts. Safety limit."""
     max_plain_products: int = 1 << 12
-    """The most products for which a matrix product gains nothing. Not measured."""
+    """The most products that are computed element by element instead of by a matrix product. Not measured."""
     max_fitted_value: int = 1 << 40
-    """The largest value of an expression that is fitted to a number. Safety limit."""
+    """The largest value of an expression that is fitted to numbers. Safety limit."""
     max_fits: int = 3
-    """The most expressions tried for one number. Not measured."""
+    """The most fitting expressions that are tried for one number. Not measured."""
     max_window_positions: int = 32
-    """The most positions that a window spans along an axis. Not measured."""
+    """The most positions of a sliding window (of a convolution or pooling) along an axis. Not measured."""
     sparse_weight_factor: int = 4
-    """The ratio of a weight's elements to the elements read above which the read elements are numbered, and no weight is
-    filled.
+    """The ratio of a weight's elements to its used elements from which a weight counts as sparse.
 
-    Not measured.
+    Only the used elements of a sparse weight are numbered, and the whole weight is not filled. Not measured.
     """
     max_weight_elements: int = 1 << 26
-    """The most elements of a weight. Safety limit."""
+    """The most elements of a new weight. Safety limit."""
     max_label_choices: int = 256
-    """The most choices of labels for which a form is read. Safety limit."""
+    """The most ways to name the numbers in a mutant by attributes of equal value. Safety limit."""
     max_terms_per_form: int = 2
-    """The most terms tried for one form. Not measured."""
+    """The most general terms that are tried for mutants of one form. Not measured."""
     max_fit_operations: int = 2
-    """The most operations of an expression that is fitted to a number. Not measured."""
+    """The most operations of an expression that is fitted to numbers. Not measured."""
     max_index_choices: int = 1 << 24
-    """The most combinations of summation indices for which an index or a condition is followed. Safety limit."""
+    """The most combinations of summation indices for which an index or a condition is evaluated. Safety limit."""
     max_examined_pieces: int = 64
-    """The most pieces of a box that are examined before the box is cut into them. Not measured."""
+    """The most pieces of a box that are examined to choose between ways to cut the box. Not measured."""
     undecided_piece_count: int = 4
-    """The assumed number of pieces that an undecided piece is cut into. Not measured."""
+    """The number of pieces that an undecided piece of a box is assumed to be cut into later. Not measured."""
     max_compared_positions: int = 1 << 20
     """The most positions of one box that are compared one by one. Safety limit."""
     max_folded_positions: int = 16
-    """The most positions of an axis that is folded as a whole. Not measured."""
+    """The largest extent of an axis that is moved into another axis as a whole. Not measured."""
     padding_multiple_counts: tuple[int, int, int] = (2, 8, 16)
-    """The numbers to whose multiples an axis may be padded, which suit pairs of rows and vector units. Not measured."""
+    """The numbers to whose multiples an axis may be padded. They suit pairs of rows and vector units. Not measured."""
     max_arithmetic_factor: float = 4.5
-    """The most arithmetic of a mutant, as a multiple of the program's.
+    """The most arithmetic of a mutant, as a multiple of the original operator's arithmetic.
 
     Unrolled 2x2 windows take 4 and some more at borders. Not measured.
     """
     max_layout_steps: int = 2
-    """The most steps of one layout, each of which applies to data and output. Not measured."""
+    """The most rearrangements (such as transposes or folded axes) in one layout of data and output. Not measured."""
     trial_product_count: int = 128
-    """The number of products per position with which layouts are tried first. Not measured."""
+    """The number of products at each position with which a layout is tried first. Not measured."""
     max_products: int = 1024
-    """The most products per position with which operators are recognized.
+    """The most products at each position by which an operator is recognized.
 
     All products are used when a weight is solved for. Not measured.
     """
     max_log2_oracle_queries: int = 26
-    """The base-2 logarithm of the expected number of oracle queries, which determines the number of fields. Not measured."""
+    """The base-2 logarithm of the expected number of queries of random oracles.
+
+    The number of prime fields of a test depends on it. Not measured.
+    """
     max_oracle_operations: int = 1 << 34
-    """The most operations of both programs for which whole tensors are evaluated. Safety limit."""
+    """The most operations of two compared terms for which whole tensors are evaluated in prime fields. Safety limit."""
     max_joined_operators: int = 16
-    """The most operators that are treated as one. Not measured."""
+    """The most similar operators that are treated as one stacked operator. Not measured."""
     copy_counts: tuple[int, int, int] = (2, 4, 8)
-    """The numbers of copies of its data that an operator is given, and of parts that an operator is split into.
+    """The numbers of copies of its data that an operator may get, and of parts that an operator is split into.
 
     Not measured.
     """
     max_spare_position_factor: int = 2
-    """The most positions computed per requested position, so that the positions form a product of axes. Not measured."""
+    """The most computed positions, as a multiple of the requested positions.
+
+    More positions are computed if they then form a product of axes. Not measured.
+    """
     max_table_elements: int = 1 << 22
-    """The most elements for which a table of all of them is made. Safety limit."""
+    """The most possible positions for which distinct positions are found by a table instead of by sorting. Safety limit."""
     max_table_factor: int = 64
-    """The largest ratio of a table's size to the requested positions.
+    """The largest size of such a table, as a multiple of the number of requested positions.
 
     A larger table takes longer to fill than the positions take to sort. Not measured.
     """
     max_regions: int = 4096
-    """The most regions of a program that is judged. Safety limit."""
+    """The most regions of a term that is tested.
+
+    A region is a box of output positions that read inputs uniformly. Safety limit.
+    """
     max_changed_attributes: int = 4
-    """The most numbers among an operator's attributes that may differ for a part along one axis. Not measured."""
+    """The most numbers in an operator's attributes that may change if only a part of the output is computed. Not measured."""
     max_attribute_choices: int = 4000
-    """The most choices of attributes that are tried for a part along one axis. Safety limit."""
+    """The most choices of attributes that are tried to compute a part of an operator's output. Safety limit."""
     max_tried_attribute: int = 8
-    """The largest attribute that is tried without a reason. Not measured."""
+    """The largest number that is tried for an attribute if no size suggests it. Not measured."""
     max_enclosing_runs: int = 6
-    """The most wider runs of positions from which a part is cut. Not measured."""
+    """The most wider runs of positions that are tried, if a part of an output is cut from a wider part. Not measured."""
     part_sample_count: int = 24
-    """The number of positions at which a part is compared with the program. Not measured."""
+    """The number of random positions at which a computed part is compared with the original operator. Not measured."""
     max_size_tries: int = 20_000
-    """The most random sizes that are tried until a program is well typed. Safety limit."""
+    """The most random sizes that are tried to find sizes at which a term is well typed. Safety limit."""
     probe_position_count: int = 48
-    """The number of positions drawn to find some where the most is read. Not measured."""
+    """The number of random output positions that are tried to find positions that read the most elements. Not measured."""
     kept_position_count: int = 10
-    """The number of these positions that are kept. Not measured."""
+    """The number of these positions that are used afterwards. Not measured."""
     max_inserted_zeros: int = 4
-    """The most zeros that a correction inserts between neighbours. Not measured."""
+    """The most zeros that a correction inserts as padding before or after an axis. Not measured."""
     max_spacing_ways: int = 16
-    """The most ways to rebuild a mutant on padded inputs. Not measured."""
+    """The most ways in which a mutant is rebuilt on padded inputs. Not measured."""
     max_layout_depth: int = 4
-    """The most layouts in a row from which mutants are made. Not measured."""
+    """The most layouts in a row that are applied to an operator to make mutants. Not measured."""
     log2_error: float = -60.0
-    """The base-2 logarithm of the largest error probability of a judgement. docs/partial.md derives the bound."""
+    """The base-2 logarithm of the largest probability that a test wrongly finds terms equal. docs/partial.md derives the bound.
+    """
 
 
 @dataclass(frozen=True)
@@ -396,71 +426,76 @@ class ComparisonPolicy:
     """The end-to-end comparison of a candidate with the original."""
 
     min_gain_margin_share: float = 0.02
-    """The share by which a candidate must be faster than the original to be accepted, beside being faster than the noise.
-    docs/results.md states by how much two copies of one model differ; the margin itself was not measured.
+    """The least share by which a candidate must be faster than the original to be accepted.
+
+    In addition, the candidate must be faster than the noise. docs/results.md states by how much two copies of one model differ;
+    the margin itself was not measured.
     """
     max_loss_share: float = 0.01
-    """The share by which a candidate may measure slower at one of several sizings and still count as no slower.
+    """The share by which a candidate may be slower at one of several sizes of dynamic dimensions and count as no slower.
 
     Not measured.
     """
     max_resident_bytes: int = 1 << 30
-    """The most bytes of all models of a comparison that are loaded at the same time.
+    """The most bytes of models that are loaded together for a comparison.
 
-    Beyond it, models are compared in alternating blocks. Safety limit: `scripts/check_memory` compares peak memory with the
-    documented bound.
+    If the models have more bytes, they are compared in alternating blocks. Safety limit: `scripts/check_memory` compares peak
+    memory with the documented bound.
     """
     max_loads: int = 6
     """The most times that the models of a comparison are loaded, unless loading is quick.
 
-    A session keeps its luck with the placement of its memory. Not measured.
+    The placement of a session's memory influences all of its times, so several sessions are compared. Not measured.
     """
     min_loads: int = 2
     """The fewest times that the models of a comparison are loaded. Not measured."""
     loading_time_share: float = 0.2
-    """The share of the time of a comparison that loading may take if models are loaded more often. Not measured."""
+    """The share of a comparison's time that loading may take if models are loaded more often. Not measured."""
     max_loading_seconds: float = 10.0
-    """The seconds above which models are loaded once.
+    """Seconds of loading above which the models of a comparison are loaded only once.
 
     The libraries of a GPU may compile kernels for each session. Not measured.
     """
     hurried_loading_seconds: float = 3.0
-    """The seconds after which no model is loaded again if the search was asked to stop. Not measured."""
+    """Seconds after which no model is loaded again, if the user asked the search to stop. Not measured."""
     visit_seconds: float = 0.008
-    """The seconds of a visit, in which one model runs several times and the fastest run counts. Not measured."""
+    """Seconds of a visit, in which one model of a comparison runs several times and the fastest run counts. Not measured."""
     long_run_seconds: float = 0.05
-    """The seconds of a run above which a visit is a single run, because the state of the caches matters little to a long run.
+    """Seconds of a run above which a visit in a comparison consists of one run.
+
+    The state of the caches matters little to a long run. Not measured.
+    """
+    max_rounds: int = 400
+    """The most rounds between two loads of the models. In a round, each model of a comparison is visited once. Safety limit."""
+    min_block_rounds: int = 4
+    """The fewest rounds of a comparison in which only one model is loaded at a time. Not measured."""
+    min_block_seconds: float = 0.5
+    """The fewest seconds that a model runs after it was loaded, if one model is loaded at a time. Not measured."""
+    reported_interval_share: float = 0.03
+    """The largest relative width of the confidence interval of a ratio that is reported. Not measured."""
+    sure_margin_share: float = 0.01
+    """The distance from the acceptance threshold at which a ratio of times is sure to be above the threshold. Not measured."""
+    obvious_margin_share: float = 0.1
+    """The distance from equal times at which a ratio is obvious after a few rounds. Not measured."""
+    min_obvious_rounds: int = 3
+    """The fewest rounds after which a comparison may end because its result is obvious. Not measured."""
+    min_rounds_per_load: int = 3
+    """The fewest rounds after each load of the models. In a round, each model is visited once. Not measured."""
+    min_long_rounds_per_load: int = 4
+    """The fewest rounds after each load, if every visit of a model is a single run. Not measured."""
+    min_report_rounds: int = 24
+    """The fewest rounds after one load from which a ratio may be precise enough to be reported. Not measured."""
+    max_report_loads: int = 24
+    """The most times that quickly loaded models are loaded until their ratio is precise enough to be reported.
 
     Not measured.
     """
-    max_rounds: int = 400
-    """The most rounds of one load. Safety limit."""
-    min_block_rounds: int = 4
-    """The fewest rounds if one model is loaded at a time. Not measured."""
-    min_block_seconds: float = 0.5
-    """The fewest seconds that a model runs each time it is loaded, if one model is loaded at a time. Not measured."""
-    reported_interval_share: float = 0.03
-    """The relative width of the interval of a ratio at which the ratio is known well enough to report. Not measured."""
-    sure_margin_share: float = 0.01
-    """The distance of a ratio from the threshold at which a verdict counts as sure. Not measured."""
-    obvious_margin_share: float = 0.1
-    """The distance of all of a few rounds from the threshold at which a verdict is obvious. Not measured."""
-    min_obvious_rounds: int = 3
-    """The fewest rounds for an obvious verdict. Not measured."""
-    min_rounds_per_load: int = 3
-    """The fewest rounds of each load. Not measured."""
-    min_long_rounds_per_load: int = 4
-    """The fewest rounds of each load if every visit is a single run. Not measured."""
-    min_report_rounds: int = 24
-    """The number of rounds of one load from which a ratio may be known well enough to report. Not measured."""
-    max_report_loads: int = 24
-    """The most times that models that load fast are loaded until a ratio is known well enough to report. Not measured."""
     min_verdict_rounds: int = 12
-    """The number of rounds of one load from which it may be decided whether the candidate is faster. Not measured."""
+    """The fewest rounds after one load from which a comparison may end with a clear result. Not measured."""
     comparison_seconds: float = 10.0
-    """The seconds of a comparison if the caller gives none. Not measured."""
+    """The default duration of a comparison in seconds. Not measured."""
     tuning_seconds: float = 10.0
-    """The seconds in which session settings are tuned if the caller gives none. Not measured."""
+    """The default duration of the tuning of session settings in seconds. Not measured."""
 
 
 @dataclass(frozen=True)
@@ -468,118 +503,124 @@ class CheckPolicy:
     """The numerical check of a candidate against the original."""
 
     max_error_factor: float = 4.0
-    """The most by which the candidate's largest error may exceed the original's, as a factor (`--tolerance`).
+    """The largest error of a candidate, as a multiple of the largest error of the original (`--tolerance`).
 
-    Reordered sums err by small factors more or less. The limits of algorithms in docs/exactness.md refer to it; the factor
-    itself was not measured.
+    Reordered sums change errors by small factors. The limits of algorithms in docs/exactness.md refer to this factor, which was
+    not measured.
     """
     check_seconds: float = 5.0
     """The seconds after which a numerical check starts no further input. Not measured."""
     hurried_check_seconds: float = 2.0
     """The seconds after which a numerical check starts no further input in a search that was asked to stop. Not measured."""
     min_inputs: int = 2
-    """The fewest ordinary inputs, and the fewest adversarial inputs, that are run, however long they take. Not measured."""
+    """The fewest ordinary inputs, and the fewest adversarial inputs, of a numerical check, however long they take. Not
+    measured.
+    """
     noise_sample_counts: tuple[int, ...] = (2, 4, 6, 12)
-    """The number of samples of the original's noise on an input where the candidate seems to stray: at the first look, and at
-    each further look while the candidate still seems to stray.
+    """The numbers of samples of the original's rounding noise on an input on which the candidate seems wrong.
 
-    A sample is a float64 run that rounds at random or, without a float64 run, a run on a slightly different input. The first
-    look is short because each sample of a model with 80 million weights takes long. Not measured.
+    The first number is for the first look. Each further number is for a further look, if the candidate still seems wrong. A
+    sample is a float64 run that rounds at random or, without a float64 run, a run on a slightly different input. The first look
+    is short because each sample of a model with 80 million weights takes long. Not measured.
     """
     adversarial_look_seconds: float = 5.0
-    """The seconds after which no further adversarial input gets a closer look. Not measured."""
+    """Seconds after which no further adversarial input is examined with more samples of noise. Not measured."""
     ordinary_look_seconds: float = 20.0
-    """The seconds after which no further ordinary input gets a closer look.
+    """Seconds after which no further ordinary input is examined with more samples of noise.
 
-    A candidate that then seems to stray is refused. Not measured.
+    If the candidate seems wrong on a further ordinary input, it is rejected. Not measured.
     """
     sizing_seconds: float = 2.5
-    """The seconds of the thread's own time after which no further size of dynamic dimensions starts.
+    """Processor seconds after which the check at further sizes of dynamic dimensions ends.
 
-    On a busy machine, four times as many may pass. Not measured.
+    On a busy machine, four times as many seconds may pass. Not measured.
     """
     max_result_bytes: int = 1 << 28
-    """The most bytes of inputs and results of one check that are held in memory. Safety limit."""
+    """The most bytes of inputs and results of one numerical check that are kept in memory. Safety limit."""
     max_sized_input_bytes: int = 1 << 26
-    """The most bytes of inputs of a run at another size, counting 8 bytes for an element. Safety limit."""
+    """The most bytes of the inputs of a run at other sizes, with 8 bytes for each element. Safety limit."""
     max_sized_run_seconds: float = 0.5
-    """The longest expected seconds of a run at another size. Not measured."""
+    """The longest expected run at other sizes of dynamic dimensions, in seconds. Not measured."""
     max_adversarial_run_seconds: float = 0.02
-    """The seconds of a run at another size below which adversarial values are run there too. Not measured."""
+    """The longest run at other sizes, in seconds, that is repeated with adversarial values. Not measured."""
     max_sizes_tried: int = 200
-    """The most sizes that are tried.
+    """The most choices of sizes that a check tries.
 
-    If dimensions depend on each other, the original runs at few of these sizes. Not measured.
+    If dimensions depend on each other, the original runs at few of these choices. Not measured.
     """
     small_sizes: tuple[int, ...] = (1, 2, 3, 4, 0)
-    """The small sizes at which dynamic dimensions are checked, 0 among them."""
+    """Small sizes at which every dynamic dimension is checked, including 0."""
     mixed_sizes: tuple[int, ...] = (7, 8, 6, 33, 9, 32, 16, 5, 65, 12, 31, 64, 15, 48, 10, 17, 100)
-    """The sizes of mixed residues at which dynamic dimensions are checked: even and odd numbers, and numbers beside powers of
-    2.
+    """Sizes of various residues at which dynamic dimensions are checked: even and odd numbers, and neighbours of powers of 2.
 
-    The check passed wrong models before it drew them (tests/wrong_results).
+    The check passed wrong models before it had these sizes (tests/wrong_results).
     """
     large_size: int = 1000
-    """The large size at which single dynamic dimensions are checked. Not measured."""
+    """A large size at which each dynamic dimension is checked alone. Not measured."""
     max_constants: int = 16
-    """The most constants of a model that sizes are drawn around, the most significant first. Not measured."""
+    """The most constants of a model that give sizes for the check, the most significant first. Not measured."""
     max_size: int = 1 << 24
-    """The largest constant of a model that counts as a size. Safety limit."""
+    """The largest constant of a model that gives a size for the check. Safety limit."""
     min_laddered_size: int = 512
-    """The size above which a smaller size is run first, whose time predicts the time of the larger size. Not measured."""
+    """The size above which a smaller size is checked first, to predict the time of a run. Not measured."""
     ladder_factor: int = 8
-    """The factor between the larger size and the smaller size that is run first. Not measured."""
+    """The factor between a large size and the smaller size that is checked before it. Not measured."""
     paired_size_increases: tuple[int, int, int] = (1, 2, 5)
-    """The sizes by which two dimensions grow together, in case one is a sum over the other. Not measured."""
+    """The amounts by which two dimensions grow together, in case one dimension depends on the other. Not measured."""
     max_constant_elements: int = 16
-    """The most elements of a constant tensor whose elements count as constants that sizes are drawn around. Not measured."""
+    """The most elements of a constant tensor whose elements give sizes for the check. Not measured."""
     feasible_sizes: tuple[int, ...] = (1, 2, 3, 4, 5, 8, 16, 32, 64, 7, 128, 224, 12, 256, 512, 1024)
-    """The sizes that are tried in turn if a model does not run at the usual sizes: small sizes first, then sizes that exporters
-    use.
+    """The sizes that are tried in turn if a model does not run at the usual sizes.
+
+    Small sizes come first, then sizes that exporters use. Not measured.
+    """
+    feasible_seconds: float = 30.0
+    """Seconds after which no further inputs are tried to find inputs on which a model runs. Not measured."""
+    max_input_elements: int = 1 << 28
+    """The most elements of all inputs of a model together for which random values are made. Safety limit."""
+    max_inferred_constant_bytes: int = 1 << 12
+    """The size in bytes from which ONNX's shape inference does not get a tensor's elements. Not measured."""
+    masked_share: float = 0.25
+    """The share of elements that a mask switches off in an adversarial input. Not measured."""
+    max_inputs_changed_alone: int = 4
+    """The most floating-point inputs that get a mask, infinities or NaN while other inputs stay ordinary. Not measured."""
+    min_noise_ulp_count: int = 16
+    """The least rounding noise assumed for an element, in units in the last place of the element. Not measured."""
+    min_error_ulp_count: int = 4
+    """The least error assumed for the original, in units in the last place of the output's largest magnitude.
 
     Not measured.
     """
-    feasible_seconds: float = 30.0
-    """The seconds after which no further inputs are tried. Not measured."""
-    max_input_elements: int = 1 << 28
-    """The most elements of all inputs together for which values are made. Safety limit."""
-    max_inferred_constant_bytes: int = 1 << 12
-    """The size in bytes from which shape inference does not see a tensor's elements. Not measured."""
-    masked_share: float = 0.25
-    """The share of elements that an adversarial input masks. Not measured."""
-    max_inputs_changed_alone: int = 4
-    """The most floating-point inputs that are changed one at a time by a mask, an infinity or NaN. Not measured."""
-    min_noise_ulp_count: int = 16
-    """The least noise assumed of an element, in units in the last place of the element. Not measured."""
-    min_error_ulp_count: int = 4
-    """The least error assumed of the original, in units in the last place of the output's largest magnitude. Not measured."""
     direct_ulp_count: int = 1024
-    """The units in the last place by which the candidate may differ from the original if no float64 run is possible.
+    """The largest difference between candidate and original, in units in the last place, without a float64 run.
 
     Not measured.
     """
     min_wrong_share: float = 1e-3
-    """The least share of elements assumed to be off in an output of the original that is not floating-point. Not measured."""
+    """The least share of wrong elements assumed for the original in an output that is not floating-point. Not measured."""
     quiet_share: float = 0.1
-    """The share of a row's elements whose noise counts as quiet: the lowest tenth. Not measured."""
+    """The share of a row's elements, with the least noise, from which the noise of the row is estimated. Not measured."""
     largest_error_sigmas: float = 5.0
-    """The largest of many errors, in standard deviations. A normal error exceeds five about once in two million draws."""
-    min_row_elements: int = 16
-    """The fewest elements of a row from which its noise is estimated. Not measured."""
-    max_row_elements: int = 256
-    """The most elements of a row from which its noise is estimated. Not measured."""
-    rare_error_factor: float = 4.0
-    """The extra factor by which a rare element may be off, because all its noise samples may be small by chance.
+    """The assumed ratio of the largest of many errors to their standard deviation.
 
-    In a softmax that passed in another order of its sums, one element of 4,800 was off by 1.0 times what its eight samples
-    explained (one observation, no script).
+    A normal error exceeds five standard deviations about once in two million draws.
+    """
+    min_row_elements: int = 16
+    """The fewest elements of a row for which the noise of the row is estimated. Not measured."""
+    max_row_elements: int = 256
+    """The most elements of a row from which the noise of the row is estimated. Not measured."""
+    rare_error_factor: float = 4.0
+    """The factor by which the errors of a few elements may exceed the usual limit.
+
+    The noise samples of a few elements may all be small by chance. In a softmax that passed in another order of its sums, one
+    element of 4,800 was off by 1.0 times what its eight samples explained (one observation, no script).
     """
     rare_share: float = 1e-3
-    """The share of elements that counts as rare. See `rare_error_factor`."""
+    """The share of elements that counts as a few in `rare_error_factor`."""
     deliberate_rounding_share: float = 0.01
-    """The share of elements that are far off in an original that may round on purpose. Not measured."""
+    """The share of elements far from float64 from which the original is taken to round on purpose. Not measured."""
     deliberate_rounding_factor: float = 16.0
-    """The factor between errors from which a candidate with the smaller error does not round like the original.
+    """The factor between the errors of original and candidate from which the candidate does not round on purpose.
 
     Not measured.
     """
@@ -590,130 +631,138 @@ class CostPolicy:
     """The measured cost model, the timing of nodes, and predictions for other devices."""
 
     split_launch_share: float = 0.8
-    """The share of a launch that is saved for each further part of one Split or one Concat. Not measured."""
+    """The time for each further part of a Split or Concat, as a share of the launch time of an operator. Not measured."""
     reshape_launch_share: float = 0.25
-    """The share of a launch that a reshape takes, which moves no elements. Not measured."""
+    """The time of a Reshape, which moves no elements, as a share of the launch time of an operator. Not measured."""
     cpu_operations_per_second: float = 2.5e11
-    """The operations per second of one AVX-512 core in the estimate that orders candidates.
+    """Operations per second of one AVX-512 core in the estimate that orders candidates.
 
     Fitted, with `cpu_bytes_per_second` and `cpu_launch_seconds`, to the measured times of 262 segments of seven models, half of
     them within 10 %; no script repeats the fit.
     """
     cpu_bytes_per_second: float = 1e11
-    """The bytes per second that one AVX-512 core moves. See `cpu_operations_per_second`."""
+    """Bytes per second that one AVX-512 core moves. See `cpu_operations_per_second`."""
     cpu_launch_seconds: float = 2e-6
-    """The seconds that ONNX Runtime takes to start an operator on a CPU. See `cpu_operations_per_second`."""
+    """Seconds that ONNX Runtime takes to start an operator on a CPU. See `cpu_operations_per_second`."""
     gpu_operations_per_second: float = 1e13
-    """The operations per second of a GPU at batch 1, which is far from its peak. Not measured."""
+    """Operations per second of a GPU at batch size 1, far below the GPU's peak. Not measured."""
     gpu_bytes_per_second: float = 1e12
-    """The bytes per second that a GPU moves at batch 1. Not measured."""
+    """Bytes per second that a GPU moves at batch size 1. Not measured."""
     gpu_launch_seconds: float = 5e-6
-    """The seconds that a kernel launch on a GPU takes. Not measured."""
+    """Seconds that a kernel launch on a GPU takes. Not measured."""
     convolution_lane_count: int = 16
-    """The number of channels of a convolution's group that a kernel computes at once: the single-precision lanes of AVX-512."""
+    """The number of channels of a convolution group that a kernel computes at once: the float32 lanes of AVX-512."""
     node_timing_seconds: float = 0.005
-    """The seconds for which a node is timed. Not measured."""
+    """Seconds for which a node is timed. Not measured."""
     max_described_elements: int = 64
-    """The most elements of an integer constant that are part of a node's signature, because the time of a node may depend on
-    them.
+    """The most elements of an integer constant that are part of the key under which a node's time is stored.
 
-    Not measured.
+    The time of a node may depend on these elements. Not measured.
     """
     timing_batch_seconds: float = 2e-4
-    """The seconds of one batch of runs of a node, of which the mean counts. Not measured."""
+    """Seconds of one batch of runs of a node. The mean time of the runs in a batch counts. Not measured."""
     min_cold_weight_bytes: int = 256 << 10
-    """The bytes of weights from which a node is also timed with weights that are in no cache. Not measured."""
+    """Bytes of a node's weights from which the node is also timed with weights that are in no cache. Not measured."""
     max_cold_copies: int = 32
-    """The most copies of a node by which its weights are kept out of the caches. Safety limit."""
+    """The most copies of a node that are run in turn so that its weights are in no cache. Safety limit."""
     min_memory_bytes_per_second: float = 5e9
     """The least memory bandwidth assumed, in bytes per second. Not measured."""
     min_fetch_time_share: float = 0.05
-    """The share of a kernel's time below which it does not matter where its weights come from. Not measured."""
+    """The least share of a node's time that reading its weights must take for a timing without caches. Not measured."""
     max_overlapped_run_seconds: float = 1e-3
-    """The seconds of a GPU run below which a node's time is the time that a second node adds, because the next kernel is
-    launched while one runs. docs/profiles.md states the error of such times; the threshold was not measured.
+    """Seconds of a GPU run below which a node's time is the time that a second node adds to the run.
+
+    A GPU launches the next kernel while a kernel runs. docs/profiles.md states the error of such times; the threshold was not
+    measured.
     """
     min_mapped_constant_bytes: int = 64 << 20
-    """The size in bytes from which a constant without values is not filled at random, but maps a file of zeros.
+    """Bytes from which a constant without known values is a mapped file of zeros instead of random values.
 
     Not measured.
     """
     pace_step_count: int = 200_000
-    """The number of steps of the Python loop whose time shows the pace of a machine."""
+    """The number of steps of the Python loop whose time shows the speed of a machine."""
     pace_reference_seconds: float = 0.028
-    """The seconds that this loop takes where budgets were set, on an AMD EPYC with AVX-512.
+    """Seconds of the loop of `pace_step_count` steps on the machine for which budgets were chosen.
 
-    Measured on that machine; no script repeats it.
+    The machine was an AMD EPYC with AVX-512. Measured on that machine; no script repeats it.
     """
     max_pace_factor: float = 3.0
-    """The most by which a search is prolonged on a slower machine. dlrm_b1 gained 1.24 in place of 1.89 when its sweeps did not
-    come to their end; the bound itself was not measured.
+    """The largest factor by which a search is prolonged on a slower machine.
+
+    dlrm_b1 gained 1.24 in place of 1.89 when its sweeps did not come to their end; the bound itself was not measured.
     """
     forecast_sigmas: float = 2.0
-    """The number of standard deviations by which prices are assumed to err against a gain before the gain is believed.
-    docs/profiles.md compares predicted with measured gains (`scripts/check_predictions`).
+    """The number of standard deviations by which predicted times are assumed to err against a gain.
+
+    Only a gain that remains is accepted. docs/profiles.md compares predicted with measured gains (`scripts/check_predictions`).
     """
     short_node_seconds: float = 1e-5
-    """The average seconds of a model's nodes below which its segments are timed as wholes, because the time between nodes
-    matters as much as the nodes.
+    """The average seconds of a model's nodes below which whole segments are timed instead of nodes.
 
-    Not measured.
+    For short nodes, the time between nodes matters as much as the nodes. Not measured.
     """
     segment_timing_seconds: float = 0.02
-    """The seconds for which a segment is timed as a whole. Not measured."""
+    """Seconds for which a whole segment is timed. A segment is a part of a model that one search rewrites. Not measured."""
     segment_turn_count: int = 12
-    """The number of turns in which a segment and a reference are timed beside each other. Not measured."""
+    """The number of times that a segment and a reference are run in alternation for a timing. Not measured."""
     fastest_turn_factor: int = 5
-    """The factor for the turns of a segment that seems the fastest, because the fastest of many short timings is the luckiest.
+    """The factor for `segment_turn_count` if a segment seems to be the fastest segment so far.
 
-    Not measured.
+    The fastest of many short timings is often fast by luck. Not measured.
     """
     segment_comparison_seconds: float = 0.6
-    """The seconds for which two segments are compared as wholes.
+    """Seconds for which two whole segments are compared.
 
-    Half as many are spent if sums of kernel times are known as well. Not measured.
+    Half of the time is spent if sums of the nodes' times are known as well. Not measured.
     """
     segment_load_count: int = 2
-    """The number of times that two segments are loaded for the comparison.
+    """The number of times that two segments are loaded for their comparison.
 
     A segment with a long run is loaded once. Not measured.
     """
     min_summed_gain_error: float = 0.03
-    """The least relative error of a gain predicted from sums of kernel times. Not measured."""
+    """The least relative error assumed for a gain that is predicted from sums of nodes' times. Not measured."""
     summed_gain_error_share: float = 0.5
-    """The share of a gain predicted from sums of kernel times that counts as its relative error, if that is more than
-    `min_summed_gain_error`.
+    """The relative error of a gain that is predicted from sums of nodes' times, as a share of the gain.
 
-    Not measured.
+    The error is at least `min_summed_gain_error`. Not measured.
     """
     min_ratio_error: float = 1e-7
-    """The least relative error of a ratio of two measured segments, so that nothing divides by 0. Not measured."""
+    """The least relative error assumed for the ratio of two measured segments, so that nothing divides by 0. Not measured."""
     min_node_seconds: float = 1e-7
-    """The least seconds of a node, so that no ratio divides by 0. Not measured."""
+    """The least seconds assumed for a node, so that no ratio divides by 0. Not measured."""
     overhead_chain_count: int = 32
     """The number of nodes in the chain by which the time of the smallest node is measured. Not measured."""
     known_time_error: float = 0.1
-    """The relative error of a known time. Nodes timed alone sum to 0.89 to 0.99 of a model's end-to-end time."""
+    """The relative error assumed for the time of a measured node.
+
+    Nodes timed alone sum to 0.89 to 0.99 of a model's end-to-end time.
+    """
     unknown_operator_error: float = math.log(2)
-    """The least assumed error of the roofline for an unknown operator, as the logarithm of a factor.
+    """The least error of the roofline assumed for an operator without measured nodes, as the logarithm of a factor.
 
     The roofline is right within a factor of 2.15 for nine tenths of the nodes (docs/profiles.md).
     """
     min_known_operators: int = 5
-    """The number of known operators from which on they decide the roofline's error for another operator. Not measured."""
-    roofline_weight_share: float = 0.1
-    """The weight of the uncorrected roofline against similar nodes. A node equal in all numbers has weight 1. Not measured."""
-    min_valueless_weight_bytes: int = 1024
-    """The size in bytes from which a weight has no values in a timed segment, because ONNX Runtime's optimizations do not read
-    the values.
+    """The number of measured operators from which their errors determine the roofline's error for other operators.
 
     Not measured.
     """
-    max_literal_elements: int = 1 << 16
-    """The most elements of a known constant that has its values in a timed segment: ONNX Runtime removes a node that adds
-    zeros, for example.
+    roofline_weight_share: float = 0.1
+    """The weight of the uncorrected roofline in a prediction from similar measured nodes.
 
-    Not measured.
+    A measured node with equal numbers has weight 1. Not measured.
+    """
+    min_valueless_weight_bytes: int = 1024
+    """Bytes from which a weight has no values in a segment that is timed.
+
+    ONNX Runtime's optimizations do not read the values of such large weights. Not measured.
+    """
+    max_literal_elements: int = 1 << 16
+    """The most elements of a known constant that has its values in a segment that is timed.
+
+    The values matter to optimizations: ONNX Runtime removes a node that adds zeros, for example. Not measured.
     """
 
     @property
@@ -732,87 +781,99 @@ class ModelPolicy:
     """Reading, analysing and writing models."""
 
     max_converted_weight_bytes: int = 2**12
-    """The largest weight in bytes that the opset converter gets to see: it may be a shape, or axes.
+    """The largest weight in bytes that ONNX's opset converter gets. A small weight may be a shape, or axes.
 
     Larger weights need not be copied. Not measured.
     """
     first_image_size: int = 64
-    """The first size that is tried for the side of an image. Not measured."""
+    """The first size that is tried for the height and width of an image. Not measured."""
     first_size: int = 8
     """The first size that is tried for any other dynamic dimension. Not measured."""
     tested_sizing_count: int = 3
-    """The number of sizings at which statements about all sizes are also tested. Not measured."""
+    """The number of choices of sizes at which statements about all sizes are also tested. Not measured."""
     default_batch_size: int = 1
-    """The size of a first dimension for measurements, unless the caller gives one."""
+    """The default size, for measurements, of a dynamic dimension that is the first dimension of an input."""
     default_length_size: int = 128
-    """The size of any other dimension for measurements, unless the caller gives one."""
+    """The default size, for measurements, of a dynamic dimension that is neither a batch nor the side of an image."""
     default_image_size: int = 224
-    """The side of an image for measurements, unless the caller gives one."""
+    """The default size, for measurements, of a dynamic dimension that is the height or width of an image."""
     beyond_all_sizes: int = 55_440 * 1000
-    """A size beyond the bounds that occur in models, with many divisors. Not measured."""
+    """A size with many divisors that is larger than all bounds in models.
+
+    It shows which constant a bound tends to as sizes grow. Not measured.
+    """
     max_export_passes: int = 64
-    """The most passes of an exported rule over a model. Safety limit."""
+    """The most passes over a model when exported rules are applied. Safety limit."""
     min_external_tensor_bytes: int = 1 << 16
-    """The size in bytes from which a tensor goes into a file.
+    """Bytes from which a tensor is moved from a ModelProto to a file.
 
     Smaller tensors may be shapes, and stay in the ModelProto. Not measured.
     """
     max_cancelling_summands: int = 64
-    """The most summands of a sum that are searched for two that cancel. Safety limit."""
+    """The most summands of a sum among which two that cancel are searched. Safety limit."""
     max_folded_elements: int = 1 << 18
-    """The most elements in the weights of a term that is evaluated if the interpretation shows too little about the term.
+    """The most elements of the weights of a term that is evaluated to find bounds of its value.
 
     Safety limit.
     """
     pair_trial_count: int = 120
-    """The number of random inputs on which an exported pair of functions is tried. Not measured."""
+    """The number of random inputs on which an exported pair of ONNX functions is tested. Not measured."""
     min_pair_trials: int = 8
-    """The fewest of these inputs on which the pair must run. Not measured."""
+    """The fewest of these inputs on which the pattern of the pair must run. Not measured."""
     max_pair_rank: int = 5
-    """The largest rank of an input on which the pair is tried. Not measured."""
+    """The largest rank of an input on which an exported pair of ONNX functions is tested. Not measured."""
     pair_tolerance_share: float = 1e-4
-    """The relative difference of results, in float32, up to which the pair agrees. Not measured."""
+    """The relative difference of float32 results up to which both functions of an exported pair agree. Not measured."""
     max_chain_operands: int = 256
-    """The most operands of a sum or product that come from a chain of nodes.
+    """The most operands of a sum or product that is read from a chain of nodes as one term.
 
     Safety limit: a longer chain would have terms of quadratic size.
     """
     max_shared_elements: int = 64
-    """The most elements of an integer constant that nodes share if it is the same. Not measured."""
+    """The most elements of an integer constant that several nodes share if it has equal elements. Not measured."""
     max_message_bytes: int = 32 << 20
-    """The most bytes of tensors for which ONNX Runtime gets a ModelProto, of which several copies are made.
+    """The most bytes of tensors in a ModelProto that ONNX Runtime loads. Several copies of a ModelProto are made.
 
     Mapping larger models from files lowered the peak memory of a YOLO-like model from 1,695 to 835 MiB.
     """
     max_stored_elements: int = 1 << 16
-    """The most elements of integers and booleans that are kept, as many as the mask of a long sequence has. Safety limit."""
-    max_inferred_elements: int = 256
-    """The most elements of a tensor whose values shape inference may read. Safety limit."""
-    max_inference_rounds: int = 8
-    """The most rounds of shape inference and folding. Safety limit."""
-    max_tracked_elements: int = 64
-    """The most elements of a tensor whose elements are tracked as expressions. Safety limit."""
-    max_tracked_floats: int = 4
-    """The most elements of a floating-point tensor that is tracked: scales multiply sizes, but masks are not sizes.
+    """The most elements of a computed tensor of integers or booleans that is stored as a constant.
 
-    Not measured.
+    The mask of a long sequence has as many elements. Safety limit.
+    """
+    max_inferred_elements: int = 256
+    """The most elements of a tensor whose values ONNX's shape inference gets. Safety limit."""
+    max_inference_rounds: int = 8
+    """The most rounds of shape inference and constant folding. Safety limit."""
+    max_tracked_elements: int = 64
+    """The most elements of an integer tensor whose elements are tracked as expressions of sizes. Safety limit."""
+    max_tracked_floats: int = 4
+    """The most elements of a floating-point tensor whose elements are tracked as expressions of sizes.
+
+    Scales multiply sizes, so they are tracked. Masks are not sizes. Not measured.
     """
     max_assumption_rounds: int = 3
-    """The most walks over a model while new assumptions are learnt. Safety limit."""
+    """The most walks over a model in which shapes are computed and new assumptions are found. Safety limit."""
     min_deferred_weight_bytes: int = 2**20
-    """The size in bytes from which a weight is computed only when it is read, which may be never. Not measured."""
+    """Bytes from which a new weight is computed only when it is read, which may never happen. Not measured."""
     max_cached_weight_bytes: int = 2**28
-    """The size in bytes of all such weights that are cached. Further weights are computed at each read. Safety limit."""
+    """The total bytes of weights, computed when they are read, that stay in memory.
+
+    Further weights are computed at each read. Safety limit.
+    """
     max_ordinary_magnitude: float = 1e4
-    """The largest magnitude of an ordinary value: at it, float32 keeps three decimals. Reports state it as an assumption."""
+    """The largest magnitude of an element of an ordinary input.
+
+    Up to this magnitude, float32 represents three decimals. Reports state the bound as an assumption.
+    """
     assumed_summand_count: int = 1 << 20
-    """The number of summands assumed for a sum over a dynamic dimension. Not measured."""
+    """The number of summands assumed for a sum over a dynamic dimension, to bound the sum. Not measured."""
     max_analysed_steps: int = 256
     """The most steps of a recurrence whose values are bounded step by step. Safety limit on time."""
     body_run_seconds: float = 5.0
-    """The seconds after which no further input shows how often the bodies of a model run. Not measured."""
+    """Seconds after which no further input is run to count the runs of control flow bodies. Not measured."""
     exported_instance_count: int = 4
-    """The number of random instances at which the two sides of an exported rule are lowered. Not measured."""
+    """The number of random sizes at which the two sides of an exported rule are written as nodes. Not measured."""
 
 
 @dataclass(frozen=True)
