@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class OptimizationPolicy:
-    """The flow of one optimization: budgets, comparisons, retries, memory and the growth of weights."""
+    """Limits of one optimization: time budgets, comparisons, retries, memory, and the growth of weights."""
 
     algorithm_error_factor: float = 4.0
     """The largest rounding error of an algorithm that a search may use, as a multiple of the tolerance.
@@ -105,10 +105,10 @@ class OptimizationPolicy:
 
 @dataclass(frozen=True)
 class SearchPolicy:
-    """The search for a cheaper equivalent of a segment, an island or a window."""
+    """Limits of the search for a cheaper equivalent of a part of a model."""
 
     max_measured_terms: int = 100
-    """The largest number of terms of a segment for which the gain of each step is measured.
+    """The most terms of a segment for which the gain of each step is measured.
 
     A segment is a part of a model that one search rewrites. For a larger segment, the total gain is divided by estimates. Not
     measured.
@@ -242,7 +242,10 @@ class SearchPolicy:
 
 @dataclass(frozen=True)
 class MutantPolicy:
-    """Mutants: their enumeration, judgement, correction and generalisation."""
+    """Limits of the search for mutants: how mutants are enumerated, tested, corrected and generalised.
+
+    A mutant is a term that equals an operator at some output positions. A correction computes the other positions.
+    """
 
     min_program_time_share: float = 0.01
     """The least share of an island's estimated time for which mutants of an operator are searched. Not measured."""
@@ -423,7 +426,10 @@ class MutantPolicy:
 
 @dataclass(frozen=True)
 class ComparisonPolicy:
-    """The end-to-end comparison of a candidate with the original."""
+    """Limits of the comparison of a candidate model with the original by end-to-end times.
+
+    The models are loaded several times. After each load, they are timed in rounds, in which each model is visited once.
+    """
 
     min_gain_margin_share: float = 0.02
     """The least share by which a candidate must be faster than the original to be accepted.
@@ -500,7 +506,7 @@ class ComparisonPolicy:
 
 @dataclass(frozen=True)
 class CheckPolicy:
-    """The numerical check of a candidate against the original."""
+    """Limits of the numerical check, which compares the outputs of a candidate model with the outputs of the original."""
 
     max_error_factor: float = 4.0
     """The largest error of a candidate, as a multiple of the largest error of the original (`--tolerance`).
@@ -513,8 +519,9 @@ class CheckPolicy:
     hurried_check_seconds: float = 2.0
     """The seconds after which a numerical check starts no further input in a search that was asked to stop. Not measured."""
     min_inputs: int = 2
-    """The fewest ordinary inputs, and the fewest adversarial inputs, of a numerical check, however long they take. Not
-    measured.
+    """The fewest ordinary inputs, and the fewest adversarial inputs, of a numerical check.
+
+    They are run however long they take. Not measured.
     """
     noise_sample_counts: tuple[int, ...] = (2, 4, 6, 12)
     """The numbers of samples of the original's rounding noise on an input on which the candidate seems wrong.
@@ -531,7 +538,7 @@ class CheckPolicy:
     If the candidate seems wrong on a further ordinary input, it is rejected. Not measured.
     """
     sizing_seconds: float = 2.5
-    """Processor seconds after which the check at further sizes of dynamic dimensions ends.
+    """Processor seconds of the thread after which the check at further sizes of dynamic dimensions ends.
 
     On a busy machine, four times as many seconds may pass. Not measured.
     """
@@ -628,10 +635,10 @@ class CheckPolicy:
 
 @dataclass(frozen=True)
 class CostPolicy:
-    """The measured cost model, the timing of nodes, and predictions for other devices."""
+    """Constants of the cost model, which is based on measured times of nodes, and of predictions for other devices."""
 
     split_launch_share: float = 0.8
-    """The time for each further part of a Split or Concat, as a share of the launch time of an operator. Not measured."""
+    """The share of a launch that is saved for each further part that one Split makes or one Concat joins. Not measured."""
     reshape_launch_share: float = 0.25
     """The time of a Reshape, which moves no elements, as a share of the launch time of an operator. Not measured."""
     cpu_operations_per_second: float = 2.5e11
@@ -767,18 +774,18 @@ class CostPolicy:
 
     @property
     def cpu_operations_per_launch(self) -> float:
-        """The operations of one CPU core in the time that it takes to start an operator."""
+        """The number of operations that one CPU core does in the time that it takes to start an operator."""
         return self.cpu_launch_seconds * self.cpu_operations_per_second
 
     @property
     def cpu_operations_per_byte(self) -> float:
-        """The operations of one CPU core in the time that it takes to move a byte."""
+        """The number of operations that one CPU core does in the time that it takes to move a byte."""
         return self.cpu_operations_per_second / self.cpu_bytes_per_second
 
 
 @dataclass(frozen=True)
 class ModelPolicy:
-    """Reading, analysing and writing models."""
+    """Limits for reading, analysing and writing models."""
 
     max_converted_weight_bytes: int = 2**12
     """The largest weight in bytes that ONNX's opset converter gets. A small weight may be a shape, or axes.
@@ -878,23 +885,22 @@ class ModelPolicy:
 
 @dataclass(frozen=True)
 class VerifyPolicy:
-    """The verification of a result by its certificate."""
+    """Limits for verifying an optimized model by the certificate of its optimization."""
 
     max_definition_operations: int = 1 << 27
-    """The operations of one operator beyond which its definition takes too long to evaluate. Safety limit."""
+    """The operations of one operator beyond which its definition is not evaluated. Safety limit."""
     max_nesting_depth: int = 200
-    """The largest nesting depth of a value in a certificate, whose text is untrusted. Safety limit."""
+    """The largest nesting depth of a value in a certificate, whose text is not trusted. Safety limit."""
     max_untermed_elements: int = 4096
-    """The most elements that a new weight without a term may have.
+    """The most elements of a new weight for which the certificate has no term.
 
-    Such weights hold numbers that nodes need beside their operands, such as an algorithm's matrices. Running the segment checks
-    them. Not measured.
+    Such weights contain numbers that nodes need beside their operands, such as an algorithm's matrices. Running the segment
+    checks them. Not measured.
     """
     segment_tolerance_share: float = 2e-3
-    """The tolerance between a segment's nodes in the model's precision and its terms in float64, as a share of the largest
-    magnitude of the output.
+    """The tolerance between the values of a segment's nodes and of its terms, as a share of the largest magnitude.
 
-    Not measured.
+    The nodes compute in the model's precision, and the terms in float64. The magnitude is that of the output. Not measured.
     """
     plain_sizes: tuple[int, ...] = (
         1,
@@ -930,192 +936,234 @@ class VerifyPolicy:
         97,
         128,
     )
-    """The sizes at which dynamic dimensions are drawn, beside sizes around the constants of the model. Not measured."""
+    """The sizes from which dynamic dimensions are drawn, besides sizes around the constants of the model. Not measured."""
     coarse_sizes: tuple[int, ...] = (32, 64, 96, 128, 160, 192, 224)
-    """The sizes for networks that halve an image five times. Not measured."""
+    """The sizes from which dynamic dimensions are drawn for networks that halve an image five times. Not measured."""
     integer_bound_counts: tuple[int, ...] = (1000, 100, 30, 10, 4, 2, 1)
-    """The upper bounds for drawn integers. The first bound at which the original runs is used. Not measured."""
+    """Upper bounds for random integers. The first bound at which the original runs is used. Not measured."""
     max_drawn_elements: int = 1 << 22
-    """The most elements of all inputs of a run. Safety limit."""
+    """The most elements of all inputs of a run together. Safety limit."""
     max_size_draws: int = 1000
-    """The most random sizes that are drawn. Safety limit."""
+    """The most choices of random sizes for dynamic dimensions. Safety limit."""
     condition_draw_count: int = 60
-    """The number of sizes at which a condition on dynamic dimensions is evaluated. Not measured."""
+    """The number of random sizes at which a condition on dynamic dimensions is evaluated. Not measured."""
     max_match_tries: int = 20_000
-    """The most assignments of operands that are tried for one root. Safety limit."""
+    """The most assignments of operands that are tried to match a rule at one term. Safety limit."""
     max_sized_constant_elements: int = 64
-    """The most elements of an integer tensor whose elements count as constants that sizes may be compared with.
+    """The most elements of an integer tensor whose elements may be sizes that the model compares with.
 
-    Not measured.
+    Dynamic dimensions are drawn around such elements. Not measured.
     """
     max_compared_size: int = 1 << 24
-    """The largest constant that sizes are drawn around. Safety limit."""
+    """The largest constant around which sizes of dynamic dimensions are drawn. Safety limit."""
     row_tolerance_share: float = 2e-4
-    """The share of the row's largest magnitude that an element may be off by.
+    """A part of the tolerance of an element, as a share of the largest magnitude in its row.
 
-    Reordered sums and merged weights of the zoo stayed below a tenth of the whole tolerance when it was set; no script repeats
-    the measurement.
+    The other parts are `own_change_factor` and `common_change_factor`. Reordered sums and merged weights of the zoo stayed
+    below a tenth of the whole tolerance when it was set; no script repeats the measurement.
     """
     own_change_factor: float = 16.0
-    """The multiple of its own change, when inputs change in their last places, that an element may be off by.
+    """A part of the tolerance of an element, as a multiple of the element's change if inputs change in their last places.
 
     See `row_tolerance_share`.
     """
     common_change_factor: float = 256.0
-    """The multiple of the change of most elements in its row that an element may be off by. See `row_tolerance_share`."""
+    """A part of the tolerance of an element, as a multiple of a common change of elements in its row.
+
+    Sixty percent of the elements in the row change by less if inputs change in their last places. See `row_tolerance_share`.
+    """
     overflow_share: float = 2.0**-6
-    """The share of its type's largest number beyond which an element of the original may overflow in the result.
+    """The share of the type's largest number above which an element of the original may become infinite in the result.
 
     Not measured.
     """
     nudged_run_count: int = 3
-    """The number of runs of the original with inputs changed in their last places. Not measured."""
+    """The number of runs of the original with inputs that are changed in their last places. Not measured."""
     min_sizes: int = 4
-    """The fewest sizes at which both models run, however long it takes. Not measured."""
+    """The fewest choices of sizes at which both models are compared.
+
+    The comparison ends earlier only after three times `size_run_seconds`. Not measured.
+    """
     max_sizes: int = 40
-    """The most sizes at which both models run. Not measured."""
+    """The most choices of sizes at which both models are compared. Not measured."""
     max_size_tries_per_model: int = 300
-    """The most sizes that are tried. At many of them, a model may not run. Safety limit."""
+    """The most choices of sizes that are tried. A model may not run at many of them. Safety limit."""
     size_run_seconds: float = 12.0
-    """The seconds after which no further size starts. Not measured."""
+    """Seconds after which the models are not compared at further sizes. Not measured."""
     value_run_seconds: float = 12.0
-    """The seconds after which no further values start. Not measured."""
+    """Seconds after which the models are not compared on further adversarial inputs. Not measured."""
     inspected_size_count: int = 3
-    """The number of sizes at which the segments of the result are also compared with their terms. Not measured."""
+    """The number of choices of sizes at which the segments of the result are also compared with their terms.
+
+    Not measured.
+    """
     max_short_row_elements: int = 4
-    """The most elements of a row that says little about magnitudes. The whole output is used instead. Not measured."""
+    """The most elements of a row for which the largest magnitude of the whole output replaces the row's. Not measured."""
     step_draw_count: int = 12
-    """The number of draws at which a step without a rule is evaluated. Not measured."""
+    """The number of random inputs at which a step that matches no rule is evaluated. Not measured."""
     min_step_draws: int = 2
-    """The fewest of these draws that must work. Not measured."""
+    """The fewest of these inputs at which the evaluation must succeed. Not measured."""
     float64_tolerance_share: float = 1e-7
-    """The tolerance between float64 values, as a share of the row's largest magnitude. Not measured."""
+    """The tolerance between float64 values, as a share of the largest magnitude in the row. Not measured."""
 
 
 @dataclass(frozen=True)
 class DiscoveryPolicy:
-    """The discovery of rules."""
+    """Limits of the discovery of rewrite rules: enumeration, generalisation, and the choice of useful rules."""
 
     proof_sample_count: int = 24
-    """The number of random instances of a rule that must agree before a proof is tried. Not measured."""
+    """The number of random instances at which the sides of a rule must agree before a proof is tried. Not measured."""
     quick_sample_count: int = 12
-    """The number of random instances that decide whether a form of an equality is plausible. Not measured."""
+    """The number of random instances at which the sides of a possible rule must agree to be considered. Not measured."""
     outcome_sample_count: int = 48
-    """The number of random values of attributes from which conditions are inferred. Not measured."""
+    """The number of random attribute values from which the conditions of a rule are inferred. Not measured."""
     small_operator_count: int = 3
-    """The number of operators up to which equalities between graphs are decided first, in all universes. Not measured."""
+    """The largest number of operators in an equation that is decided early, before larger equations of any universe.
+
+    A universe is a vocabulary for terms. Not measured.
+    """
     axiom_instance_count: int = 40
-    """The number of random instances of an axiom from which the instance with the most different sizes is chosen.
+    """The number of random instances of an axiom of which the instance with the most distinct sizes is used.
 
     Not measured.
     """
     max_slice_candidates: int = 4_000
-    """The most of a universe's larger candidates that one task examines. Not measured."""
+    """The most larger equations of one universe (a vocabulary for terms) that one task examines. Not measured."""
     launch_element_count: float = 10000.0
-    """The number of elements that are moved in the time that it takes to start an operator, in the cost that decides which
-    directions of a rule are kept.
+    """The number of elements that are moved in the time that it takes to start an operator.
 
-    It is a fifth of the ratio of `cpu_launch_seconds` to the time of an element by `cpu_bytes_per_second`. Not measured.
+    The number is used in the cost that decides which directions of an equation become rules. It is a fifth of the ratio of
+    `cpu_launch_seconds` to the time of an element by `cpu_bytes_per_second`. Not measured.
     """
     operations_per_element_count: float = 16.0
-    """The number of operations in the time that it takes to move an element. Not measured."""
+    """The number of operations in the time that it takes to move one element. Not measured."""
     heavy_operation_count: float = 8.0
-    """The number of operations for each element moved above which an operator is heavy. Not measured."""
+    """The number of operations for each moved element above which an operator counts as compute-intensive.
+
+    Not measured.
+    """
     legality_sample_count: int = 64
-    """The number of random environments that decide which conditions of a universe's operators can hold. Not measured."""
+    """The number of random sizes that show which conditions of operators can hold in a universe.
+
+    A universe is a vocabulary for terms. Not measured.
+    """
     max_batch_elements: int = 2_000_000
     """The most elements that are evaluated in one batch of terms. Safety limit."""
     max_environment_tries: int = 20_000
-    """The most random environments that are tried until one fits a universe. Safety limit."""
-    max_reading_choices: int = 12
-    """The most readings of the numbers of an equality as expressions. Safety limit."""
-    plausible_reading_count: int = 2
-    """The number of readings that are sampled to see whether an equality seems to hold. Not measured."""
-    max_renamings: int = 48
-    """The most renamings of interchangeable variables of one candidate. Safety limit."""
-    max_exchanged_variables: int = 4
-    """The most variables of a rule that is tested for exchanging variables only. Safety limit."""
-    max_laws_per_task: int = 32
-    """The most laws of one task. Some searches take long. Not measured."""
-    min_law_tasks: int = 16
-    """The fewest tasks, as far as there are laws. Not measured."""
-    max_name_operators: int = 4
-    """The most operators of one side that stand in the name of a rule."""
-    max_operand_rows: int = 1 << 20
-    """The most rows of operands that are combined at once. Safety limit."""
-    max_rank_choices: int = 16
-    """The most choices of ranks of the other variables at which a text is tried. Safety limit."""
-    kept_cost_share: float = 0.9
-    """The share of the cost of the left side below which a direction with as many operators is kept. Not measured."""
-    max_local_operators: int = 3
-    """The most operators of a term that a search rewrites without a gain in between. Not measured."""
-    max_rewriting_steps: int = 12
-    """The most steps by which a term is rewritten to its smallest form. Safety limit."""
-    max_rewriting_expansions: int = 24
-    """The most terms that are expanded to find a way from one side to the other. Safety limit."""
-    max_climb_factor: float = 1.1
-    """The most that a term on such a way may cost, as a multiple of the more expensive side. Not measured."""
-    max_rewritten_summands: int = 6
-    """The most operands of a sum or product that is rewritten in parts. Safety limit."""
-    max_rewritten_operators: int = 16
-    """The most operators of a rewritten term. Safety limit."""
-    tallied_row_count: int = 1 << 16
-    """The number of rows whose graphs are counted at once. Safety limit."""
-    covered_pair_share: float = 0.75
-    """The share of a universe's known operator pairs that the universes it waits for have to cover.
+    """The most random choices of sizes and values that are tried until one fits a universe.
 
-    A pair is known if an earlier universe has it too. Not measured.
+    A universe is a vocabulary for terms. Safety limit.
+    """
+    max_reading_choices: int = 12
+    """The most ways to generalise the numbers of an equation to expressions over sizes. Safety limit."""
+    plausible_reading_count: int = 2
+    """The number of these ways that are tested on random inputs to see whether the equation may hold. Not measured."""
+    max_renamings: int = 48
+    """The most renamings of interchangeable variables of one equation. Safety limit."""
+    max_exchanged_variables: int = 4
+    """The most variables of a rule for which a test decides whether the rule only exchanges variables. Safety limit."""
+    max_laws_per_task: int = 32
+    """The most rules that one task tries to derive from other rules. Some searches take long. Not measured."""
+    min_law_tasks: int = 16
+    """The fewest tasks that derive rules from other rules, if there are enough rules. Not measured."""
+    max_name_operators: int = 4
+    """The most operators of one side of a rule that are part of the rule's name."""
+    max_operand_rows: int = 1 << 20
+    """The most combinations of operands that are made at once when terms are enumerated. Safety limit."""
+    max_rank_choices: int = 16
+    """The most choices of the ranks of other variables at which a rule is tested for one rank of a variable. Safety limit."""
+    kept_cost_share: float = 0.9
+    """The largest cost of the right side, as a share of the cost of the left side, if no operator is saved.
+
+    A direction of an equation with a higher cost does not become a rule. Not measured.
+    """
+    max_local_operators: int = 3
+    """The most operators of a left side that a search reaches without intermediate gains. Not measured."""
+    max_rewriting_steps: int = 12
+    """The most steps by which rules rewrite a term to its smallest form. Safety limit."""
+    max_rewriting_expansions: int = 24
+    """The most terms that are expanded to find steps from one side of an equation to the other. Safety limit."""
+    max_climb_factor: float = 1.1
+    """The largest cost of a term on a way between the sides of an equation, as a multiple of the way's cost limit.
+
+    The cost limit is the cost of the more expensive side, or of the first term. Not measured.
+    """
+    max_rewritten_summands: int = 6
+    """The most operands of a sum or product in which parts of the operands are rewritten. Safety limit."""
+    max_rewritten_operators: int = 16
+    """The most operators of a term that is rewritten. Safety limit."""
+    tallied_row_count: int = 1 << 16
+    """The number of enumerated terms whose graphs are counted at once. Safety limit."""
+    covered_pair_share: float = 0.75
+    """The share of a universe's known pairs of operators that the universes before it must have.
+
+    A universe is a vocabulary for terms, and waits for the results of some earlier universes. A pair of operators is known if
+    an earlier universe has it too. Not measured.
     """
     max_attribute_conditions: int = 3
-    """The most conditions on real attribute variables in one conjunction. Not measured."""
+    """The most conditions on real-valued attributes in one conjunction. Not measured."""
     condition_choice_count: int = 3
-    """The number of such conjunctions that are tried. Not measured."""
+    """The number of such conjunctions that are tried as the condition of a rule. Not measured."""
     max_universe_operators: int = 4
-    """The most operators of a term of a universe, if the universe states no limit. docs/generation.md counts the terms of each
-    universe.
+    """The default limit on the number of operators of a term in a universe (a vocabulary for terms).
+
+    docs/generation.md counts the terms of each universe.
     """
     condition_environment_count: int = 12
-    """The number of random environments in which the terms of a universe with conditions are evaluated.
+    """The number of random choices of sizes and values at which the terms of a universe with conditions are evaluated.
 
-    There are more of them, so that a choice rarely goes the same way in all. Not measured.
+    A universe is a vocabulary for terms. More choices make it rare that a condition has the same outcome at all choices. Not
+    measured.
     """
     order_environment_count: int = 8
-    """The number of random environments in which the terms of a universe that compares elements are evaluated. Not measured."""
+    """The number of random choices of sizes and values for a universe that compares elements.
+
+    A universe is a vocabulary for terms. Not measured.
+    """
     environment_count: int = 4
-    """The number of random environments in which the terms of any other universe are evaluated. Not measured."""
+    """The number of random choices of sizes and values for any other universe.
+
+    A universe is a vocabulary for terms. Not measured.
+    """
 
 
 @dataclass(frozen=True)
 class ProofPolicy:
-    """The proof of rules from definitions, from axioms and from other rules."""
+    """Limits of proofs of rules from definitions of operators, from axioms, and from other rules."""
 
     sampled_instance_count: int = 60
-    """The number of random instances on which an equation is sampled if no prover decides it. Not measured."""
+    """The number of random instances at which an equation is tested if no prover decides it. Not measured."""
     sample_tolerance_share: float = 1e-7
-    """The relative difference of real parts from which two samples differ. Residues decide where they exist. Not measured."""
+    """The relative difference above which two real values differ in a test. Residues decide if there are any.
+
+    Not measured.
+    """
     replayed_rule_count: int = 32
-    """The number of rules that one process replays in sequence; neighbors in a file share many questions. Not measured."""
+    """The number of rules whose stored proofs one process checks in sequence.
+
+    Neighbours in a file share many questions to the solver. Not measured.
+    """
     max_added_conditions: int = 12
-    """The most conditions that are added to a rule. Safety limit."""
+    """The most conditions that are added to a rule so that its right side is well typed. Safety limit."""
     completion_cache_count: int = 64
-    """The number of completed preconditions that are cached. Safety limit on memory."""
+    """The number of rules for which added preconditions are cached. Safety limit on memory."""
     ground_argument_cache_count: int = 20_000
-    """The number of parsed arguments of ground instances that are cached. Safety limit on memory."""
+    """The number of parsed arguments of instances of axioms that are cached. Safety limit on memory."""
     max_replay_steps: int = 2_000_000
-    """The most steps of Z3 (its `rlimit`) for one replayed proof.
+    """The most steps of Z3 (its `rlimit`) for the check of one stored proof.
 
     Steps, unlike seconds, make the verdict independent of the machine. Safety limit.
     """
     expression_cache_count: int = 20_000
     """The number of Z3 expressions that are cached. Safety limit on memory."""
     max_saturated_summands: int = 6
-    """The most operands of a sum or product that saturation flattens. Safety limit."""
+    """The most operands of a sum or product that equality saturation flattens. Safety limit."""
     axiom_set_cache_count: int = 256
     """The number of prepared sets of axioms that are cached. Safety limit on memory."""
     max_alignments: int = 24
-    """The most reindexings between two products that are tried. Safety limit."""
+    """The most ways to match the summation indices of two products that are tried. Safety limit."""
     alpha_cache_count: int = 100_000
-    """The number of renamed summands that are cached. Safety limit on memory."""
+    """The number of summands with renamed indices that are cached. Safety limit on memory."""
     max_linear_steps: int = 2_000_000
     """The most steps of Z3 (its `rlimit`) for one question of linear arithmetic. Safety limit."""
     max_nonlinear_steps: int = 50_000
@@ -1125,291 +1173,299 @@ class ProofPolicy:
     batching_cache_count: int = 50_000
     """The number of terms whose batch axes are cached. Safety limit on memory."""
     max_merges: int = 200
-    """The most merges of summands in one sum. Safety limit."""
+    """The most merges of two summands in one sum. Safety limit."""
     max_witnesses: int = 16
-    """The most elements at which two summands are shown to overlap. Safety limit."""
+    """The most elements that are tried to show that two summands overlap. Safety limit."""
     max_bound_indices: int = 3
-    """The most bound indices of a product whose indices are permuted. Safety limit."""
+    """The most summation indices of a product that are permuted to match another product. Safety limit."""
     max_cancel_depth: int = 8
-    """The deepest nesting of case distinctions. Safety limit."""
+    """The deepest nesting of case distinctions in a proof that a sum is zero. Safety limit."""
     max_cancel_steps: int = 1_500
-    """The most steps in which one sum is shown to be zero. Safety limit."""
+    """The most steps of a proof that a sum is zero. Safety limit."""
     max_cleared_summands: int = 60
-    """The most summands after multiplication by a denominator. Safety limit."""
+    """The most summands of a sum after it was multiplied by a denominator. Safety limit."""
     max_compared_splits: int = 6
-    """The most case distinctions in which two tensors are compared. Safety limit."""
+    """The most splits of a position into quotient and remainder in a comparison of two tensors. Safety limit."""
     max_indicator_names: int = 6
-    """The most step functions of a sum that is recognized as an indicator. Safety limit."""
+    """The most distinct step functions in a sum that is tested for having only the values 0 and 1. Safety limit."""
     max_expanded_exponent: int = 4
     """The largest exponent of a power that is multiplied out. Safety limit."""
     first_instance_count: int = 2
-    """The number of random instances that an equation must pass before the index prover starts. Not measured."""
+    """The number of random instances at which an equation must hold before the index prover starts. Not measured."""
     refutation_instance_count: int = 60
-    """The number of random instances on which a counterexample is looked for if the index prover finds no proof.
+    """The number of random instances at which a counterexample is searched if the index prover finds no proof.
 
     Not measured.
     """
     max_bounded_sizes: int = 2
-    """The most sizes that are fixed to small numbers to prove an equation for these numbers. Safety limit."""
+    """The most sizes that are fixed to small numbers if an equation is proved only for these numbers. Safety limit."""
     max_compared_candidates: int = 5
-    """The most candidates of a maximum that are compared pair by pair. Safety limit."""
+    """The most operands of a maximum that are compared in pairs to drop dominated operands. Safety limit."""
     normal_form_cache_count: int = 100_000
     """The number of normal forms that are cached. Safety limit on memory."""
     max_multiplied_summands: int = 1_500
-    """The most products that are multiplied out for one equation. Safety limit."""
+    """The most products that are multiplied out in the proof of one equation. Safety limit."""
     pointwise_cache_count: int = 20_000
-    """The number of pointwise sums that are cached. Safety limit on memory."""
+    """The number of sums for which it is cached whether they are zero at every point. Safety limit on memory."""
     max_short_terms: int = 4
-    """The most terms of an inequality from whose products with others consequences are drawn. Safety limit."""
+    """The most terms of an inequality that is multiplied with other inequalities to draw consequences. Safety limit."""
     max_added_bounds: int = 4
-    """The most bounds that are added up to another. Safety limit."""
+    """The most known bounds that are added to derive another bound. Safety limit."""
     max_simplification_rounds: int = 8
-    """The most rounds of simplification of a sum. Safety limit."""
+    """The most rounds of simplification of one sum. Safety limit."""
     max_value_steps: int = 200_000
-    """The most steps of Z3 (its `rlimit`) for one question on signs of values. Safety limit."""
+    """The most steps of Z3 (its `rlimit`) for one question about signs of values. Safety limit."""
     max_unknowns: int = 12
-    """The most unknowns of such a question. Safety limit."""
+    """The most unknowns of a question about signs of values. Safety limit."""
     generic_instance_count: int = 4
-    """The number of instances with few coinciding numbers at which egglog is asked. Not measured."""
+    """The number of instances with few equal numbers at which egglog searches a derivation. Not measured."""
     generic_draw_count: int = 24
-    """The number of random instances from which the one with the fewest coinciding numbers is chosen. Not measured."""
+    """The number of random instances of which the instance with the fewest equal numbers is used. Not measured."""
     audited_rule_count: int = 12
-    """The number of rules that one task audits. Not measured."""
+    """The number of rules that one task checks for being derivable from others. Not measured."""
     max_chain_length_steps: int = 400
-    """The most steps of a chain. Safety limit."""
+    """The most steps of a derivation that is written as a chain of steps. Safety limit."""
     tried_rule_count: int = 12
-    """The number of rules that one task tries to derive. Not measured."""
+    """The number of rules that one task tries to derive from other rules. Not measured."""
     max_completions: int = 12
     """The most conditions that are added to an equation before it is derived. Safety limit."""
     max_egglog_rounds: int = 12
-    """The most rounds of saturation in egglog. Safety limit."""
+    """The most rounds of equality saturation in egglog. Safety limit."""
     max_egglog_rows: int = 6_000
-    """The number of rows of all tables beyond which egglog runs no more rules. Safety limit on memory."""
+    """The number of rows in all tables above which egglog applies no more rules. Safety limit on memory."""
     egglog_law_count: int = 24
-    """The number of laws that egglog runs between two checks of its size. Not measured."""
+    """The number of rules that egglog applies between two checks of its size. Not measured."""
     file_instance_count: int = 120
-    """The number of random instances on which a rule of a file is tried. Not measured."""
+    """The number of random instances at which a rule of a file is tested. Not measured."""
     settled_instance_count: int = 12
-    """The number of random instances on which a rule is tried that is already settled. Not measured."""
+    """The number of random instances at which a rule of a file is tested if it was derived already. Not measured."""
     max_saturation_rounds: int = 24
-    """The most rounds of saturation by axioms. Safety limit."""
+    """The most rounds of equality saturation by axioms. Safety limit."""
     max_saturation_terms: int = 700
-    """The most terms of saturation by axioms. Safety limit."""
+    """The most terms of equality saturation by axioms. Safety limit."""
     max_saturation_steps: int = 8_000
-    """The most matches of saturation by axioms. Safety limit."""
+    """The most matches of equality saturation by axioms. Safety limit."""
     saturation_growth_counts: tuple[tuple[int, int], ...] = ((0, 2), (1, 3), (2, 4), (4, 8), (8, 14), (20, 30))
-    """The numbers of symbols by which an instance of an axiom may be longer than the term it replaces, and than the longest
-    side of the goals.
+    """Limits on the length of instances of axioms in equality saturation, in symbols.
 
-    The next pair applies when no further instance is allowed. Not measured.
+    An instance may be longer than the term that it replaces by the first number of a pair, and longer than the longest side of
+    the goals by the second number. The next pair applies when the present pair allows no further instance. Not measured.
     """
     max_derivation_rounds: int = 12
-    """The most rounds in which a rule is derived from others.
+    """The most rounds of equality saturation in which a rule is derived from other rules.
 
     Limits are counted in terms and matches, never in seconds, so that the answer does not depend on the machine
     (docs/derive.md).
     """
     max_derivation_terms: int = 300
-    """The most terms of such a derivation."""
+    """The most terms of equality saturation in which a rule is derived from other rules."""
     max_derivation_steps: int = 5_000
-    """The most matches of such a derivation."""
+    """The most matches of equality saturation in which a rule is derived from other rules."""
     derivation_growth_counts: tuple[tuple[int, int], ...] = ((0, 2), (2, 4), (4, 8), (8, 14))
-    """The growth of a derivation; see `saturation_growth_counts`. Not measured."""
+    """The limits on length when a rule is derived from other rules. See `saturation_growth_counts`. Not measured."""
     max_requested_rounds: int = 16
-    """The most rounds of a derivation on request. A rule leaves the core only by a chain within the limits above."""
+    """The most rounds of a derivation that a user requests.
+
+    A rule leaves the core only by a derivation within the limits of `max_derivation_rounds` and the fields after it.
+    """
     max_requested_terms: int = 800
-    """The most terms of a derivation on request."""
+    """The most terms of a derivation that a user requests."""
     max_requested_steps: int = 20_000
-    """The most matches of a derivation on request."""
+    """The most matches of a derivation that a user requests."""
     max_wide_rounds: int = 40
-    """The most rounds of a derivation with few laws, which confirms a derivation that egglog found. Not measured."""
+    """The most rounds of a derivation from few rules, which confirms a derivation that egglog found. Not measured."""
     max_wide_terms: int = 3_000
-    """The most terms of such a derivation."""
+    """The most terms of a derivation that confirms a derivation by egglog."""
     wide_step_counts: tuple[int, int] = (100_000, 1_000_000)
-    """The numbers of matches of such derivations, tried in order."""
+    """The numbers of matches of a derivation that confirms a derivation by egglog. They are tried in order."""
     wide_growth_counts: tuple[tuple[tuple[int, int], ...], ...] = (
         ((0, 2), (2, 4), (4, 8), (8, 14), (20, 30)),
         ((6, 8), (12, 16), (20, 30)),
         ((20, 30),),
     )
-    """The growths of such derivations, tried in order: small steps of weight, large steps, and no regard to weight."""
+    """The limits on length of a derivation that confirms a derivation by egglog. They are tried in order.
+
+    They allow small steps of length, then large steps, and then nearly any step. See `saturation_growth_counts`.
+    """
 
 
 @dataclass(frozen=True)
 class FloatingPointPolicy:
-    """The search for the floating-point freedoms that a rule needs."""
+    """Limits of the search for the floating-point flags that a rule needs.
+
+    A flag says which change of a floating-point result the rule takes for granted, like a fast-math flag. The code of an output
+    element is evaluated at many rows of inputs.
+    """
 
     rounding_step_factor: int = 4
-    """The number of rounding errors that each instruction of both sides may contribute before two results differ by more than
-    rounding.
+    """The number of rounding errors that each instruction of both sides may contribute.
 
-    Not measured.
+    If two results differ by more, the difference counts as more than rounding. Not measured.
     """
     max_rule_instances: int = 10
-    """The most instances at which a rule is tried. Not measured."""
+    """The most instances (sizes and attributes) at which a rule is tested for floating-point flags. Not measured."""
     instance_draw_count: int = 48
-    """The number of random instances from which each instance is chosen. Not measured."""
+    """The number of random instances of a rule from which each tested instance is chosen. Not measured."""
     element_count: int = 8
-    """The number of output elements, of different forms, that are tried at each instance. Not measured."""
+    """The number of output elements, of different forms, that are tested at each instance. Not measured."""
     max_element_positions: int = 80
-    """The most positions of an output among which elements are chosen. Safety limit."""
+    """The most positions of an output among which the tested elements are chosen. Safety limit."""
     row_kind_shares: tuple[float, float, float] = (0.6, 0.2, 0.2)
-    """The shares of rows with only finite numbers, with infinities, and with NaN. Not measured."""
+    """The shares of rows of inputs with only finite numbers, with infinities, and with NaN. Not measured."""
     later_instance_count: int = 5
-    """The number of instances at which a rule is tried in each turn after the first. Not measured."""
+    """The number of instances at which a rule is tested in each turn after the first. Not measured."""
     quiet_turn_count: int = 5
-    """The number of turns in a row without a new flag after which the flags are complete.
+    """The number of successive turns without a new flag after which the search for flags ends.
 
     `scripts/check_flags` looks for missing flags (benchmarks/flags.json); other numbers were not measured.
     """
     max_turns: int = 24
-    """The most turns. Safety limit."""
+    """The most turns of the search for flags. Each turn tests a rule at new instances and inputs. Safety limit."""
     max_rows_times_instructions: int = 6_000_000
-    """The largest product of rows and instructions; longer code is evaluated for fewer rows. Safety limit."""
+    """The largest product of rows and instructions. Longer code is evaluated at fewer rows of inputs. Safety limit."""
     witness_row_count: int = 40
-    """The number of rows from which the simplest witness is chosen. Not measured."""
+    """The number of rows from which the simplest inputs that need a flag are chosen. Not measured."""
     max_instructions: int = 60_000
-    """The most instructions of the scalar code of one element. Safety limit."""
+    """The most instructions of the scalar code of one output element. Safety limit."""
     max_exhaustive_inputs: int = 3
-    """The most inputs of an element that is tried with all inputs of the small format. Safety limit."""
+    """The most inputs of an output element that is tested at all inputs of a small number format. Safety limit."""
     max_exhaustive_evaluations: int = 40_000_000
-    """The largest number of instructions times rows that are evaluated. Safety limit."""
+    """The largest product of instructions and rows in a test at all inputs of a small number format. Safety limit."""
     row_chunk_count: int = 1 << 14
-    """The number of rows that are evaluated at once, chosen to fit into a cache. Not measured."""
+    """The number of rows of inputs that are evaluated at once, so that they fit into a cache. Not measured."""
     max_solver_instructions: int = 40
-    """The most instructions of an element that Z3 is asked about. Safety limit."""
+    """The most instructions of the code of an element for which Z3 is asked. Safety limit."""
     solver_milliseconds: int = 3000
-    """The milliseconds after which Z3 gives up.
+    """Milliseconds after which Z3 gives up.
 
     On a slow machine, the basis of a rule may then be `sampled` in place of `smt`. Safety limit.
     """
     rows_per_element_count: int = 1000
-    """The number of rows of inputs in each turn for each element. Not measured."""
+    """The number of rows of inputs for each output element in one turn. Not measured."""
     min_rows: int = 12_000
-    """The fewest rows of inputs in each turn for each rule. Not measured."""
+    """The fewest rows of inputs for each rule in one turn. Not measured."""
     min_element_rows: int = 64
-    """The fewest rows of inputs for an element with long code. Not measured."""
+    """The fewest rows of inputs for an output element with long code. Not measured."""
 
 
 @dataclass(frozen=True)
 class RulePolicy:
-    """The rule language: instances of rules, and what counts as a rule."""
+    """Limits of the rule language: random instances of rules, and the choice of equations that count as rules."""
 
     max_instance_elements: int = 3000
-    """The most elements of a tensor in a random instance. Safety limit."""
+    """The most elements of a tensor in a random instance of a rule. Safety limit."""
     max_instance_tries: int = 400
-    """The most attempts to find an instance. Safety limit."""
+    """The most attempts to find a random instance of a rule. Safety limit."""
     stubborn_value_count: int = 3
-    """The number of first values from which an unknown is drawn in the second round of attempts of a `stubborn` search.
+    """The number of first allowed values from which unknowns are drawn in the second round of a `stubborn` search.
 
     Not measured.
     """
     equation_cache_count: int = 256
-    """The number of prepared equations that are cached. Safety limit on memory."""
+    """The number of rules for which the prepared equations are cached. Safety limit on memory."""
     min_neutral_operators: int = 3
-    """The number of operators from which an equality that only rearranges them is not a rule: no search gains by it.
+    """The number of operators from which an equation that only rearranges operators is not a rule.
 
-    Not measured.
+    No search gains by such a rule. Not measured.
     """
     max_plain_combinations: int = 256
-    """The number of combinations of ranks beyond which subterms are typed first. Not measured."""
+    """The number of combinations of ranks above which the types of subterms are computed first. Not measured."""
 
 
 @dataclass(frozen=True)
 class AlgebraPolicy:
-    """Decisions about integer expressions, and analyses of values."""
+    """Limits of proofs about integer expressions."""
 
     extent_cache_count: int = 1 << 16
-    """The number of products and sums of extents that are cached. Safety limit on memory."""
+    """The number of products and sums of extents that are cached. An extent is a symbolic size. Safety limit on memory."""
     integer_cache_count: int = 1 << 16
-    """The number of integer expressions and decisions that are cached. Safety limit on memory."""
+    """The number of integer expressions, and of decisions about them, that are cached. Safety limit on memory."""
     max_terms: int = 400
-    """The most terms of an integer expression; a longer expression is of no use. Safety limit."""
+    """The most terms of an integer expression. A longer expression counts as too long to be useful. Safety limit."""
     max_atoms: int = 300
-    """The most atoms in an integer expression at any depth. Safety limit."""
+    """The most atoms (dimensions, quotients, and so on) in an integer expression at any depth. Safety limit."""
     max_inequalities: int = 240
-    """The most inequalities of one elimination; beyond this number, nothing is proved. Safety limit."""
+    """The most inequalities during the elimination of variables. With more, nothing is proved. Safety limit."""
     max_eliminations: int = 400
-    """The most eliminations for one question. Safety limit."""
+    """The most attempts at an elimination for one question. Safety limit."""
     max_residue_classes: int = 128
-    """The most residue classes into which one question is split. Safety limit."""
+    """The most residue classes into which the sizes of one question are divided. Safety limit."""
     refutation_sample_count: int = 48
-    """The number of random sizes at which a false statement is looked for before a proof. Not measured."""
+    """The number of random sizes at which a statement is tested before a proof is tried. Not measured."""
 
 
 @dataclass(frozen=True)
 class ProcessPolicy:
-    """Processes, files and signals."""
+    """Limits for processes, files, signals and command-line options."""
 
     child_patience_seconds: float = 20.0
-    """The seconds that a model may take to load, or to run once, in a child process. Safety limit."""
+    """Seconds that a child process may take to load a model, or to run it once. Safety limit."""
     child_patience_seconds_per_byte: float = 60 / 2**30
-    """The further seconds for each byte of the model: a minute for a GiB. Safety limit."""
+    """Additional seconds for each byte of the model: a minute for a GiB. Safety limit."""
     cache_lock_seconds: float = 10.0
-    """The seconds to wait for a time cache that another process has locked. Safety limit."""
+    """Seconds to wait for a file of measured times that another process has locked. Safety limit."""
     cache_retry_seconds: float = 120.0
-    """The seconds before the next attempt after a wait for the time cache in vain. Safety limit."""
+    """Seconds between a failed wait for the file of measured times and the next attempt. Safety limit."""
     memory_reading_seconds: float = 0.1
-    """The seconds between two readings of the resident memory. Not measured."""
+    """Seconds between two readings of the process's resident memory. Not measured."""
     max_task_attempts: int = 6
-    """The most times that a process may die at one task. Safety limit."""
+    """The most times that a worker process may die at one task. Safety limit."""
     stored_result_days: int = 30
-    """The days after which stored results of tasks are removed. Not measured."""
+    """Days after which a stored result of a task is removed if no job reads it. Not measured."""
     chunk_task_count: int = 8
-    """The number of tasks that are sent to a process at once. Not measured."""
+    """The number of tasks that are sent to a worker process at once. Not measured."""
     pool_patience_seconds: float = 5.0
-    """The seconds of silence after which a pool of processes is tested for being broken. Safety limit."""
+    """Seconds without a finished task after which a pool is tested for dead worker processes. Safety limit."""
     garbage_threshold_counts: tuple[int, int, int] = (100_000, 20, 100)
-    """The thresholds for `gc.set_threshold`: collection is rare because terms and sizes are many, live long, and have no
-    cycles.
+    """The thresholds for `gc.set_threshold`, with which the collection of cyclic garbage is rare.
 
-    Not measured.
+    Terms and sizes are many, live long, and have no cycles. Not measured.
     """
     max_stem_bytes: int = 200
-    """The most bytes of a model's name in its data file's name: file names have 255 bytes or fewer."""
+    """The most bytes of a model's name in the name of its data file: file names have 255 bytes or fewer."""
     save_lock_seconds: float = 10.0
-    """The seconds that a save waits for another save into the same folder. Safety limit."""
+    """Seconds that a save waits for another save into the same folder. Safety limit."""
     file_chunk_bytes: int = 1 << 24
-    """The bytes of a file that are read at once. Safety limit on memory."""
+    """Bytes of a file that are read at once. Safety limit on memory."""
     grace_seconds: float = 10.0
-    """The seconds from a signal until the search must have ended, and its result must have been checked and compared.
+    """Seconds from a signal until the search must have ended, with its result checked and compared.
 
     Not measured.
     """
     max_size_combinations: int = 256
-    """The most combinations of sizes for one model: the model is checked and measured at each. Safety limit."""
+    """The most combinations of sizes for one model. The model is checked and measured at each. Safety limit."""
     max_time_seconds: float = 366 * 86400.0
     """The longest accepted span of time: a year. Safety limit."""
     max_integer: int = 2**63 - 1
-    """The largest accepted size or seed: the largest number of 64 bits."""
+    """The largest accepted size or seed: the largest signed number of 64 bits."""
     max_threads: int = 1024
-    """The largest accepted number of threads: more than any machine has that runs models."""
+    """The largest accepted number of threads, more than any machine has that runs models."""
 
 
 @dataclass(frozen=True)
 class ReportPolicy:
-    """Reports and drawings."""
+    """Limits on the length of reports."""
 
     max_proof_characters: int = 160
-    """The most characters of a proof in a report on a file of rules."""
+    """The most characters of a proof in the report on a file of rules."""
     progress_seconds: float = 5.0
-    """The seconds between two lines of progress where the output is not a terminal."""
+    """Seconds between two lines of progress if the output is not a terminal."""
     piped_width_characters: int = 128
-    """The characters of a line where the output is not a terminal."""
+    """The characters of a line if the output is not a terminal."""
     max_failure_characters: int = 160
-    """The most characters of a failure's text in a report."""
+    """The most characters of an error's text in a report."""
     max_reasons: int = 3
-    """The most reasons for skipped windows that the terminal shows. The JSON report has all of them."""
+    """The most reasons for unsearched windows (parts of a model) that the terminal shows. The JSON report has all of them."""
     max_verified_rules: int = 4
-    """The most rules of one kind of step that the terminal shows."""
+    """The most rules that the terminal shows for one kind of verified step."""
     max_profiled_nodes: int = 10
-    """The most known nodes that a report shows."""
+    """The most measured nodes that the report on a device shows."""
     min_predicted_nodes: int = 3
-    """The number of known nodes below which the accuracy of predictions is not reported. Not measured."""
+    """The fewest measured nodes for which the accuracy of predictions is reported. Not measured."""
     example_instance_count: int = 12
-    """The number of random instances from which the example of a rule is chosen."""
+    """The number of random instances from which the example for a rule is chosen."""
     max_refused_rules: int = 5
-    """The most refused rules that an error message names."""
+    """The most rejected rules that an error message names."""
 
 
 OPTIMIZATION = OptimizationPolicy()
