@@ -79,7 +79,7 @@ def is_memory_short() -> bool:
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process in bytes; 0 if the system does not report it."""
+    """Return the resident memory of this process in bytes, or 0 if the operating system does not report this number."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):

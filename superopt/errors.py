@@ -89,7 +89,7 @@ class EgglogMissingError(SuperoptError):
 
 
 class ModelNotFoundError(SuperoptError):
-    """The model file, or the external data that it names, is missing."""
+    """The model file, or an external data file that the model names, is missing."""
 
     exit_code = 20
 

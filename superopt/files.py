@@ -122,7 +122,10 @@ def require_distinct(outputs: Mapping[str, Path | None], inputs: Mapping[str, Pa
 
 
 def same_file(one: Path, other: Path) -> bool:
-    """Return whether two paths lead to the same file. A path at which no file exists leads to the file that a write makes."""
+    """Return whether two paths lead to the same file.
+
+    If neither file exists, the result is whether writes to both paths would make the same file.
+    """
     try:
         if one.exists() or other.exists():
             return one.exists() and other.exists() and one.samefile(other)
@@ -195,7 +198,10 @@ def staging(target: Path) -> Iterator[Path]:
 
 
 def data_name(target: Path, data: Path) -> str:
-    """Return the name of the data file of the model `target`: the model's name and a digest of the content of `data`."""
+    """Return a file name for `data`, the external data of the model that is saved as `target`.
+
+    The name consists of the model's name and a digest of the content of `data`.
+    """
     with data.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()[:16]
     stem = re.sub(r"[^\w .+-]", "_", target.stem).encode()[: PROCESS.max_stem_bytes].decode("utf-8", "ignore")
@@ -211,8 +217,9 @@ def is_data_name(target: Path, path: Path) -> bool:
 def publish(staged: Path, target: Path, data: Path | None = None) -> None:
     """Replace the file `target` by the file `staged` atomically, and sync the file to disk.
 
-    The file `data` is staged under its final name and is moved first. Afterwards, a data file of the replaced model is removed
-    if its name has the form that `data_name` gives and no file in the folder contains this name.
+    `staged` and `data` are complete files in a temporary folder. `data`, the external data of the new model, has its final name
+    already and is moved first. Afterwards, a data file of the replaced model is removed if its name has the form that
+    `data_name` gives and no file in the folder contains this name.
 
     Raises:
         OSError: The replacement failed; the target and its data files are unchanged.
@@ -263,7 +270,7 @@ def _remove_unnamed(folder: Path, names: Collection[str]) -> None:
 
 
 def _data_files(folder: Path) -> list[str]:
-    """Return the names of the files in the folder that have the form of superopt's data files."""
+    """Return the names of the files in the folder whose names have the form that `data_name` gives to data files."""
     return [entry.name for entry in os.scandir(folder) if _DATA.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)]
 
 
@@ -326,7 +333,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def remove_scratch() -> None:
-    """Remove the scratch folders of killed runs."""
+    """Remove the temporary folders for work files that killed runs left."""
     with contextlib.suppress(OSError):
         remove_leftovers(Path(tempfile.gettempdir()), SCRATCH)
 

@@ -1078,7 +1078,8 @@ class DiscoveryPolicy:
     A direction of an equation with a higher cost does not become a rule. Not measured.
     """
     max_local_operators: int = 3
-    """The most operators of a left side that a search reaches without intermediate gains. Not measured."""
+    """The most operators on the left side of a derivable rule that is kept only because the right side has fewer. Not measured.
+    """
     max_rewriting_steps: int = 12
     """The most steps by which rules rewrite a term to its smallest form. Safety limit."""
     max_rewriting_expansions: int = 24

@@ -124,8 +124,8 @@ def first_output_names(island: Island) -> tuple[str, ...]:
 def _judged(every: Iterable[Sequence[Step]]) -> list[Any]:
     """Return the JSON of the test results for every distinct mutant in the steps.
 
-    A mutant is a term that equals a program, the term it replaces, at some output positions. A test result contains the text of
-    both terms, the numbers of tests and positions, and the bound on the error probability.
+    A mutant is a term that replaces a program (an operator, for example) and equals the program at some output positions. A
+    test result contains the text of both terms, the numbers of tests and positions, and the bound on the error probability.
     """
     found: dict[tuple[Term, Term], str] = {
         step.programs: step.text for steps in every for step in steps if step.rule.startswith(PARTLY)

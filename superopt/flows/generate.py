@@ -115,7 +115,7 @@ def generate(
         workers: The number of processes for tasks.
         scheduler: The Dask cluster for tasks, as in `superopt.worker_pool.Tasks`, or an empty text.
         resume: A folder for the results of finished tasks. A result that an earlier run stored there is used again.
-        progress: Receives the counts of each universe when it is finished.
+        progress: Receives the counts of a universe when the universe is finished.
 
     Raises:
         StoreError: The folder of rules cannot be written.

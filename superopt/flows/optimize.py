@@ -115,7 +115,7 @@ def optimize(
     stop: threading.Event | None = None,
     progress: Listener | None = None,
 ) -> Optimized[Model] | Optimized[ModelProto]:
-    """Return an equivalent model that is faster in ONNX Runtime when measured, or the given model if none was found.
+    """Return an equivalent model that is faster in ONNX Runtime when measured, or the given model if no such model is found.
 
     The result is an `onnx.ModelProto` for an `onnx.ModelProto`, and an `onnx_ir.Model` for a path or an `onnx_ir.Model`. The
     given model is not changed.
@@ -132,7 +132,7 @@ def optimize(
             slow machine.
         seed: The seed of every random choice.
         threads: The CPU threads of a session.
-        cuda_graph: Replay runs as a CUDA graph.
+        cuda_graph: Run the model by replaying a CUDA graph.
         shapes: Sizes of the dynamic dimensions by name. The default size is 1 for the first dimension of an input, 224 for the
             height and width of an image, and 128 for any other dimension.
         cache: The file for measured times. By default, it is a file in the user's cache folder. If a complete search finds no
@@ -145,7 +145,7 @@ def optimize(
             differences from a run in float64. With a larger tolerance, less accurate algorithms are allowed.
         growth: The largest growth of the weights, as a share of their size. By default, weights may grow by 3 times their size
             but at most by 256 MiB. Weights of more than 512 MiB may grow by half their size. In all cases, 1 MiB is added.
-        moves: The kinds of rewrites that the search may use, from `MOVES`. Without any, the model is not rewritten.
+        moves: The kinds of rewrites that the search may use, from `MOVES`. If it is empty, the model is not rewritten.
         fp: The floating-point mode: "precise", "relaxed" or "fast" (docs/floating-point.md).
         device_profile: A file in which `superopt profile` described another device. The model is optimized for this device, and
             times are predicted instead of measured. A model is returned as faster only if the predicted gain is larger than the
@@ -154,7 +154,7 @@ def optimize(
         opset: The opset of a rewritten model. It must not be older than the opset of the given model. The rewritten model may
             have all operators of this opset. If the given model is returned, its opset does not change.
         stop: An event that another thread or a signal handler may set to end the search. The best candidate so far is then
-            checked and compared briefly. If it does not pass, the given model is returned.
+            checked and compared briefly. If the candidate is not accepted, the given model is returned.
         progress: Receives progress reports.
 
     Raises:
@@ -357,9 +357,10 @@ def prepare(
 
 
 def search(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Iterator[ModelCandidate]:
-    """Yield candidate models for the caller to judge, best first. A candidate without gains means that no gain was found.
+    """Yield candidate models for the caller to judge, best first.
 
-    The caller adds the outcome of each candidate to `outcomes`, and stops the iteration when a candidate is accepted.
+    The caller adds the outcome of each candidate to `outcomes`, and stops the iteration when a candidate is accepted. A
+    candidate without any rewrites means that no improvement was found.
 
     Up to two further searches follow while candidates fail the numerical check. The first of them omits algorithms whose error
     may exceed the tolerance, if the failed search used such algorithms. The second also omits steps that may spread NaN and
@@ -473,11 +474,11 @@ def candidates(
     outcomes: Sequence[ModelOutcome],
     doubtful: AbstractSet[str] = frozenset(),
 ) -> Iterator[ModelCandidate]:
-    """Yield the candidate models of a search: first the model with all gains, then models with fewer gains.
+    """Yield the candidate models of a search: first the model with all improvements, then models with fewer improvements.
 
-    If all gains together are too small to compare, or the search found none, a single candidate without gains is yielded. After
-    a candidate that failed the numerical check, no further candidate follows if the search has steps of `doubtful` rules,
-    because other candidates would have such steps too. The iteration also ends if judging has taken too long.
+    If all improvements together are too small to compare, or the search found none, a single candidate without rewrites is
+    yielded. After a candidate that failed the numerical check, no further candidate follows if the search has steps of
+    `doubtful` rules, because other candidates would have such steps too. The iteration also ends if judging has taken too long.
     """
     check_first = has_steps_of(doubtful, *searched.orders)
     choices = () if negligible_share(prepared, searched) else gain_choices(prepared, searched, outcomes)
@@ -497,10 +498,11 @@ def candidates(
 
 
 def gain_choices(prepared: PreparedModel, searched: SearchedModel, outcomes: Sequence[ModelOutcome]) -> Iterator[Passes]:
-    """Yield sets of gains to try as candidates: all gains first, then at most `OPTIMIZATION.max_retries` smaller sets.
+    """Yield the sets of improvements that are tried as candidate models.
 
-    If no candidate has passed the numerical check by then, the largest gain is tried alone with half of its steps, then with a
-    quarter, and so on.
+    The set of all improvements comes first, then at most `OPTIMIZATION.max_retries` smaller sets. If no candidate has passed
+    the numerical check by then, the largest improvement is tried alone with half of its rewrite steps, then with a quarter, and
+    so on.
     """
     every = fallback_choices(searched.best.passes, searched.relowered or (), searched.others)
     fitting_choices = (c for c in every if sum(gain.bytes for taken in c for gain in taken) <= prepared.weight_budget)
@@ -515,7 +517,7 @@ def gain_choices(prepared: PreparedModel, searched: SearchedModel, outcomes: Seq
 
 
 def negligible_share(prepared: PreparedModel, searched: SearchedModel) -> float:
-    """Return the share of the run time that all gains save by the cost model, if the share is too small to be measured.
+    """Return the share of the run time that all improvements save by the cost model, if it is too small to be measured.
 
     Otherwise, the result is 0.
     """

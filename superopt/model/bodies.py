@@ -40,7 +40,7 @@ _EVENT = "_kernel_time"
 
 
 def control_flow_graphs(model: Model) -> dict[Scope, ir.Graph]:
-    """Map locations to graphs, for the top graph and for the bodies of standard control flow nodes.
+    """Return the top graph and the bodies of standard control flow nodes. The key of a graph is its location (see `Scope`).
 
     A body comes after the graph that contains the body.
     """

@@ -103,7 +103,7 @@ def _auto_pad(node: NodeText, pads: Sequence[object], shapes: Mapping[str, Shape
 
 
 def unit_axes(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Shape]) -> tuple[list[int], list[int]] | None:
-    """Return the axes of extent 1 that a Reshape to the shape `wanted` removes, and the axes of extent 1 that it adds.
+    """Return two lists of axes of extent 1: the axes that a Reshape to the shape `wanted` removes, and the axes that it adds.
 
     Returns None if the node is no Reshape, or if the Reshape changes extents other than 1.
     """

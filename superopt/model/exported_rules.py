@@ -1,4 +1,4 @@
-"""Apply exported rules inside onnxscript: lift the matched nodes, apply the rule, and lower the other side.
+"""Apply exported rules inside onnxscript: read matched nodes as terms, apply a rule, and write the result as nodes.
 
 `superopt rules export --format onnxscript` writes a module whose rules call `improvement` from their `check`. A rule is applied
 only if its preconditions hold for the shapes and attributes of the matched nodes, and if the new nodes are cheaper. New nodes

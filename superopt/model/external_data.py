@@ -58,7 +58,7 @@ class Scratch:
         self._written: dict[int, tuple[ir.TensorProtocol, ir.ExternalTensor]] = {}
 
     def files(self, tensors: Sequence[ir.TensorProtocol]) -> dict[int, ir.ExternalTensor]:
-        """Write each large tensor that is not yet in a file, and return its external tensor by the `id` of the tensor.
+        """Write each large tensor that is not yet in a file. Return a mapping from the `id` of a tensor to its external tensor.
 
         Raises:
             TargetError: the files cannot be written.

@@ -16,7 +16,7 @@ from superopt.protobuf.nodes import AttributeValue, Lowered, node_proto
 from superopt.runtime.session import Device, Session
 
 DOMAIN = "superopt.rules"
-FUNCTIONS_IR = 8  # the first in which a model holds functions
+FUNCTIONS_IR = 8  # the first IR version in which a model may contain functions
 
 
 @dataclass(frozen=True)

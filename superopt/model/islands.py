@@ -242,9 +242,9 @@ class Chart:
         return is_stored(value) or (not self.views.dynamic and constant_tensor(value) is not None)
 
     def _leave(self, node: ir.Node) -> None:
-        """Exclude a node from the islands, and all nodes that it depends on and that do not depend on the model's inputs.
+        """Exclude a node that the algebra cannot express, and the nodes that it depends on, from the islands.
 
-        The node does not depend on the model's inputs either, and the algebra cannot express it.
+        The node must not depend on the model's inputs. ONNX Runtime computes all these nodes once, when it loads the model.
         """
         leaving = [node]
         while leaving:

@@ -107,7 +107,7 @@ def _clamped(bound: Extent, extent: Extent) -> Extent:
 def _picked(node: _Node) -> Term:
     """Return the term of a Gather with constant positions.
 
-    If the axis has a dynamic extent and the positions are consecutive, the term is a slice. Otherwise, the term is a gather.
+    Consecutive positions give a slice, and other positions give a gather.
     """
     x, axis = node.operand(0), node.attribute("axis", 0)
     axis = axis if axis < 0 else axis - x.rank
@@ -247,7 +247,7 @@ def _is_number_of_condition(node: ir.Node) -> bool:
 
 
 def _keeps_type(node: ir.Node) -> bool:
-    """Return whether the node casts its input to the type of the input. Exporters write such casts."""
+    """Return whether the node casts its input to the type that the input already has. Exporters write such casts."""
     source = node.inputs[0] if node.op_type in ("Cast", "CastLike") else None
     return source is not None and source.dtype is not None and source.dtype == node.outputs[0].dtype
 

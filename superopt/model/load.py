@@ -63,12 +63,12 @@ class Loaded:
 def load(source: Source) -> Loaded:
     """Load the model, check that its external data files exist and can be read, and sort its nodes topologically.
 
-    ONNX requires sorted nodes, but ONNX Runtime also accepts models without them.
+    ONNX requires sorted nodes, but ONNX Runtime also accepts unsorted nodes.
 
     Raises:
         ModelNotFoundError: the file, or a file of external data, is missing.
-        InvalidModelError: the file is empty or not an ONNX model, its nodes depend on one another in a cycle, or it names
-            external data outside its folder.
+        InvalidModelError: the file is empty or not an ONNX model, its nodes depend on one another in a cycle, or the model
+            names external data outside its folder.
     """
     if isinstance(source, Model):
         return Loaded(source if all(map(_is_ordered, _tops(source))) else _ordered(as_model(as_proto(source)), "the model"))
@@ -190,9 +190,10 @@ def _attributes(model: Model) -> Iterator[tuple[ir.Node, ir.Attr]]:
 
 
 def _bind_external_data(model: Model, path: Path, label: str) -> None:
-    """Make every external tensor of the model readable. Its file is in the folder of `path`, the model's file.
+    """Make every external tensor of the model readable. The tensor's file must be in the folder of the model's file `path`.
 
-    A file may be a symbolic link if its target is in the folder of the target of `path`, as in the Hugging Face cache.
+    The file may be a symbolic link. The link's target must be in the same folder or, if `path` is a symbolic link too, in the
+    folder of its target, as in the Hugging Face cache.
     """
     for graph in model.graphs():
         for value in graph.initializers.values():

@@ -86,7 +86,10 @@ def lower(
 
 
 class _UnavailableError(ShapeError):
-    """The opset has no node for a composite operator, which is defined by smaller operators. The message is its name."""
+    """The opset has no node for a composite operator, that is, an operator defined by smaller operators.
+
+    The message of the error is the name of the composite operator.
+    """
 
 
 @functools.lru_cache(maxsize=1 << 16)

@@ -21,8 +21,8 @@ def operands_to_combine(term: Term, live: Sequence[Term]) -> tuple[Term, ...]:
 
     If the term's operator is not commutative, the order does not change. Otherwise, an operand and an elementwise function of
     this operand come first, such as `x` and `sigmoid(x)`. Then come terms in `live` that combine some of the operands already,
-    the term with the most operands first. They replace these operands. The remaining operands come last. Constants that are
-    equal along axes are written as an `expand` of a smaller constant.
+    the term with the most operands first. Such a term replaces the operands that it combines. The remaining operands come last.
+    Constants that are equal along axes are written as an `expand` of a smaller constant.
     """
     if not operator(term.op).commutative:
         return term.args
@@ -85,9 +85,9 @@ def narrow_constant(constant: Term) -> Term:
 
 
 def uniform_value(x: Term) -> Term | None:
-    """Return a term of rank 0 for the one number in a term of equal elements, or None.
+    """Return the number that all elements of a term equal, as a term of rank 0, or None.
 
-    Only `ones`, `zeros` and `scale` of these terms are recognized.
+    The term must be `ones`, `zeros`, or a multiple (`scale`) of `ones` or `zeros`. For any other term, the result is None.
     """
     scales: list[Term] = []
     while x.op == "scale":

@@ -60,7 +60,7 @@ def with_settings(model: Model, told: Settings, threads: int) -> Model:
 
 
 def with_settings_of(model: Model, other: Model) -> Model:
-    """Return a copy of the model with the session settings in the metadata of `other` instead of its own."""
+    """Return a copy of the model in which the session settings in the metadata are those of the model `other`."""
     settled = model.clone()
     for key in (CONFIG, ENTRIES, PROVIDER_OPTIONS):
         settled.metadata_props.pop(key, None)

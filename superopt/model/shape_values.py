@@ -3,8 +3,8 @@
 `ShapeValues` visits every node, and repeats this walk at most `MODEL.max_assumption_rounds` times while it finds new
 assumptions. The walk computes the shape of each value, and the elements of each small tensor of integers or booleans. Sizes and
 elements are `Extent` and `Cond` expressions (see `superopt.algebra.integers`) that are right at all sizes at which the model
-runs, 0 included. An element or a size that depends on data is a distinct unknown integer. If all elements of a tensor are the
-same at all sizes, the tensor is stored as the `const_value` of its value.
+runs, 0 included. A distinct symbol for an unknown integer stands for an element or a size that depends on data. If all elements
+of a tensor are the same at all sizes, the tensor is stored as the `const_value` of its value.
 
 Constraints that the model itself imposes (for example, that the inner dimensions of a product agree) are assumed, and listed
 in `assumptions`.
@@ -352,7 +352,7 @@ class ShapeValues:
         self._demand(disjunction(same(one, other), same(one, 1), same(other, 1)))
         for extent in (one, other):
             if isinstance(extent, int):
-                return extent  # the other is 1 or the same
+                return extent  # the other extent is 1, or equal to this extent
         return choose(same(one, 1), other, one)
 
     def _demand(self, demand: Cond) -> None:
@@ -987,7 +987,7 @@ def describe(given: Extent | Cond) -> str:
 
 
 def _scaled(*extents: Extent) -> tuple[Extent, ...]:
-    """Multiply the expressions by the least common denominator of all their coefficients, so that these become integers."""
+    """Multiply the expressions by the least common denominator of their coefficients. All coefficients become integers."""
     by = math.lcm(*(Fraction(c).denominator for e in extents for _, c in terms_of(e) if isinstance(c, int | Fraction)))
     return tuple(e * by for e in extents)
 

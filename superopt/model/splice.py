@@ -54,7 +54,7 @@ class Replacement:
 
 
 def splice(model: Model, replacements: Sequence[Replacement]) -> Model:
-    """Return a copy of the model in which nodes for the terms of the replacements compute the replaced values.
+    """Return a copy of the model in which new nodes compute the terms of the replacements instead of the present nodes.
 
     Nodes and weights without users are removed. Weight-only terms become initializers, each stored once. Large weight-only
     terms become tensors that are computed when they are read. At most 256 MiB of these tensors stay in memory. Inputs, outputs,
@@ -87,7 +87,7 @@ def splice_with_weights(model: Model, replacements: Sequence[Replacement]) -> tu
 
 
 def require_valid(model: Model, original: Model) -> None:
-    """Check that the ONNX checker accepts the model, unless it also rejects the original.
+    """Check that the ONNX checker accepts the model, unless the checker also rejects the original.
 
     Raises:
         CheckFailedError: the checker rejects this model but not the original.
@@ -201,7 +201,7 @@ class _Splicing:
                 self._forget(value)
 
     def _forget(self, weight: ir.Value) -> None:
-        """Remove a weight that nothing uses, unless it is an input that a caller may feed."""
+        """Remove a weight that nothing uses, unless the weight is an input that a caller may feed."""
         if weight.is_graph_input() and self.listed:
             self.graph.inputs.remove(weight)
         if not weight.is_graph_input() and weight.graph is not None:

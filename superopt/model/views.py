@@ -25,8 +25,9 @@ GENERAL = (
 class Views:
     """A copy of a model for analysis, whose values can be expressed as variables and whose nodes as terms.
 
-    Terms have symbolic sizes for dynamic dimensions. A node is expressed as terms only if these are proved to have the node's
-    result shapes at all sizes of at least 1. Equalities of extents that the terms require must be proved for all sizes too.
+    Terms have symbolic sizes for dynamic dimensions. A node is expressed as terms only if the terms are proved to have the
+    node's result shapes at all sizes of at least 1. Equalities of extents that the terms require must be proved for all sizes
+    too.
     """
 
     def __init__(self, model: Model) -> None:
