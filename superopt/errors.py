@@ -143,7 +143,7 @@ class CertificateError(SuperoptError):
 
 
 class ProfileError(SuperoptError):
-    """A device profile that cannot be read, or that was measured with another execution provider than the requested one."""
+    """A file that cannot be read or is not a device profile, or a profile of another execution provider than requested."""
 
     exit_code = 29
 
