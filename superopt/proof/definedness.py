@@ -1,11 +1,11 @@
-"""Proofs from axioms with operators that are not defined everywhere: which instances a proof may use.
+"""The choice of axiom instances that a proof may use, for operators that are not defined everywhere, such as division.
 
 The sides of an `==` axiom are defined on the same inputs. The right side of a `=>` axiom is defined wherever its left side is.
 Congruence closure treats both kinds of axiom as equalities. The closure is sound on the inputs where both sides of a rule are
 defined, as long as every term of an instance is also defined on these inputs. A term that divides (or takes a root, a power or
 a logarithm) is known to be defined in two cases: if the rule contains the term and depends on every element of the term, or if
-the term is in one side of an instance and the other side is known to be defined. The remaining claim is that the rule's right
-side is defined wherever its left side is.
+the term is in one side of an instance and the other side is known to be defined. One claim remains and is checked separately:
+the rule's right side is defined wherever its left side is.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ STRICT = frozenset(
 
 
 def undefined_somewhere(assumptions: Assumptions) -> bool:
-    """Return True unless the rule's right side is shown to be defined wherever its left side is."""
+    """Return whether the rule's right side may be undefined where its left side is defined.
+
+    False means that the right side is shown to be defined wherever the left side is.
+    """
     given = (*assumptions.facts, *nonzero(denominators(*assumptions.left)))
     divisors = [[d for d in denominators(side) if not is_nonzero(given, d)] for side in assumptions.right]
     if not any(divisors) and not any(map(is_partial, subterms(*assumptions.right))):
@@ -56,7 +59,7 @@ def undefined_somewhere(assumptions: Assumptions) -> bool:
 
 
 def defined_instances(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
-    """Return the instances whose terms are defined wherever both sides of the rule are."""
+    """Return the instances of axioms whose terms are all defined wherever both sides of the rule are defined."""
     goals = (*assumptions.left, *assumptions.right)
     sides = [side for g in grounds for side in (g.left, g.right)]
     if not any(map(is_partial, subterms(*goals, *sides))) and not denominators(*sides):
@@ -85,7 +88,10 @@ def defined_instances(assumptions: Assumptions, grounds: Sequence[Ground]) -> li
 
 
 def _sources(ground: Ground) -> tuple[Term, ...]:
-    """Return the sides of the instance that imply that the other side is defined."""
+    """Return each side of the instance that is defined only where the other side is also defined.
+
+    This is the left side of a `=>` axiom, and each side of an `==` axiom.
+    """
     axiom = axioms().get(ground.axiom)
     directed = ground.directed or (axiom is not None and axiom.statement.arrow == "=>")
     return (ground.left,) if directed else (ground.left, ground.right)
@@ -99,7 +105,10 @@ def _all_defined(side: Term, closure: Closure, defined: Iterable[Term], facts: G
 
 
 def _counting(term: Term) -> Iterator[Term]:
-    """Yield the subterms with partial operators that the whole term needs every element of."""
+    """Yield subterms that must be defined if the term is defined.
+
+    Each subterm has a partial operator, such as a division. The term depends on every element of the subterm.
+    """
     if is_partial(term):
         yield term
     if term.op in STRICT or _is_pointwise(term):

@@ -37,7 +37,7 @@ def denominators(*roots: Term) -> tuple[Extent, ...]:
 
 
 def factors(extent: Extent) -> Iterator[Extent]:
-    """Yield extents that are all nonzero exactly where `extent` is.
+    """Yield the factors of `extent`, which is nonzero exactly where all of these factors are nonzero.
 
     Sizes of tensors and reciprocals are left out, because they are never zero.
     """

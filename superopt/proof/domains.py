@@ -1,7 +1,7 @@
-"""Domains of values: the arguments of divisions, roots, powers and logarithms in a side of an equation.
+"""The check that a rule's right side is defined wherever its left side is, for divisions, roots, powers and logarithms.
 
-An equation between values is proved where both values are defined. A rule needs more: its right side must be defined wherever
-its left side is. The right side demands of some values that they are not zero, not negative, or positive. Each such demand must
+An equation between values is proved only where both values are defined. A rule also needs a right side that is defined wherever
+its left side is. The right side is defined where some values are not zero, not negative, or positive. Each such demand must
 follow from the structure of the value, or the left side must make the same demand.
 """
 
@@ -29,10 +29,13 @@ NOT_ZERO, NOT_NEGATIVE, POSITIVE, EXISTS = "not zero", "not negative", "positive
 
 @dataclass(frozen=True)
 class DomainDemand:
-    """A demand on the value of `candidate`, for all bound indices at which the candidate exists.
+    """A condition on a value without which an expression is undefined, such as "not zero" for a divisor.
 
-    The value must be of `kind`: not zero, not negative, or positive. For EXISTS, the value's power to the symbolic `exponent`
-    must exist. The demand applies where each condition of a `where` operator in `chosen` has the outcome that `chosen` lists.
+    Attributes:
+        kind: NOT_ZERO, NOT_NEGATIVE or POSITIVE. With EXISTS, the value's power to the symbolic `exponent` must exist.
+        chosen: Conditions of `where` operators, each with an outcome. The demand applies only where they have these outcomes.
+        candidate: The value, with bound indices and a guard. The demand applies at all bound indices where the guard holds.
+        exponent: The exponent for EXISTS. It is 0 for the other kinds.
     """
 
     kind: str
@@ -52,7 +55,10 @@ class DomainDemand:
 
 
 def implied_signs(facts: Guard, value: Sum, notation: Normal) -> tuple[tuple[Sum, Sign], ...]:
-    """Return the signs of values that hold wherever the given value is defined."""
+    """Return values, each with the sign that it has wherever `value` is defined.
+
+    For example, x is positive wherever log(x) is defined.
+    """
     if not has_partial_function(value):
         return ()
     plain = (
@@ -63,7 +69,9 @@ def implied_signs(facts: Guard, value: Sum, notation: Normal) -> tuple[tuple[Sum
 
 
 def is_undefined(facts: Guard, left: Sum, right: Sum, notation: Normal, divisors: Iterable[Extent] = ()) -> bool:
-    """Return True unless the right value is shown to be defined wherever the left value is.
+    """Return whether `right` may be undefined where `left` is defined.
+
+    False means that `right` is shown to be defined wherever `left` is.
 
     `divisors` has the extents that attributes of the right side divide by. `facts` must include that the divisors of the left
     side are not zero.
@@ -82,7 +90,7 @@ def is_undefined(facts: Guard, left: Sum, right: Sum, notation: Normal, divisors
 
 
 def _divisor(extent: Extent, where: DomainDemand | None = None) -> DomainDemand:
-    """Return the demand that an extent is not zero, everywhere or where another demand applies."""
+    """Return the demand that an extent is not zero. With `where`, the demand applies only where the demand `where` applies."""
     value: Sum = (Summand(extent),)
     if where is None:
         return DomainDemand(NOT_ZERO, (), GuardedValue((), (), value))
@@ -96,9 +104,10 @@ def _common_factors(value: Sum) -> Iterator[Extent]:
 
 
 def domain_demands(facts: Guard, value: Sum, notation: Normal) -> list[DomainDemand]:
-    """Return the demands of a value, except demands that the structure of the value implies.
+    """Return the conditions under which a value is defined, such as "not zero" for a divisor in the value.
 
-    A demand on a product or power is split into demands on the factors or the base.
+    Conditions that the structure of the value implies are left out. A condition on a product is split into conditions on its
+    factors, and a condition on a power becomes a condition on its base.
     """
     found: dict[object, DomainDemand] = {}
     for function, arguments, bound, guard, chosen in _partial_calls(value, (), (), ()):
@@ -128,8 +137,8 @@ def domain_demands(facts: Guard, value: Sum, notation: Normal) -> list[DomainDem
 def _strict(demand: DomainDemand, others: Mapping[object, DomainDemand]) -> DomainDemand:
     """Strengthen a demand if another demand says that the value is not zero.
 
-    A value that is neither negative nor zero is positive. For a value that is not zero, the power to a exists where the power
-    to -a exists, so both demands become one.
+    A value that is neither negative nor zero is positive. For a nonzero value, `value ** a` exists exactly where
+    `value ** -a` exists. The demands for `a` and `-a` are therefore written in the same form.
     """
     inside = replace(demand.candidate, value=_turned(sort_summands(demand.value)))
     if replace(demand, kind=NOT_ZERO, candidate=inside, exponent=0).key not in others:
@@ -197,7 +206,7 @@ def _partial_in(
 
 
 def _met(facts: Guard, demand: DomainDemand, signs: Signs) -> bool:
-    """Return whether the demand holds by the structure of the value."""
+    """Return whether the structure and the known signs of the value imply the demand."""
     inside = (*facts, *demand.candidate.guard)
     sign = signs.of(inside, demand.value)
     match demand.kind:
@@ -215,7 +224,7 @@ def _met(facts: Guard, demand: DomainDemand, signs: Signs) -> bool:
 
 
 def _demanded(facts: Guard, demand: DomainDemand, given: list[DomainDemand], notation: Normal) -> bool:
-    """Return whether the given demands imply this demand wherever this demand applies."""
+    """Return whether the demands in `given` imply `demand` wherever `demand` applies."""
     alike = [g for g in given if g.kind == POSITIVE or (g.kind == demand.kind and g.exponent == demand.exponent)]
     stronger = [g for g in alike if set(g.chosen) <= set(demand.chosen)]
     return Cancellation(notation).covered(facts, demand.candidate, [g.candidate for g in stronger])

@@ -28,10 +28,11 @@ Checked: TypeAlias = "tuple[Verdict, tuple[str, ...]]"
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """The result for one axiom or rule, and the choices of ranks that it covers.
+    """The verdict on one axiom or rule.
 
     Attributes:
         how: The means of the proof: "definitions", "axioms", "index" or "replayed".
+        ranks: The choices of ranks that the rule has.
         entry: The ledger entry of a stored rule, if there is one.
     """
 
@@ -53,7 +54,7 @@ class LedgerRow:
 
     @property
     def bounded(self) -> tuple[str, ...]:
-        """The unknowns that the proof covers at some values only. Empty for a proof for all sizes."""
+        """The limits of the proof, such as `g in 1, 2, 3, 4` for a group count g. Empty for a proof for all sizes."""
         return self.verdict.bounded if isinstance(self.verdict, Proved) else ()
 
     @property
@@ -69,7 +70,9 @@ class LedgerRow:
 
 
 def prove_axioms(*, operators: Collection[str] = (), seed: int = 0, workers: int = 1) -> Iterator[LedgerRow]:
-    """Prove every axiom and regrouping law from the definitions and yield a row for each, in alphabetical order.
+    """Prove every axiom and every regrouping law from the definitions. Yield a row for each law, in alphabetical order.
+
+    A regrouping law states that the operands of an operator such as `add` may be grouped and ordered in any way.
 
     With `operators`, only the axioms in the files of these operators are proved.
     """
@@ -99,9 +102,10 @@ def prove_store(
 ) -> Iterator[LedgerRow]:
     """Check every stored rule and yield a row for each rule.
 
-    With `fresh`, each rule is proved anew. Otherwise the stored proof is replayed, and a rule with an outdated proof gets the
-    verdict `Unknown`. A rule whose proof has an instance that the replay does not use also gets the verdict `Unknown`, unless
-    `record` is set. With `record`, the verdict omits such instances and lists the questions that a later check can skip.
+    With `fresh`, each rule is proved anew. Otherwise the stored proof is checked without a search, and a rule with an outdated
+    proof gets the verdict `Unknown`. A stored proof with an unused instance of an axiom gives the verdict `Unknown`, unless
+    `record` is set. With `record`, the verdict omits unused instances and lists the questions of arithmetic that a later check
+    can skip.
 
     Raises:
         StoreError: The store cannot be read.
@@ -134,7 +138,10 @@ def _proved(rule: Rule, record: bool, seed: int) -> Checked:
 
 
 def _together(stored: Iterable[Stored]) -> Iterator[tuple[Stored, ...]]:
-    """Yield the rules in order. Two neighboring rules that are converses of each other form one group."""
+    """Yield the rules in order, in groups of one or two.
+
+    Two neighboring rules form one group if each is the other read from right to left.
+    """
     waiting: Stored | None = None
     for pair in stored:
         if waiting is not None and are_converse(waiting[0], pair[0]):
@@ -149,7 +156,7 @@ def _together(stored: Iterable[Stored]) -> Iterator[tuple[Stored, ...]]:
 
 
 def _replayed(stored: Sequence[Stored], record: bool) -> list[Checked]:
-    """Check the stored proofs of one rule, or of two converse rules, without a search."""
+    """Check the stored proofs of one rule, or of two rules that are each the other read from right to left."""
     known = [(rule, entry.proof) for rule, entry in stored if entry is not None and ledger_objection(rule, entry) is None]
     if record:
         verdicts = [record_proof(rule, proof) for rule, proof in known]
@@ -182,7 +189,12 @@ def write_proofs(rows: Sequence[LedgerRow], folder: Path | None = None) -> None:
 
 @dataclass(frozen=True)
 class Sampled:
-    """The result of random instantiations of a stored rule, with a counterexample if the sides differ."""
+    """The result of a comparison of a stored rule's sides on random instances.
+
+    Attributes:
+        instances: The number of instances that were tried.
+        mismatch: The counterexample, or None if the sides agree at all instances.
+    """
 
     name: str
     family: str
@@ -191,7 +203,9 @@ class Sampled:
 
 
 def sample_store(*, instances: int, seed: int = 0, workers: int = 1, folder: Path | None = None) -> Iterator[Sampled]:
-    """Try every stored rule on at least `instances` random instantiations, spread evenly over its choices of ranks.
+    """Compare the sides of every stored rule on random instances, and yield a result for each rule.
+
+    `instances` is the least number of instances for each rule. They are spread evenly over the rule's choices of ranks.
 
     Raises:
         StoreError: The store cannot be read.

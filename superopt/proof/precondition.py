@@ -1,4 +1,4 @@
-"""Completion of a rule's `where` with the conditions that the right side needs and that the left side does not imply."""
+"""Addition of missing conditions to a rule's `where`. The right side needs a missing condition, and nothing implies it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from superopt.rules.rule import Rule
 @functools.lru_cache(maxsize=PROOF.completion_cache_count)
 @isolated_solver()
 def add_preconditions(rule: Rule) -> Rule | None:
-    """Add conditions until, wherever the rule applies, the right side is well typed and has the left side's shape.
+    """Return the rule with all conditions that its right side needs.
 
-    Return the rule itself if no condition is missing. Return None if the conditions contradict each other, or exclude one of
-    the rule's choices of ranks.
+    Wherever the new rule applies, the right side is well typed and has the left side's shape. Return the rule itself if no
+    condition is missing. Return None if the conditions contradict each other, exclude one of the rule's choices of ranks, or
+    are too many.
     """
     for _ in range(PROOF.max_added_conditions):
         try:
@@ -40,9 +41,9 @@ def add_preconditions(rule: Rule) -> Rule | None:
 
 
 def _missing(assumptions: Assumptions) -> Iterator[Cond]:
-    """Yield the needed conditions that do not follow from the assumptions.
+    """Yield the conditions that the right side needs and that do not follow from the assumptions.
 
-    Equalities come first, then bounds, then the equality of the shapes.
+    Equalities come first, then bounds, then the conditions that both sides have the same shape.
     """
     needed = [c for t in subterms(*assumptions.right) for c in (*t.requires, *(at_least(e, 1) for e in t.shape))]
     needed.sort(key=lambda c: not (isinstance(c, Compare) and c.relation == "=="))

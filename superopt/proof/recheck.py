@@ -1,11 +1,12 @@
 """Checks of stored proofs, without a search and without trust in the ledger.
 
-The ledger has the ground instances of axioms, the bounds of a proof from the definitions, and the questions of arithmetic that
-the proof does not need. Each instance is checked again. Skipping a question cannot prove anything.
+For a proof from axioms, the ledger has ground instances of the axioms. Each instance is checked again. For a proof from the
+definitions, the ledger has the sizes to which the proof is limited. The ledger also lists questions of arithmetic that the
+proof does not need. Such a question is skipped and counts as undecided, so skipping cannot make a false rule pass.
 
 Two rules are converses if each is the other read from right to left. A proof that the sides of a rule are equal also proves
-that the sides of the converse are equal. If two converses share one proof, only one claim is therefore checked for the second
-rule: its right side is well typed and defined wherever its left side is.
+that the sides of the converse are equal. If two converses share one proof, the second rule therefore needs only one more check:
+its right side must be well typed and defined wherever its left side is.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from superopt.rules.verdict import Proved, Unknown, Verdict
 
 
 def prove_and_record(rule: Rule, *, seed: int = 0) -> Verdict:
-    """Return the verdict on a rule without a known proof.
+    """Search for a proof of the rule and return the verdict.
 
-    A proof for all sizes is checked and recorded. A proof for some sizes only gives the verdict `Unknown`.
+    A proof for all sizes is checked and returned in the form that the ledger stores (see `record_proof`). A proof that covers
+    only some sizes gives the verdict `Unknown`.
     """
     verdict = prove_rule(rule, seed=seed)
     if isinstance(verdict, Proved) and verdict.bounded:
@@ -39,7 +41,7 @@ def prove_and_record(rule: Rule, *, seed: int = 0) -> Verdict:
 
 
 def recheck_proof(rule: Rule, proof: Proved) -> Verdict:
-    """Check that the proof is valid: the instances hold, and prove the rule at all choices of its ranks."""
+    """Check a stored proof of the rule at all choices of the rule's ranks. Return `Proved` if it is valid, else `Unknown`."""
     return _rechecked(rule, proof, both_ways=False)
 
 
@@ -51,9 +53,11 @@ def are_converse(rule: Rule, other: Rule) -> bool:
 
 
 def recheck_converses(known: tuple[Rule, Proved], converse: tuple[Rule, Proved]) -> list[Verdict]:
-    """Check two converse rules as `recheck_proof` does.
+    """Check the stored proofs of two converse rules and return a verdict for each rule.
 
-    A proof that both share at the same ranks is checked once if possible.
+    Each rule must be the other read from right to left. If the rules have the same proof and the same choices of ranks, the
+    proof is checked once. The second rule then only needs a right side that is well typed and defined wherever its left side
+    is. If this cannot be shown, both proofs are checked.
     """
     (rule, proof), (other, its_proof) = known, converse
     if rule.choices == other.choices and _are_alike(proof, its_proof):
@@ -81,7 +85,10 @@ def _rechecked(rule: Rule, proof: Proved, *, both_ways: bool) -> Verdict:
 
 
 def _turned(rule: Rule, proof: Proved) -> Verdict:
-    """Return `Proved` if the rule follows from its converse, which is proved. Otherwise return `Unknown`."""
+    """Return `Proved` if the rule follows from its converse, otherwise `Unknown`.
+
+    The converse is the rule read from right to left. It must already be proved.
+    """
     started = time.perf_counter()
     with skip_questions(frozenset(proof.unasked)):
         turned = all(_gives_its_converse(equation, from_axioms=proof.kind != "index") for equation in rule.equations)
@@ -89,7 +96,10 @@ def _turned(rule: Rule, proof: Proved) -> Verdict:
 
 
 def _gives_its_converse(equation: Equation, *, from_axioms: bool) -> bool:
-    """Return whether the right side is well typed, non-empty and defined wherever the left side is."""
+    """Return whether the right side is well typed and non-empty wherever the left side is.
+
+    With `from_axioms`, the right side must also be defined wherever the left side is.
+    """
     if objection_to(equation) is not None:
         return False
     assumptions = Assumptions(equation)
@@ -99,7 +109,10 @@ def _gives_its_converse(equation: Equation, *, from_axioms: bool) -> bool:
 
 
 def record_proof(rule: Rule, proof: Proved) -> Verdict:
-    """Check the proof. Return `Proved` with the needed instances only, and with the questions that later checks can skip."""
+    """Check a new proof. Return it in the form that the ledger stores, or return `Unknown`.
+
+    The stored form omits unused instances of axioms. It lists the questions of arithmetic that later checks can skip.
+    """
     started = time.perf_counter()
     with skip_questions() as unsettled:
         verdict = (

@@ -1,5 +1,6 @@
-"""Exact sampling: comparison of both sides of an equation on random well-typed instances, without rounding error.
+"""Exact sampling: comparison of both sides of an equation on random instances, without rounding error.
 
+An instance is a choice of sizes and attributes at which the left side is well typed.
 Each value is a real number together with residues in prime fields (`superopt.algebra.exact`). Two values are compared by their
 residues. A false polynomial identity passes with a probability of at most its degree divided by the modulus. Some values have
 no residue, such as the root of a sum that is not a square, or the exponential of an exponential. Such values are compared as
@@ -29,7 +30,7 @@ __all__ = ["Instance", "inputs", "instantiations", "mismatch", "mismatch_at", "r
 
 
 def sampling_domain(*roots: Term) -> Fields:
-    """Return the arithmetic in which these terms are compared."""
+    """Return the arithmetic in which values of these terms are computed: real numbers with residues in prime fields."""
     names = {t.op for t in subterms(*roots) if not t.is_variable}
     return fields_for(frozenset().union(*map(means, sorted(names))), strict=True)
 
@@ -51,7 +52,9 @@ def inputs(equation: Equation, instance: Instance, seed: int) -> dict[str, Array
 
 
 def mismatch(equation: Equation, *, instances: int, seed: int) -> Counterexample | None:
-    """Return a counterexample among `instances` random instances, or None if all of them agree.
+    """Compare both sides on random instances. Return the first counterexample, or None if the sides always agree.
+
+    `instances` is the number of random instances. Each instance is also tried with a divisor set to zero, where allowed.
 
     Raises:
         InstantiationError: The conditions exclude all small sizes.
@@ -78,7 +81,7 @@ def _with_zeros(equation: Equation, instance: Instance) -> Iterator[Instance]:
 
 
 def mismatch_at(equation: Equation, instance: Instance, seed: int) -> Counterexample | None:
-    """Return a counterexample at this instance, on inputs drawn from `seed`, or None if the sides agree."""
+    """Compare both sides at this instance, on random inputs. Return a counterexample, or None if the sides agree."""
     arrays: Mapping[str, Array] = inputs(equation, instance, seed)
     domain = sampling_domain(*equation.left, *equation.right)
     ours, theirs = (_values(side, arrays, instance, domain) for side in (equation.left, equation.right))
@@ -108,7 +111,8 @@ def _values(roots: tuple[Term, ...], arrays: Mapping[str, Array], instance: Inst
 def _undefined(values: Sequence[Array], instance: Instance, seed: int) -> Counterexample | None:
     """Return a counterexample for an instance at which an attribute of the right side divides by zero.
 
-    The position is that of the left side's first finite element. Return None if there is no such element.
+    `values` has the values of the left side. The counterexample is at the first finite element of `values`. Return None if no
+    element is finite.
     """
     for output, left in enumerate(values):
         found = np.argwhere(np.isfinite(left[..., 0]))
@@ -119,14 +123,18 @@ def _undefined(values: Sequence[Array], instance: Instance, seed: int) -> Counte
 
 
 def replay_counterexample(equation: Equation, counterexample: Counterexample) -> Counterexample | None:
-    """Return the counterexample reproduced at its sizes, attributes and seed, or None if the sides agree there."""
+    """Compare both sides again at the sizes, attributes and seed of a counterexample. Return None if the sides agree."""
     numbers = {name: Fraction(text.replace(" ", "")) for name, text in counterexample.attributes}
     attributes: dict[str, Extent] = {name: int(n) if n.denominator == 1 else n for name, n in numbers.items()}
     return mismatch_at(equation, Instance(dict(counterexample.shapes), attributes), counterexample.seed)
 
 
 def _differ(left: Array, right: Array, identity: int) -> Array:
-    """Return a flag for each position: whether the values differ. Positions where the left side is not finite do not count."""
+    """Return a Boolean array: whether the two values at each position differ.
+
+    Values are compared by their residues. Values without residues are compared as real numbers. They count as equal where the
+    left value is not finite.
+    """
     one, other = left[..., 1 + identity], right[..., 1 + identity]
     close = np.isclose(left[..., 0], right[..., 0], rtol=PROOF.sample_tolerance_share, atol=PROOF.sample_tolerance_share)
     known = ~np.isnan(one) & ~np.isnan(other)

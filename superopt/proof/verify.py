@@ -1,4 +1,4 @@
-"""The entry point of the provers. A rule is tried with the axioms first, then with the definitions, then by sampling."""
+"""The entry point of the provers: first a proof from the axioms, then a proof from the definitions, then random sampling."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from superopt.rules.verdict import Proved, Refuted, Unknown, Verdict
 
 @isolated_solver()
 def prove_rule(rule: Rule, *, seed: int = 0) -> Verdict:
-    """Return the verdict on a rule.
+    """Prove or refute a rule and return the verdict.
 
     The claim is that the right side is well typed and equal to the left side, wherever the left side is well typed and `where`
-    holds. A proof from the axioms has the bounds of the axioms' own proofs. A rule that no prover decides is sampled. If
-    sampling finds no counterexample, the verdict is `Unknown`.
+    holds. If an axiom is proved only for some sizes, a proof from this axiom covers only these sizes. If no prover succeeds,
+    both sides are compared on random inputs. If the random inputs give no counterexample, the verdict is `Unknown`.
     """
     started = time.perf_counter()
     verdict = _prove(rule, seed)
@@ -49,7 +49,10 @@ def _prove(rule: Rule, seed: int) -> Verdict:
 
 
 def objection_to(equation: Equation) -> str | None:
-    """Return why the right side is not shown to be well typed wherever the left side is, or None if it is shown."""
+    """Return the reason why the right side may be ill typed where the left side is well typed.
+
+    Return None if the right side is shown to be well typed wherever the left side is.
+    """
     try:
         return type_objection(Assumptions(equation))
     except ShapeError as error:

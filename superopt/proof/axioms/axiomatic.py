@@ -22,7 +22,10 @@ LIMITS = SaturationLimits()
 
 
 def prove_from_axioms(rule: Rule, limits: SaturationLimits = LIMITS) -> Verdict:
-    """Return `Proved` with the instances that a replay of the rule needs, or `Unknown`. The axioms never refute a rule."""
+    """Prove a rule from the axioms at all of its ranks.
+
+    Return `Proved` with the instances of axioms that the proof uses, or `Unknown`. The axioms never refute a rule.
+    """
     started = time.perf_counter()
     instances: dict[str, None] = {}
     for equation in rule.equations:
@@ -42,7 +45,7 @@ def prove_equation_from_axioms(equation: Equation, limits: SaturationLimits = LI
 
 
 def _prove_at(equation: Equation, known: list[str], limits: SaturationLimits) -> list[str] | str:
-    """Return instances that prove the equation, or the reason why none were found.
+    """Return instances of axioms that prove the equation, or the reason why no proof was found.
 
     The list is empty if the `known` instances already prove the equation.
     """

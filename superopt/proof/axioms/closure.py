@@ -1,6 +1,7 @@
 """Congruence closure over ground terms with proofs: every equality can be traced to the steps that imply it.
 
-After Nieuwenhuis and Oliveras, "Proof-producing congruence closure" (RTA 2005). Sums and products are congruent as multisets.
+After Nieuwenhuis and Oliveras, "Proof-producing congruence closure" (RTA 2005). Two sums (or products) are congruent if their
+operands are equal in some order.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ class Congruence:
 
 @dataclass(frozen=True)
 class Regrouping:
-    """A reason for equality: two sums (or products) are equal by associativity and commutativity if the `pairs` are equal.
+    """A reason for equality: two sums (or products) are equal by associativity and commutativity.
 
-    `sums` has all sums (or products) involved.
+    Attributes:
+        sums: The sums (or products) that the step regroups.
+        pairs: Pairs of equal terms on which the step relies.
     """
 
     sums: tuple[Term, ...]
@@ -48,7 +51,11 @@ Reason: TypeAlias = Congruence | Regrouping | Given
 
 
 def _length(extent: object) -> int:
-    """Return the writing cost of an extent, less one unit: a number costs its value, a size the sum over its terms."""
+    """Return the writing cost of an extent. It is 0 for the integers -1, 0 and 1 and for a single symbol.
+
+    A number costs the absolute value of its numerator minus 1, plus its denominator minus 1. The cost of a symbolic size grows
+    with the number of symbols in its terms and with its coefficients.
+    """
     match extent:
         case int() | Fraction():
             return max(0, abs(extent.numerator) - 1) + extent.denominator - 1
@@ -112,9 +119,9 @@ class Closure:
         return self.find(one) is self.find(other)
 
     def weight(self, term: Term) -> int:
-        """Return the writing cost of a term: its binary operators, and the costs of its operands and its unfamiliar extents.
+        """Return the writing cost of a term: the number of its binary operators, plus the costs of extents in attributes.
 
-        Shared operands count each time that they occur.
+        Extents in `familiar` cost nothing. A shared operand counts each time that it occurs.
         """
         known = self._weight.get(term)
         if known is not None:
@@ -135,7 +142,7 @@ class Closure:
         return self._table.get(self.signature(term)) is term
 
     def lookup(self, term: Term) -> Term | None:
-        """Return the class of the term, or the class that it would join by congruence, or None if it would form a new class."""
+        """Return the class of the term, or the class that `add` would put the term into. Return None for a new class."""
         if term in self._parent:
             return self.find(term)
         operands = [self.lookup(a) for a in term.args]
@@ -206,7 +213,7 @@ class Closure:
         return self.matched(one.args, other.args)
 
     def matched(self, some: Sequence[Term], others: Sequence[Term]) -> Pairs:
-        """Pair each of `some` with a different term of `others` in the same class. Such terms must exist."""
+        """Pair each term of `some` with a different term of `others` in the same class. There must be such a pairing."""
         left = list(others)
         pairs: list[tuple[Term, Term]] = []
         for term in some:
@@ -245,7 +252,10 @@ class Closure:
         return list(given), list(regrouped)
 
     def _path(self, one: Term, other: Term) -> Iterator[Reason]:
-        """Yield the reasons along the path between the two terms in the proof forest, those of the half near `other` first."""
+        """Yield the reasons along the path between the two terms in the proof forest.
+
+        The reasons from `other` to the lowest common ancestor come first.
+        """
         above, below = self._halves(one, other)
         yield from (reason for _, _, reason in below)
         yield from (reason for _, _, reason in above)

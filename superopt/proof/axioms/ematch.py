@@ -29,7 +29,7 @@ from superopt.rules.match import EMPTY, Binding, match_attributes
 
 @dataclass(frozen=True, eq=False)
 class Direction:
-    """An axiom at one choice of ranks, read from `source` to `target`."""
+    """An axiom at one choice of ranks, used as a rewrite from `source` to `target`."""
 
     axiom: str
     equation: Equation
@@ -95,18 +95,21 @@ def _share(root: Term) -> tuple[int, Counter[str]]:
 
 
 def directions(axiom: str, equation: Equation, *, introducing: bool = False) -> list[Direction]:
-    """Return the usable readings of an axiom with one output. With `introducing`, include the readings of `introduces`."""
+    """Return the directions in which an axiom with one output is usable as a rewrite (see `Direction.usable`).
+
+    With `introducing`, also return the directions whose source is a single variable (see `Direction.introduces`).
+    """
     (left,), (right,) = equation.left, equation.right
     both = (Direction(axiom, equation, left, right), Direction(axiom, equation, right, left))
     return [d for d in both if d.usable or (introducing and d.introduces)]
 
 
 class Matcher:
-    """Matching of patterns against the classes of a `Closure`, which must not change meanwhile.
+    """Matching of patterns against the classes of a `Closure`. The closure must not change during matching.
 
-    Matching ends when `steps` are used up. A pattern matches part of a sum or product with more operands: one operand for each
-    operand of the pattern. With `grouped`, the pattern also matches the whole sum or product, with several operands for one
-    operand of the pattern.
+    Matching ends when `steps` are used up. A pattern that is a sum (or product) also matches part of a larger sum. Each operand
+    of the pattern then matches one operand of the larger sum. With `grouped`, the pattern also matches the whole larger sum. An
+    operand of the pattern may then match several operands together.
     """
 
     def __init__(self, closure: Closure, steps: int, *, grouped: bool = False) -> None:
@@ -172,7 +175,7 @@ class Matcher:
                 yield from self._node(pattern, member, found)
 
     def _operands(self, pattern: Term, node: Term, found: Binding, *, partly: bool) -> Iterator[Binding]:
-        """Match the operands of a pattern, in any order and grouping, against those of a sum or product."""
+        """Match the operands of a pattern, in any order and grouping, against the operands of a sum or product."""
         if len(node.args) >= len(pattern.args):
             wanted = sorted(pattern.args, key=lambda p: p.is_variable)
             yield from self._share(pattern.op, wanted, node.args, found, partly)
@@ -200,7 +203,9 @@ class Matcher:
 
 
 def solve_match(found: Binding) -> Binding | None:
-    """Solve the pending attribute equations of a match. Each is solved once a single attribute variable in it is unknown.
+    """Solve the pending attribute equations of a match, and return the match with all attribute variables.
+
+    An equation is solved when it contains only one unknown attribute variable.
 
     Return None if an equation is contradictory or cannot be solved exactly.
     """
@@ -225,7 +230,7 @@ def solve_match(found: Binding) -> Binding | None:
 
 
 def _solution(want: Size, have: Extent, name: str, known: Binding) -> Extent | None:
-    """Return the value of the variable `name` that makes the extents equal.
+    """Return the value of the variable `name` at which the extent `want` equals `have`.
 
     Return None if the variable does not occur linearly, or if the division is not exact.
     """

@@ -29,9 +29,10 @@ _FORM = re.compile(r"^([a-z_0-9]+\.[a-z0-9-]+)\((.*)\)$", re.DOTALL)
 
 @dataclass(frozen=True)
 class Ground:
-    """An equation between terms that an axiom implies. A regrouping has one sum or product on both sides.
+    """An equation between terms that an axiom implies.
 
-    A `directed` equation holds where its left side is defined. Its right side may be defined at more inputs.
+    An instance of a regrouping law allows any grouping and order of a sum or product, which is `left` and also `right`. A
+    `directed` equation holds where its left side is defined. Its right side may be defined at more inputs.
     """
 
     text: str
@@ -42,7 +43,7 @@ class Ground:
 
 
 def write_ground(axiom: str, equation: Equation, tensors: Mapping[str, Term], symbols: Mapping[str, Extent]) -> str:
-    """Return the text of an instance."""
+    """Return an instance of an axiom as text, such as `matmul.associativity(x=a, y=b, z=c)`."""
     axes = {name: axis for name, axis in equation.ranks if axis < 0}
     given = [f"{name}={render_terms(term)}" for name, term in tensors.items()]
     given += [f"{name}={show_extent(extent)}" for name, extent in symbols.items()]
@@ -56,9 +57,9 @@ def write_regrouping(term: Term) -> str:
 
 
 def read_ground(text: str, assumptions: Assumptions) -> Ground:
-    """Parse the instance in `text`, at the sizes of `assumptions`.
+    """Parse the instance of an axiom in `text`, at the sizes of `assumptions`.
 
-    The check covers the form of the instance and the axiom's `where`. It does not cover definedness and shapes.
+    The form of the instance and the axiom's `where` are checked. Definedness and shapes are not checked.
 
     Raises:
         NotationError: The text does not name an axiom, or does not give all of the axiom's variables.
@@ -87,7 +88,7 @@ def read_ground(text: str, assumptions: Assumptions) -> Ground:
 
 @functools.lru_cache(maxsize=PROOF.ground_argument_cache_count)
 def _arguments(text: str, inside: str) -> Mapping[str, str]:
-    """Return the text of each variable's value."""
+    """Return the text of each variable's value. `inside` is the part of the instance in parentheses."""
     try:
         call = ast.parse(f"_({inside})", mode="eval").body
     except SyntaxError:
@@ -147,7 +148,7 @@ def _binding(
 
 
 def has_integer_form(extent: Extent) -> bool:
-    """Return whether the extent is an integer because it has no fractions and no real attribute variables."""
+    """Return whether the extent is built from integers only, without fractions and real attribute variables."""
     if not isinstance(extent, Size):
         return isinstance(extent, int)
     real = any(isinstance(a, Inverse) or (isinstance(a, Sym) and a.real) for a in extent.atoms())

@@ -1,9 +1,9 @@
 """Proof checking: Z3 shows that the ground instances in a ledger make both sides of a rule equal, without a search.
 
-Every instance is first parsed again from its text, and the conditions of the instance are shown to follow from those of the
-rule. The remaining problem for Z3 has no quantifiers. Tensors are an uninterpreted sort. Every operator is an uninterpreted
-function of tensors and of the numbers in its attributes. Sums and products are binary functions, and products of sizes are
-unknowns of linear arithmetic.
+Every instance is first parsed again from its text, and its conditions are shown to follow from the conditions of the rule. The
+remaining problem for Z3 has no quantifiers. Tensors are an uninterpreted sort. Every operator is an uninterpreted function of
+tensors and of the numbers in its attributes. Sums and products are binary functions, and products of sizes are unknowns of
+linear arithmetic.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ TENSOR = z3.DeclareSort("Tensor")
 
 
 def replay_proof(rule: Rule, instances: Sequence[str]) -> Verdict:
-    """Check that the instances prove the rule at all of its ranks and axes. Every instance must be used at one of them."""
+    """Check that the instances prove the rule at all of its ranks and axes.
+
+    Return `Unknown` if they do not, or if the conditions of an instance hold at none of the checked ranks and axes.
+    """
     found = shorten_proof(rule, instances)
     if isinstance(found, Proved) and len(found.instances) < len(instances):
         text = next(text for text in instances if text not in found.instances)
@@ -43,9 +46,10 @@ def replay_proof(rule: Rule, instances: Sequence[str]) -> Verdict:
 
 
 def shorten_proof(rule: Rule, instances: Sequence[str]) -> Verdict:
-    """Replay the proof and return `Proved` with the used instances only, instead of requiring that all are used.
+    """Check that the instances prove the rule at all of its ranks and axes. Return `Proved` or `Unknown`.
 
-    Only the ranks and axes that imply all others are considered.
+    `Proved` has only the instances whose conditions hold at some of the checked ranks and axes. Ranks and axes are not checked
+    if the rule follows there from the rule at other ranks and axes.
     """
     started = time.perf_counter()
     used: set[str] = set()
@@ -71,7 +75,7 @@ def proved_verdict(instances: Iterable[str], milliseconds: float) -> Proved:
 def check_instances(assumptions: Assumptions, instances: Sequence[str]) -> list[Ground] | str:
     """Return the instances that hold at the equation's ranks and axes, if Z3 derives the equation from these instances.
 
-    Otherwise return the reason why not. Instances that do not exist or do not hold at these ranks and axes are not used.
+    Otherwise return the reason. Instances that are ill typed or do not hold at these ranks and axes are ignored.
     """
     objection = type_objection(assumptions)
     if objection:
@@ -99,7 +103,7 @@ def goals_of(assumptions: Assumptions) -> tuple[tuple[Term, Term], ...]:
 
 
 def minimal_instances(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
-    """Return a minimal set of the instances that still derives the equation; later instances are removed first."""
+    """Return a minimal set of the instances that still derives the equation. The last instances are removed first."""
     kept = list(grounds)
     if len(kept) == 1 and all(len(t.args) <= 2 for t in _sums((*assumptions.left, *assumptions.right))):
         return kept
@@ -112,9 +116,9 @@ def minimal_instances(assumptions: Assumptions, grounds: Sequence[Ground]) -> li
 
 
 def type_objection(assumptions: Assumptions) -> str | None:
-    """Return why the right side is not shown to be well typed, and of the left side's shape, wherever the left side is.
+    """Return the reason why the right side may be ill typed, or of another shape, where the left side is well typed.
 
-    Return None if this is shown.
+    Return None if the right side is shown to be well typed and of the left side's shape.
     """
     if not all(_divided(known, claim) or is_valid(known, claim) for known, claim in assumptions.divisions):
         return "its sizes cannot be solved"
@@ -126,7 +130,10 @@ def type_objection(assumptions: Assumptions) -> str | None:
 
 
 def _divided(known: Iterable[Cond], claim: Cond) -> bool:
-    """Return whether the claim is a known equality from which factors that are known to be at least 1 were removed."""
+    """Return whether the claim is a known equality, divided by factors that are at least 1.
+
+    For example, `a == b` is `a * n == b * n`, divided by `n`.
+    """
     facts = [c for c in known if isinstance(c, Compare)]
     lowered = [c.left + 1 for c in facts if c.relation == ">="]
     positive = {a for e in lowered if isinstance(e, Size) and (a := sole_atom(e)) is not None}
@@ -210,7 +217,10 @@ def _groupings(term: Term) -> list[z3.BoolRef]:
 
 
 def _partitions(operands: Sequence[Term]) -> Iterator[tuple[Sequence[Term], Sequence[Term], Sequence[Term]]]:
-    """Yield triples of a subset of at least two operands and its two parts, for every subset and every split in both orders."""
+    """Yield every subset of at least two operands with every split of the subset into two parts.
+
+    Each item has the subset and the two parts. The two parts also occur in exchanged order.
+    """
     places = range(len(operands))
     for count in range(2, len(operands) + 1):
         for whole in itertools.combinations(places, count):

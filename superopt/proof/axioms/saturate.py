@@ -31,10 +31,10 @@ class SaturationLimits:
         rounds: The most rounds. A round matches every axiom everywhere.
         terms: The most terms in the closure.
         steps: The most matching steps in total.
-        growth: Limits on the writing cost of a new term, tried in order. Each is a pair: by how much the new term may cost more
-            than the term that it replaces, and more than the costliest side of the goals. When a pair allows no further
-            instance, the next pair applies.
-        grouped: Passed to `Matcher`.
+        growth: Pairs of limits on the writing cost of a new term, used in order. The first number limits the excess over the
+            term that the new term replaces. The second number limits the excess over the costliest side of the goals. When a
+            pair allows no further instance, the next pair applies.
+        grouped: Whether an operand of a pattern may match several operands of a sum or product (see `Matcher`).
     """
 
     rounds: int = PROOF.max_saturation_rounds
@@ -46,7 +46,10 @@ class SaturationLimits:
 
 @functools.cache
 def axiom_directions(axiom: str) -> tuple[Direction, ...]:
-    """Return every usable reading of an axiom, at each choice of its ranks. A `=>` axiom is read from left to right only."""
+    """Return the directions in which an axiom can be used as a rewrite, at each choice of its ranks.
+
+    A `=>` axiom is used from left to right only.
+    """
     law = axioms()[axiom]
     found = (d for equation in law.equations for d in directions(axiom, equation))
     return tuple(d for d in found if law.statement.arrow == "==" or d.source is d.equation.left[0])
@@ -54,7 +57,7 @@ def axiom_directions(axiom: str) -> tuple[Direction, ...]:
 
 @functools.lru_cache(maxsize=PROOF.axiom_set_cache_count)
 def readings_within(operators: frozenset[str]) -> Readings:
-    """Return the readings of axioms over these operators alone, grouped by the operator and rank of the matched side."""
+    """Return the directed axioms that contain no other operators, grouped by the operator and rank of the matched side."""
     found: dict[tuple[str, int], list[Direction]] = {}
     for name, axiom in axioms().items():
         if operators.issuperset(axiom.operators):
@@ -77,7 +80,7 @@ def _own_words(op: str) -> frozenset[str]:
 
 @functools.cache
 def with_defining_operators(operators: frozenset[str]) -> frozenset[str]:
-    """Return the operators, together with all operators that express them in axioms."""
+    """Return the operators, together with all operators that express them in axioms, such as `add` and `scale` for `sub`."""
     found = operators.union(*map(_own_words, operators))
     return found if found == operators else with_defining_operators(found)
 
@@ -122,7 +125,7 @@ class Saturation:
         return len(self.closure) >= self.limits.terms or self.matcher.steps < 0
 
     def run(self, goals: Sequence[tuple[Term, Term]]) -> bool:
-        """Return whether every goal was reached within the limits."""
+        """Instantiate laws until the two terms of every goal are in one class. Return whether this succeeded."""
         heaviest = max(self.closure.weight(self.closure.add(term)) for pair in goals for term in pair)
         growth = iter(self.limits.growth)
         self._allow(heaviest, next(growth))
@@ -201,8 +204,8 @@ class Saturation:
     def _regroup(self) -> None:
         """Add regrouped sums and products, in two ways.
 
-        A group of operands that equals a known term is replaced by that term. An operand that equals a known sum is replaced by
-        the operands of that sum.
+        If the sum of some operands equals another term, the term replaces these operands. If an operand equals a sum, the
+        operands of the sum replace the operand.
         """
         for op in [name for name in self.closure.by_operator if operator(name).commutative]:
             nodes = [n for n in self.closure.by_operator[op] if self.closure.canonical(n)]
@@ -245,7 +248,7 @@ class Saturation:
         self.closure.merge(node, new, Regrouping((node, part, new), ((whole, part),)))
 
     def _without(self, node: Term, part: Term) -> list[Term] | None:
-        """Return the operands of `node` without those of `part`, or None if `node` does not have all operands of `part`."""
+        """Return the operands of `node` that remain without the operands of `part`, or None if `node` lacks one of them."""
         left = list(node.args)
         for operand in part.args:
             same = next((t for t in left if self.closure.equal(t, operand)), None)

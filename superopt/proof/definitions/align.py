@@ -1,6 +1,7 @@
-"""Reindexings between two products: the bound indices of one as expressions over the bound indices of the other.
+"""Reindexings between two products.
 
-The reindexings are read off the factors of the products.
+A reindexing writes the bound indices of one product as expressions over the bound indices of the other product. It is computed
+from the factors of the products: equal factors read the same elements.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ def head(factor: Factor) -> tuple[str, ...]:
 
 
 def product_signature(factors: Iterable[Factor]) -> tuple[tuple[str, ...], ...]:
-    """Return the sorted heads of a product's factors."""
+    """Return the sorted keys (see `head`) of a product's factors. Two products can be equal only if these are the same."""
     return tuple(sorted(map(head, factors)))
 
 
 def orders(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[tuple[int, ...]]:
-    """Yield every order of the target's factors in which their heads equal the heads of the source's factors.
+    """Yield every order of the target's factors in which each factor has the same key as the source's factor (see `head`).
 
     An order is a tuple of positions in the target.
     """
@@ -85,7 +86,7 @@ def alignments(source: Summand, target: Summand) -> Iterator[tuple[tuple[int, ..
 def _completed(
     source: Sequence[Sym], target: Sequence[Sym], forward: Reindexing, backward: Reindexing
 ) -> Iterator[tuple[Reindexing, Reindexing]]:
-    """Yield both reindexings, completed by every pairing of the indices that no factor determines."""
+    """Yield both reindexings with all indices, once for every pairing of the indices that no factor determines."""
     here = [k for k in source if k not in backward]
     there = [k for k in target if k not in forward]
     if len(here) != len(there):
@@ -98,9 +99,9 @@ def _completed(
 
 
 def pairings(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[list[Pair]]:
-    """Yield lists of index pairs: if the factors are equal, the indices of each pair in one of the lists are equal.
+    """Yield lists of index pairs, one list for each way to pair the parts of the factors.
 
-    There is one list for each way to pair the contents of the factors.
+    If the factors are equal, then one of the lists has only pairs of equal indices.
     """
     options = [list(_pairs(a, b)) for a, b in zip(source, target, strict=True)]
     for choice in itertools.product(*options):

@@ -35,7 +35,10 @@ Key: TypeAlias = "tuple[str, ...]"
 
 @functools.lru_cache(maxsize=PROOF.alpha_cache_count)
 def shape(summand: Summand) -> tuple[Key, Extent]:
-    """Return a key that is equal for alike summands, and the number (or size) in front, which may differ."""
+    """Return a key of the summand, and the number (or size) in front of it.
+
+    The key is the same for summands that differ only in the number in front, names of bound indices and the order of parts.
+    """
     bound = tuple(dict.fromkeys(bound_in(summand)))
     number, coefficient = _apart(summand.coefficient, summand.bound)
     names = _renaming(bound, summand) if bound else _kept
@@ -45,17 +48,17 @@ def shape(summand: Summand) -> tuple[Key, Extent]:
 
 @functools.lru_cache(maxsize=PROOF.alpha_cache_count)
 def factor_key(factor: Factor) -> Key:
-    """Return a key that is equal for alike factors."""
+    """Return a key that is the same for factors that differ only in names of bound indices and the order of parts."""
     return shape(Summand(1, factors=(factor,)))[0]
 
 
 def sum_key(value: Sum) -> frozenset[tuple[Key, Extent]]:
-    """Return a key that is equal for sums with alike summands and equal numbers in front."""
+    """Return a key that is the same for sums that differ only in names of bound indices and the order of parts."""
     return frozenset(map(shape, value))
 
 
 def collect_summands(value: Iterable[Summand]) -> Sum:
-    """Return the sum with alike summands added up."""
+    """Add up summands that differ only in the number in front, names of bound indices and the order of parts."""
     found: dict[Key, tuple[Summand, Extent]] = {}
     for summand in value:
         alike, number = shape(summand)

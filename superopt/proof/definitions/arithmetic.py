@@ -1,14 +1,15 @@
 """Arithmetic of sizes and indices: Z3 decides whether a condition follows from other conditions.
 
 Extents of variables are at least 1. Attribute variables and indices are integers, or reals where they are marked as real. A
-quotient is unconstrained unless its denominator is at least 1. A product of unknowns is first treated as a new unknown, of
-which only the order of products is known, so that most questions are linear. Questions that linear arithmetic cannot decide go
-to Z3's nonlinear arithmetic. A step count limits the nonlinear arithmetic, and no clock does. The conditions that a solver has
-seen can change its next answer. Each verdict therefore starts with a fresh solver, so that the verdict is the same on every
-machine and in any order of questions.
+quotient is unconstrained unless its denominator is at least 1. A product of unknowns is first treated as a new unknown. Only
+simple bounds of the product are known, such as `a * b >= b` for `a >= 1` and `b >= 0`. Most questions are then linear.
+Questions that linear arithmetic cannot decide go to Z3's nonlinear arithmetic. Its limit is a number of steps and not a time.
+The conditions that a solver has seen can change the solver's next answer. Each verdict therefore starts with a fresh solver, so
+that the verdict is the same on every machine and in any order of questions.
 
-Most questions of a proof end undecided. Undecided questions take the longest and support no proof. A ledger may list them by
-digest, and they are then not asked again. A listed digest cannot make a condition follow. Only an answer of Z3 can.
+Most questions of a proof end undecided. Undecided questions take the longest and support no proof. A ledger may therefore list
+the digests of undecided questions, and later checks skip these questions. A skipped question counts as undecided, so the list
+cannot make a false condition pass.
 """
 
 from __future__ import annotations
@@ -66,7 +67,11 @@ def version() -> str:
 
 
 class SolverEffort(IntEnum):
-    """How hard the solver tries before it gives up on a question."""
+    """How hard the solver tries before it gives up on a question.
+
+    LINEAR uses linear arithmetic only. PRODUCTS also derives consequences of inequalities between products. NONLINEAR also uses
+    Z3's nonlinear arithmetic.
+    """
 
     LINEAR = 0
     PRODUCTS = 1
@@ -77,7 +82,7 @@ class SolverEffort(IntEnum):
 def isolated_solver() -> Iterator[None]:
     """Run a block without earlier answers and solver state, so that its verdicts do not depend on earlier questions.
 
-    Questions that are skipped outside the block are skipped inside too. A block of `skip_questions` does not inherit them.
+    Questions that are skipped outside the block are also skipped inside the block.
     """
     outside = _sessions[-1]
     _sessions.append(_Session(outside.passed_over, outside.unsettled))
@@ -90,6 +95,8 @@ def isolated_solver() -> Iterator[None]:
 @contextlib.contextmanager
 def skip_questions(questions: Container[str] = frozenset()) -> Iterator[Collection[str]]:
     """Run a block without earlier answers. Questions with the given digests count as undecided and are not asked.
+
+    Questions that an enclosing block skips are asked, unless their digests are given again.
 
     Yields:
         The digests of all undecided questions in the block, in the order of the questions.
@@ -121,9 +128,9 @@ def is_contradictory(assumptions: Iterable[Cond], effort: SolverEffort = SolverE
 
 
 def _stronger(assumptions: Sequence[Cond], claim: Cond) -> bool:
-    """Return whether the claim is obvious.
+    """Return whether the claim follows without a solver.
 
-    It is obvious if an assumption is the claim with a smaller constant, or if the claim holds because extents are at least 1.
+    This is so if an assumption is the claim with a smaller constant, or if the claim holds because extents are at least 1.
     """
     if not isinstance(claim, Compare) or claim.relation != ">=":
         return False
@@ -194,7 +201,10 @@ def _linear() -> _Linear:
 
 
 class _Linear:
-    """A solver in which a literal switches each condition on, so that learned clauses are used again for later questions."""
+    """A solver that is used for many questions, so that clauses learned for one question help with later questions.
+
+    Each condition is asserted once, under a Boolean literal that switches the condition on.
+    """
 
     def __init__(self) -> None:
         self.context = z3.Context()
@@ -206,15 +216,15 @@ class _Linear:
         self.answer = z3.unknown
 
     def refutes(self, conditions: Sequence[Cond], doubts: Sequence[Cond] = ()) -> bool:
-        """Return whether the conditions cannot all be true while every condition in `doubts` is false."""
+        """Return whether Z3 shows that the conditions cannot all be true while every condition in `doubts` is false."""
         literals = [self.literal(c) for c in conditions] + [self.opposite(c) for c in doubts]
         self.answer = check_literals(self.solver, literals)
         return bool(self.answer == z3.unsat)
 
     def satisfied(self, conditions: Sequence[Cond], doubts: Sequence[Cond]) -> bool:
-        """Return whether the last model is a counterexample, with products and quotients evaluated.
+        """Return whether the last model of the solver makes the conditions true and every condition in `doubts` false.
 
-        A counterexample satisfies the conditions and falsifies the doubts.
+        The values of products and quotients are computed from the model's values of sizes and indices.
         """
         if self.answer != z3.sat:
             return False
@@ -324,7 +334,7 @@ def _number(value: z3.ExprRef) -> Extent:
 
 
 def _whole(extent: Size) -> Size:
-    """Multiply the extent by a positive integer such that all coefficients are integers. No condition changes by this."""
+    """Multiply the extent by a positive integer such that all coefficients are integers. The sign does not change."""
     scale = 1
     for _, coefficient in extent.terms:
         scale *= Fraction(coefficient).denominator
@@ -362,7 +372,7 @@ def _monomials(condition: Cond) -> Iterator[Monomial]:
 
 
 class _Nonlinear(_Linear):
-    """A solver for one question that treats products as products."""
+    """A solver for one question that uses Z3's nonlinear multiplication for products."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -46,7 +46,8 @@ from superopt.rules.match import Binding, instantiate
 class Assumptions:
     """The conditions on the sizes of one equation.
 
-    The conditions hold wherever the left side is well typed, the `where` clause holds and no extent is zero.
+    The conditions hold wherever the left side is well typed, the `where` clause holds and no extent is zero. Each equality is
+    solved for one size, and the solution replaces this size everywhere. The result is called "in solved sizes".
 
     Attributes:
         binding: The substitution that rewrites terms of the equation into solved sizes.
@@ -54,8 +55,8 @@ class Assumptions:
         right: The terms of the right side in solved sizes.
         facts: The conditions that remain.
         solved: Each eliminated size with its value in the remaining sizes.
-        divisions: The equalities from which a positive factor was removed. Each is paired with the conditions that must imply
-            the equality.
+        divisions: The equalities from which a positive factor was removed. Each equality is the second of a pair. The first are
+            the conditions that must imply the equality.
 
     Raises:
         ShapeError: The conditions contradict each other, or the right side is never well typed where the left side is.
@@ -88,7 +89,7 @@ class Assumptions:
         self.right = tuple(instantiate(t, self.binding, cache) for t in equation.right)
 
     def value(self, atom: Atom) -> Extent | None:
-        """Return the value of a solved atom, as an argument of `substitute`. Quotients in `_opaque` are not substituted."""
+        """Return the solution for an atom, or None. The method is passed to `substitute`. Atoms in `_opaque` stay unchanged."""
         return size(atom) if atom in self._opaque else self.solved.get(atom)
 
     def normal(self, extent: Extent) -> Extent:
@@ -165,7 +166,7 @@ class Assumptions:
         return known
 
     def alike(self, one: Term, other: Term) -> bool:
-        """Return whether the two terms have the same shape."""
+        """Return whether the two terms are shown to have the same shape."""
         return one.rank == other.rank and all(
             a == b or self.holds(same(a, b)) for a, b in zip(one.shape, other.shape, strict=True)
         )
@@ -219,7 +220,7 @@ class _Solution:
 
 
 def _solution(condition: Cond, lowest: Mapping[Atom, int], wanted: tuple[type, ...]) -> _Solution | None:
-    """Remove the positive factors of an equality and solve it for one atom."""
+    """Remove the positive factors of an equality and solve the equality for one atom. Return None for other conditions."""
     if not isinstance(condition, Compare) or condition.relation != "==":
         return None
     left = _without_factors(condition.left, lowest)
@@ -241,9 +242,9 @@ def _solution(condition: Cond, lowest: Mapping[Atom, int], wanted: tuple[type, .
 
 
 def _unit(extent: Size, lowest: Mapping[Atom, int]) -> Size | None:
-    """For a product of positive integers minus 1, return one factor minus 1. Return None for other extents.
+    """Return `a - 1` for an extent `a * b - 1` with positive integers `a` and `b`. Return None for other extents.
 
-    Where the product minus 1 is 0, so is the factor minus 1.
+    Where `a * b - 1` is 0, `a - 1` is 0.
     """
     monomial, constant = _product(extent)
     positive = all(isinstance(a, Dim) or lowest.get(a, 0) >= 1 for a in monomial)
@@ -252,7 +253,7 @@ def _unit(extent: Size, lowest: Mapping[Atom, int]) -> Size | None:
 
 
 def _divisor(extent: Size) -> Size | None:
-    """For `n // d - q` that is zero at exactly one value of `d`, return `d` minus that value."""
+    """Return `d - v` for an extent `n // d - q` that is zero at exactly one value v of d. Return None for other extents."""
     monomial, quotient = _product(extent)
     if len(monomial) != 1 or quotient < 1 or not isinstance(monomial[0], Floor):
         return None
@@ -265,7 +266,7 @@ def _divisor(extent: Size) -> Size | None:
 
 
 def _product(extent: Size) -> tuple[Monomial, int]:
-    """For a product minus an integer, or the negative of it, return the product and the integer. Otherwise return () and 0."""
+    """Return the product and the integer if the extent is `product - integer` or `integer - product`, otherwise () and 0."""
     if len(extent.terms) == 2 and extent.terms[0][0] == ():
         (_, constant), (monomial, coefficient) = extent.terms
         if coefficient in (1, -1) and isinstance(constant, int):
@@ -291,7 +292,7 @@ def _without_factors(extent: Size, lowest: Mapping[Atom, int]) -> Size:
 
 
 def _alone(extent: Extent, wanted: tuple[type, ...]) -> list[tuple[Atom, int]]:
-    """Return the atoms that are by themselves a term of the extent with coefficient 1 or -1, each with the coefficient.
+    """Return the atoms a such that a or -a is a term of the extent, each with the sign as 1 or -1.
 
     Extents come before attributes. Extents of the last variable come first.
     """

@@ -9,7 +9,7 @@ three claims are shown for all sizes:
   interpreted at one symbolic position of both terms, gives the same expression, symbol for symbol;
 - the right side of the larger equation requires only conditions of its left side and of the smaller right side.
 
-The batch axis may be inserted at any place, so that an equation about axis -2 can follow from an equation about axis -1.
+The batch axis may be inserted at any position, so that an equation about axis -2 can follow from an equation about axis -1.
 """
 
 from __future__ import annotations
@@ -49,15 +49,16 @@ from superopt.proof.definitions.normal import Normal, TooLongError, Tree, TreeVa
 
 BATCH = size(Sym("batch."))
 WHOLE = -1
-"""The place of the batch axis in a term that has no batch axis."""
+"""Stands for the position of the batch axis in a term that has no batch axis."""
 
 Places: TypeAlias = "dict[tuple[Term, Term], int | None]"
 
 
 def representatives(equations: Iterable[Equation]) -> list[Equation]:
-    """Return equations that imply all the given equations, those with the fewest axes first.
+    """Return a subset of the equations that implies all of them. Equations of low rank come first.
 
-    If the returned equations hold and have well-typed right sides, so do all the given equations.
+    An equation is left out if it follows from an equation with one axis less. If the returned equations hold and have
+    well-typed right sides, then all the given equations hold and have well-typed right sides.
     """
     chosen: list[Equation] = []
     known: list[Equation] = []
@@ -74,15 +75,18 @@ def _axes(equation: Equation) -> tuple[int, int]:
 
 
 def follows_from_smaller(equation: Equation, smaller: Equation) -> bool:
-    """Return whether `smaller`, with one axis less, is shown to imply the equation.
+    """Return whether the equation is shown to follow from `smaller`, the equation with one axis less.
 
-    If the right side of `smaller` is well typed, the right side of the equation then is, too.
+    If so, a well-typed right side of `smaller` also implies a well-typed right side of the equation.
     """
     return any(_Batched(smaller, equation, grown).follows for grown in _insertions(smaller, equation))
 
 
 def _insertions(smaller: Equation, larger: Equation) -> Iterator[Mapping[str, int]]:
-    """Yield mappings from each variable with one axis more to a possible place of the new axis, counted from the front."""
+    """Yield possible positions of the new axis, as a mapping from each variable that has the axis to a position.
+
+    Positions are counted from the front.
+    """
     if [name for name, _ in smaller.ranks] != [name for name, _ in larger.ranks]:
         return
     ranks = [(name, n, m) for (name, n), (_, m) in zip(smaller.ranks, larger.ranks, strict=True)]
@@ -99,8 +103,7 @@ def _insertions(smaller: Equation, larger: Equation) -> Iterator[Mapping[str, in
 class _Batched:
     """An equation paired with a smaller equation that lacks the batch axis.
 
-    `grown` has the place of the batch axis in each variable. `follows` is whether the larger equation follows from
-    the smaller.
+    `grown` has the position of the batch axis in each variable that has the axis.
     """
 
     def __init__(self, smaller: Equation, larger: Equation, grown: Mapping[str, int]) -> None:
@@ -116,7 +119,7 @@ class _Batched:
 
     @functools.cached_property
     def follows(self) -> bool:
-        """Whether all claims of the module's docstring are shown, so that the larger equation follows from the smaller one."""
+        """Whether the larger equation is shown to follow from the smaller, by the claims in the module's docstring."""
         if False in self._known or not self._one_extent():
             return False
         sides = ((self.smaller.left, self.larger.left), (self.smaller.right, self.larger.right))
@@ -142,7 +145,7 @@ class _Batched:
         return all(self._small_condition(c) in self._known for c in needed)
 
     def _given(self) -> bool:
-        """Return whether the larger left side or the smaller right side implies all that the larger right side requires."""
+        """Return whether the larger right side is well typed wherever its left side and the smaller right side are."""
         given = {self._small_condition(c) for c in typing_conditions(*self.smaller.right)}
         needed = map(self._large_condition, typing_conditions(*self.larger.right))
         return all(c in self._known or c in given for c in needed)
@@ -167,7 +170,7 @@ class _Batched:
     def _place(self, small: Term, large: Term) -> int | None:
         """Return the axis of the larger term along which its slices equal the smaller term.
 
-        Return WHOLE if the two terms are equal, and None if neither holds.
+        Return WHOLE if the two terms are equal. Return None if there is no such axis and the terms differ.
         """
         if (small, large) not in self._places:
             self._places[small, large] = self._placed(small, large)
@@ -192,7 +195,10 @@ class _Batched:
         return next((p for p in candidates if _acts_slicewise(one, other, places, p, small.rank)), None)
 
     def _operands(self, small: Term, large: Term) -> tuple[tuple[Term, ...], tuple[int, ...]] | None:
-        """Return the larger term's operands in the order of the smaller term's operands, and the place of each batch axis."""
+        """Return the larger term's operands in the order of the smaller term's, and the position of each batch axis.
+
+        Return None if the operands cannot be paired.
+        """
         left = list(large.args)
         matched: list[tuple[Term, int]] = []
         for operand in small.args:
@@ -205,9 +211,10 @@ class _Batched:
 
 
 def _moved(smaller: Equation, grown: Mapping[str, int], tensors: Collection[str]) -> Iterator[tuple[Atom, Extent]]:
-    """Yield the sizes of the smaller equation that have other names in the larger equation, each with its new name.
+    """Yield the sizes of the smaller equation that have another name in the larger equation, each with the new name.
 
-    These are the extents before the new axis, and the entries of a tuple attribute after the new axis.
+    An extent of an axis before the new axis changes its name, because axes are counted from the end. An entry of a tuple
+    attribute after the new axis changes its name, because entries are counted from the front.
     """
     ranks = dict(smaller.ranks)
     for name, place in grown.items():
@@ -245,7 +252,7 @@ class _Equal:
     def condition(self, condition: Cond) -> Cond:
         """Return the condition in canonical sizes.
 
-        Equalities lose their positive common factors, and conditions that extents are at least 1 become True.
+        Positive common factors of an equality are removed. A condition that an extent is at least 1 becomes True.
         """
         return _plain(substitute_cond(condition, self._chosen.get) if self._chosen else condition)
 
@@ -317,7 +324,7 @@ def _mapped(value: Attribute, size_of: Callable[[Extent], Extent]) -> Attribute:
 
 
 def _renamed(*nodes: _Node) -> Iterator[_Node]:
-    """Yield the nodes with sizes renamed by first occurrence. A result for the renamed nodes holds for the given nodes."""
+    """Yield the nodes with sizes renamed in the order of their first occurrence, for use as cache keys."""
     names: dict[Atom, Extent] = {}
 
     def named(atom: Atom) -> Extent | None:
@@ -335,7 +342,7 @@ def _renamed(*nodes: _Node) -> Iterator[_Node]:
 
 @functools.lru_cache(maxsize=PROOF.batching_cache_count)
 def _acts_slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: int, rank: int) -> bool:
-    """Return the result of `_slicewise`, which is cached for all nodes that differ only in the names of sizes."""
+    """Return `_slicewise` of the nodes with renamed sizes, so that nodes that differ only in names share a cached result."""
     return _slicewise(*_renamed(small, large), places, place, rank)
 
 

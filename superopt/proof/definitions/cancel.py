@@ -1,9 +1,9 @@
-"""Decides whether a sum is zero: summands with the same product over the same elements cancel wherever they overlap.
+"""Decides whether a sum is zero: summands with equal products of elements cancel where their index domains overlap.
 
-A summand runs over a domain of bound indices. Two summands overlap where a reindexing maps an element of one domain to an
-element of the other domain, and the inverse maps it back. On the overlap their coefficients add up. Outside the overlap each
-summand remains. The reindexing is a bijection by construction. The domains need not be equal: a sum over n + m elements cancels
-against the sums over the first n and the last m elements.
+A summand runs over a domain of bound indices. Two summands overlap where a reindexing maps a point of one domain to a point of
+the other domain, and the inverse reindexing maps the point back. On the overlap, the coefficients of the summands add up.
+Outside the overlap, each summand remains. The reindexing is a bijection by construction. The domains need not be equal: a sum
+over n + m elements cancels against the sums over the first n and the last m elements.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Cancellation:
     """The state of one proof that a sum is zero.
 
     Attributes:
-        told: The known signs of values in the current case.
+        told: Values with the signs that they have in the current case.
         depth: The number of enclosing cases and sums.
         remainder: The summands of the last sum that did not cancel.
     """
@@ -120,7 +120,7 @@ class Cancellation:
         return tuple(open_)
 
     def _further(self, facts: Guard, open_: Sum) -> bool:
-        """Return whether the sum is shown to be zero by clearing denominators, by cases, or under a common summation."""
+        """Return whether the sum is shown to be zero by clearing denominators, by a case split, or inside a common sum."""
         if self.depth > PROOF.max_cancel_depth:
             return False
         product = clear_denominator(open_, self.notation)
@@ -165,7 +165,10 @@ class Cancellation:
         return self._deeper().zero(inside, tuple(bodies)) and (not others or self._deeper().zero(facts, tuple(others)))
 
     def _body(self, first: Summand, other: Summand) -> Summand | None:
-        """Return the body of the summand `other` over the indices of `first`, or None if their ranges differ."""
+        """Return the summand `other` without its summation, written over the bound indices of `first`.
+
+        Return None if the indices of the two summands have different ranges.
+        """
         if len(other.bound) != len(first.bound) or len(first.bound) > PROOF.max_bound_indices:
             return None
         if other is first:
@@ -246,7 +249,7 @@ class Cancellation:
         return found
 
     def _covers(self, facts: Guard, these: Largest, those: Largest) -> bool:
-        """Return whether every candidate of the first maximum, wherever it exists, equals a candidate of the second."""
+        """Return whether every candidate of the maximum `these` equals a candidate of `those` wherever its guard holds."""
         key = (facts, these, those)
         known = self._largest.get(key)
         if known is None:
@@ -255,7 +258,7 @@ class Cancellation:
         return known
 
     def covered(self, facts: Guard, candidate: GuardedValue, others: Sequence[GuardedValue]) -> bool:
-        """Return whether the candidate, wherever it exists, equals one of the others."""
+        """Return whether the candidate equals one of the candidates `others`, wherever the candidate's guard holds."""
         open_: Guard = (*facts, *candidate.guard)
         if is_contradictory(open_):
             return True
@@ -276,8 +279,8 @@ class Cancellation:
     def _witnesses(self, candidate: GuardedValue, other: GuardedValue) -> Iterator[Reindexing]:
         """Yield values for the bound indices of `other` at which `other` may equal the candidate.
 
-        Indices that occur in reads take the values at which the reads are equal. The other indices take the first values that
-        the guard allows.
+        Indices of tensor elements take the values at which `other` reads the same elements as the candidate. All other indices
+        take the first values that the guard allows.
         """
         inner = {k for s in (*candidate.value, *other.value) for k in bound_in(s)}
         readings: list[Reindexing] = [{}]
@@ -304,9 +307,9 @@ def _ordered(source: Sequence[Factor], target: Sequence[Factor]) -> list[Factor]
 
 
 def _ends(candidate: GuardedValue, reading: Reindexing, bound: Sequence[Sym]) -> Iterator[Reindexing]:
-    """Yield completions of `reading` with values for the undetermined indices.
+    """Yield the reindexing `reading`, extended by values for the bound indices that it does not determine.
 
-    The values of an index are the first values that single conditions of the guard allow.
+    The values that are tried for an index are the least values that single conditions of the guard allow.
     """
     k = next((k for k in bound if k not in reading), None)
     if k is None:
@@ -323,6 +326,6 @@ def _ends(candidate: GuardedValue, reading: Reindexing, bound: Sequence[Sym]) ->
 
 
 def _back_again(bound: Sequence[Sym], there: Reindexing, back: Reindexing) -> Guard:
-    """Return the conditions under which each bound index is unchanged by both reindexings, one after the other."""
+    """Return the conditions under which the two reindexings, applied one after the other, leave each bound index unchanged."""
     conditions: list[Cond] = [same(substitute(back[k], lookup(there)), size(k)) for k in bound]
     return tuple(c for c in conditions if c is not True)

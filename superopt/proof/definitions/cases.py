@@ -37,9 +37,9 @@ class SignCase:
 
 
 def sign_cases(value: Sum, notation: Normal) -> tuple[SignCase, ...] | None:
-    """Return cases for the first maximum or step function in the value. At least one of the cases always holds.
+    """Return a case split that simplifies the first maximum or step function in the value.
 
-    Return None if the value contains no such function.
+    At least one of the cases always holds. Return None if the value contains no maximum or step function.
     """
     pivot = next(_pivots(value, frozenset()), None)
     if pivot is None:

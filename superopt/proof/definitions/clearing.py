@@ -36,7 +36,7 @@ def clear_denominator(value: Sum, notation: Normal) -> Sum | None:
 
 
 def _everywhere(value: Sum, key: Key) -> bool:
-    """Return whether all summands share the guard conditions of the summands that are divided.
+    """Return whether every summand has all guard conditions of the summands that have this denominator.
 
     Conditions on bound indices are ignored.
     """
@@ -63,7 +63,10 @@ def _step(factor: Factor) -> bool:
 
 
 def _divisors(value: Sum) -> Iterator[Factor]:
-    """Yield the bases of powers with negative exponents. A base that is a sum is wrapped as a power with exponent 1."""
+    """Yield the bases of powers with negative exponents, without bases that depend on a bound index.
+
+    A base that is a sum is wrapped as a power with exponent 1.
+    """
     seen: set[Key] = set()
     for summand in value:
         for factor in summand.factors:
@@ -88,7 +91,7 @@ def _exponent(summand: Summand, key: Key) -> Fraction:
 
 
 def _of(factor: Factor, key: Key) -> Fraction:
-    """Return the exponent of the divisor with this key in the factor. It is 0 for any other factor."""
+    """Return the exponent to which the factor contains the base with this key, or 0 if the factor has another base."""
     if isinstance(factor, Power) and _is_number(factor.exponent) and factor_key(_held(factor.base)) == key:
         return Fraction(factor.exponent)  # type: ignore[arg-type]
     return Fraction(factor_key(factor) == key)

@@ -24,7 +24,10 @@ NO_DIVISORS: Divisors = ((), ())
 
 
 class TensorComparison:
-    """Comparison of tensors under facts. `remainder` has the summands that did not cancel in the last failed comparison."""
+    """Comparison of symbolic tensors under facts about sizes.
+
+    `remainder` has the summands that did not cancel in the last failed comparison.
+    """
 
     def __init__(self, notation: Normal, facts: Guard) -> None:
         self.notation = notation
@@ -68,7 +71,7 @@ class TensorComparison:
     def _split(self, facts: Guard, value: Sum, position: set[Sym]) -> tuple[Guard, Sum]:
         """Replace each position i that occurs in a quotient i // b by q * b + r, where 0 <= r < b.
 
-        Every position has this form. Return the facts, extended by the bounds of q and r, and the new sum.
+        Every integer i has this form. Return the facts, extended by the bounds of q and r, and the new sum.
         """
         for _ in range(PROOF.max_compared_splits):
             found = self._splittable(facts, value, position)

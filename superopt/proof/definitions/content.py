@@ -16,7 +16,7 @@ from superopt.proof.definitions.sums import Call, Factor, Guard, Sum, Summand, e
 
 
 def common_content(facts: Guard, values: Sequence[Summand], least: Sign, signs: Signs) -> Summand:
-    """Return a common divisor of the summands: a number, sizes and factors that have at least this sign.
+    """Return a common divisor of the summands: a number, sizes and factors. Its parts are known to have the sign `least`.
 
     Parts that contain bound indices are left out.
     """
@@ -40,12 +40,12 @@ def common_content(facts: Guard, values: Sequence[Summand], least: Sign, signs: 
 
 
 def divided(value: Sum, by: Summand) -> Sum:
-    """Divide the sum by a content of its summands."""
+    """Divide the sum by a common divisor of its summands, as returned by `common_content`."""
     return tuple(_quotient(s, by) for s in value)
 
 
 def number_content(facts: Guard, coefficients: Sequence[Extent], least: Sign = Sign.POSITIVE) -> Extent:
-    """Return the largest common divisor of all coefficients: a positive number times sizes that have at least this sign."""
+    """Return the largest common divisor of all coefficients: a positive number times sizes known to have the sign `least`."""
     terms = [t for c in coefficients for t in (c.terms if isinstance(c, Size) else (((), c),))]
     shared = Counter(terms[0][0])
     for monomial, _ in terms[1:]:
@@ -68,9 +68,9 @@ def _free(factor: Factor, summand: Summand) -> bool:
 
 
 def _common_exponent(values: Sequence[Summand]) -> Sum:
-    """Return the summands that the exponents of all exponentials share. The result is empty if a summand has no exponential.
+    """Return the part that the exponents of all exponentials share, such as a for exp(a + b) + exp(a + c).
 
-    Summands that contain bound indices are left out.
+    The part is empty if a summand has no exponential. Terms of exponents that contain bound indices are left out.
     """
     shared: dict[tuple[Key, Extent], Summand] | None = None
     for summand in values:

@@ -77,6 +77,6 @@ def negated_abs_argument(value: Sum) -> Sum | None:
 
 
 def leading_coefficient(value: Sum) -> Extent:
-    """Return the number in front of the first summand. If that is a size, return the coefficient of the size's last term."""
+    """Return the number in front of the first summand. For a size in front, return the coefficient of the size's last term."""
     number = shape(value[0])[1]
     return number.terms[-1][1] if isinstance(number, Size) else number

@@ -1,8 +1,8 @@
-"""Simplification of functions: each function of simplified sums is rewritten to a canonical form, so that equal values compare.
+"""Simplification of functions: each function of simplified sums is rewritten to a canonical form.
 
-The canonical form has the function's value wherever the function is defined. It may be defined at more values, as 1 is for
-x * (1 / x). `superopt.proof.domains` decides whether a rule may use the form. Roots and reciprocals are powers. Factors are
-moved out of a power's base where possible. A sum of exponentials is divided by the part that all exponents share.
+The canonical form has the function's value wherever the function is defined. The form may also be defined elsewhere: the form
+of `x * (1 / x)` is 1. `superopt.proof.domains` decides whether a rule may use the form. Roots and reciprocals are powers.
+Factors are moved out of a power's base where possible. A sum of exponentials is divided by the part that all exponents share.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ EXPONENTS: dict[str, Extent] = {"reciprocal": -1, "sqrt": Fraction(1, 2), "rsqrt
 
 
 def apply_function(facts: Guard, function: str, arguments: Sequence[Sum], notation: Normal) -> Sum:
-    """Return the value of the function of these sums, simplified."""
+    """Return the function applied to these sums, simplified under the facts."""
     known = _Functions(facts, notation)
     first = arguments[0]
     match function:
@@ -74,7 +74,7 @@ def apply_function(facts: Guard, function: str, arguments: Sequence[Sum], notati
 
 
 def raise_to_power(facts: Guard, base: Sum, exponent: Extent, notation: Normal) -> Sum:
-    """Return the power of this sum, simplified."""
+    """Return `base ** exponent`, simplified under the facts."""
     return _Functions(facts, notation).power(base, exponent)
 
 

@@ -1,8 +1,9 @@
 """The index prover: proves equations between terms for all sizes from the definitions of their operators.
 
-Both sides are evaluated to a normal form at one symbolic position, and their difference is shown to be zero. If a group count
-or a factor of a reshape prevents the proof, the proof is made for a stated set of values of this number. All other sizes stay
-symbolic. Both sides are evaluated on random instances before a proof is tried, and again after a proof has failed. A
+Both sides are evaluated to a normal form at one symbolic position, and their difference is shown to be zero. If this fails
+because of a group count or a factor of a reshape, the equation is proved only for a few values of this number, and the verdict
+lists the values. All other sizes stay symbolic. Both sides are evaluated on random instances before a proof is tried, and again
+after a proof has failed. A
 counterexample refutes the equation. An equation without instances is never called proved. If there is neither a proof nor a
 counterexample, the verdict is `Unknown`.
 """
@@ -56,9 +57,9 @@ RANKS = (1, 2, 3, 4)
 
 @isolated_solver()
 def prove_axiom(rule: Rule, *, seed: int = 0) -> Verdict:
-    """Return the verdict on a rule or axiom at all of its choices of ranks, from the definitions alone.
+    """Prove or refute a rule or axiom at all of its choices of ranks, from the definitions of its operators.
 
-    The first choice that is not proved decides the verdict.
+    If the proof fails at a choice of ranks, the result at this choice is the verdict.
 
     The sides of an `==` rule must be defined on the same inputs. The right side of a `=>` rule must be defined where the left
     side is.
@@ -74,9 +75,10 @@ def prove_axiom(rule: Rule, *, seed: int = 0) -> Verdict:
 
 @isolated_solver()
 def reprove_equations(equations: Iterable[Equation], bounded: Sequence[str] = (), *, both_ways: bool = False) -> Verdict:
-    """Return `Proved` if the definitions prove the equations for all sizes, or for the values that `bounded` states.
+    """Prove the equations again from the definitions. Return `Proved` or `Unknown`.
 
-    `bounded` and `both_ways` are as in the stored proof. No counterexample is searched for.
+    The proof covers all sizes, except that `bounded` may list limits such as `g in 1, 2, 3, 4`. `bounded` and `both_ways` are
+    those of the stored proof. No counterexample is searched for.
     """
     started = time.perf_counter()
     for equation in equations:
@@ -92,7 +94,7 @@ def reprove_equations(equations: Iterable[Equation], bounded: Sequence[str] = ()
 
 
 def prove_equation(equation: Equation, *, seed: int = 0, both_ways: bool = False) -> Verdict:
-    """Return the verdict on one equation. Both sides are assumed to be well typed, and `where` is assumed to hold.
+    """Prove or refute one equation. Both sides are assumed to be well typed, and `where` is assumed to hold.
 
     `Proved` means that the right side is defined, and equals the left side, wherever the left side is defined. With
     `both_ways`, the left side is also defined wherever the right side is.
@@ -205,9 +207,9 @@ class Attempt:
         yield from dict.fromkeys(a for g in found if isinstance(g, Size) for a in atoms(substitute(g, self.solved.get)))
 
     def divided(self) -> tuple[tuple[Atom, ...], tuple[Atom, ...]]:
-        """Return the unknowns in the denominators, and those in the numerators, of all quotients.
+        """Return the unknowns in the denominators of quotients, and the unknowns in the numerators.
 
-        Quotients in attributes, in sizes and in the remainder count.
+        The quotients are taken from attributes, from shapes and from the summands that did not cancel.
         """
         terms = subterms(*self.equation.left, *self.equation.right)
         values = (v for t in terms for v in (*dict(t.attributes).values(), t.shape))
@@ -227,7 +229,10 @@ def _made(atom: Atom) -> bool:
 
 
 def _with_positive_quotients(facts: Guard) -> Guard:
-    """Add facts: each quotient introduced for `f % g == 0` is positive, if the given facts imply so."""
+    """Return the facts, with a new fact for each quotient that they imply to be positive.
+
+    The quotients were introduced for conditions such as `f % g == 0`.
+    """
     named = dict.fromkeys(a for c in facts for a in condition_atoms(c) if is_quotient(a))
     return facts + tuple(claim for a in named if is_valid(facts, claim := at_least(size(a), 1)))
 
@@ -236,9 +241,10 @@ def _with_positive_quotients(facts: Guard) -> Guard:
 
 
 def commutative_obligations() -> Iterator[tuple[str, Verdict]]:
-    """Yield verdicts on commutativity and regrouping for each commutative operator, whose operands terms keep in order.
+    """Yield a verdict on commutativity and a verdict on associativity for each commutative operator.
 
-    Both sides of such a law would be the same term. The binary definitions are therefore compared.
+    Terms sort the operands of such an operator, so that both sides of either law are the same term. The operator's binary
+    definition is therefore compared with itself on exchanged and regrouped operands.
     """
     for name, spec in registry().items():
         if spec.commutative:

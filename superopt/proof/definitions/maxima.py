@@ -36,7 +36,7 @@ INCREASING = ("exp", "log", "erf", "positive")
 def largest(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> Sum:
     """Return the largest of the candidates, simplified. The values of the candidates must be simplified.
 
-    The larger of a value and its negative stays an absolute value if neither is always the larger.
+    The maximum of x and -x stays in this form, as an absolute value, unless the sign of x is known.
     """
     given = list(candidates)
     if len(given) == 2 and all(_plain(c) for c in given) and not collect_summands(given[0].value + given[1].value):
@@ -66,7 +66,10 @@ def _plain(candidate: GuardedValue) -> bool:
 
 
 def _unbound(facts: Guard, candidate: GuardedValue) -> GuardedValue:
-    """Remove bound indices if the candidate's value does not depend on them and the guard certainly allows zero for them."""
+    """Remove the candidate's guard and bound indices if its value does not depend on them.
+
+    The guard must be shown to hold where all bound indices are 0. Otherwise the candidate stays unchanged.
+    """
     if not candidate.bound or set(candidate.bound) & {a for s in candidate.value for e in extents_in(s) for a in atoms(e)}:
         return candidate
     first = substitute_guard(candidate.guard, lambda a: 0 if a in candidate.bound else None)
@@ -115,7 +118,7 @@ def _not_negative(facts: Guard, summand: Summand, notation: Normal) -> bool:
 
 
 def _undominated(facts: Guard, candidates: list[GuardedValue], notation: Normal) -> list[GuardedValue]:
-    """Return the candidates without dominated ones: those that never exceed another candidate, which always exists."""
+    """Remove the candidates that never exceed another candidate. The other candidate must have no guard and bound index."""
     plain = [c for c in candidates if not c.bound and not c.guard]
     if len(plain) > PROOF.max_compared_candidates:
         return candidates
@@ -134,7 +137,7 @@ def _undominated(facts: Guard, candidates: list[GuardedValue], notation: Normal)
 
 
 def _shared(candidates: Sequence[GuardedValue]) -> Sum:
-    """Return the summands that all candidates have in common, without guarded summands and those with bound indices."""
+    """Return the summands that all candidates have in common, without summands that have a guard or contain a bound index."""
     if len(candidates) < 2 and not (candidates and candidates[0].bound):
         return ZERO
     found = list(candidates[0].value)

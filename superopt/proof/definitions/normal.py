@@ -53,7 +53,7 @@ class TooLongError(Exception):
 
 @dataclass(frozen=True)
 class Choice:
-    """A node of a tree: `then` where the condition holds, `other` elsewhere. The condition contains no bound index."""
+    """A node of a decision tree: `then` where the condition holds, `other` elsewhere. The condition has no bound index."""
 
     condition: Cond
     then: Tree
@@ -80,7 +80,10 @@ def _partial(factor: Factor) -> bool:
 
 
 def combine(a: Tree, b: Tree, leaf: Callable[[Sum, Sum], Sum], known: Guard = ()) -> Tree:
-    """Combine two trees into one whose leaves are `leaf` of their leaves. A condition decided on the path is not repeated."""
+    """Combine two decision trees. The result has the leaf `leaf(x, y)` where the trees have the leaves x and y.
+
+    A condition that is already decided on the path from the root is not repeated.
+    """
     if isinstance(a, Choice):
         return _branch(a, lambda part, path: combine(part, b, leaf, path), known)
     if isinstance(b, Choice):
@@ -98,7 +101,7 @@ def _branch(choice: Choice, rest: Callable[[Tree, Guard], Tree], known: Guard) -
 
 
 def each_leaf(tree: Tree, leaf: Callable[[Sum], Sum]) -> Tree:
-    """Return the tree with every leaf replaced."""
+    """Return the tree with `leaf` applied to every leaf."""
     if isinstance(tree, Choice):
         return Choice(tree.condition, each_leaf(tree.then, leaf), each_leaf(tree.other, leaf))
     return leaf(tree)
@@ -113,7 +116,7 @@ def flatten_tree(tree: Tree, guard: Guard = ()) -> Sum:
 
 
 class TreeValue:
-    """A tree with the arithmetic that index notation needs."""
+    """A decision tree as a number of index notation, with addition, subtraction and multiplication."""
 
     __slots__ = ("notation", "tree")
 
@@ -135,7 +138,7 @@ class TreeValue:
 
 
 class Normal:
-    """The interpretation of index notation whose values are normal forms."""
+    """The interpretation of index notation in which the value of each element is a normal form."""
 
     def __init__(self, signs: Signs | None = None) -> None:
         self.signs = signs or Signs()
@@ -159,11 +162,11 @@ class Normal:
             raise TooLongError(f"more than {PROOF.max_multiplied_summands} products are looked at")
 
     def fresh(self, stem: str = "k") -> Sym:
-        """Return a new index. Its name is different from all other indices and from any name of an attribute variable."""
+        """Return a new index. No other index and no attribute variable has the same name."""
         return Sym(f"{stem}.{next(self._count)}")
 
     def read(self, name: str, shape: tuple[Extent, ...]) -> index.Tensor:
-        """Return the tensor that is a variable of this shape."""
+        """Return the variable with this name and shape as a tensor of symbolic elements."""
         return index.Tensor(shape, lambda *i: TreeValue((Summand(1, factors=(Read(name, i),)),), self))
 
     def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
@@ -237,7 +240,7 @@ class Normal:
         return TreeValue(self._picked(value.tree, extent, body, ()), self)
 
     def _picked(self, tree: Tree, extent: Extent, body: Callable[[Any], TreeValue], known: Guard) -> Tree:
-        """Return the value of `body` at the position that each leaf of the tree gives.
+        """Return the tree with each leaf replaced by the value of `body` at the position that the leaf stands for.
 
         Each leaf must be an element of a variable.
         """
@@ -282,7 +285,10 @@ def _exact(extent: Extent) -> Extent:
 
 
 def _called(function: str, trees: Sequence[Tree], sums: tuple[Sum, ...], known: Guard = ()) -> Tree:
-    """Apply the function at every combination of leaves of the trees. A condition decided on the path is not repeated."""
+    """Apply the function at every combination of leaves of the trees.
+
+    A condition that is already decided on the path from the root is not repeated.
+    """
     if not trees:
         return call_of_sums(function, *sums)
     first, *rest = trees
@@ -302,7 +308,10 @@ def _added(a: Sum, b: Sum) -> Sum:
 def _closed(
     tree: Tree, k: Sym, guard: Guard, leaf: Callable[[Sum, Guard], Sum], join: Callable[[Sum, Sum], Sum] = _added
 ) -> Tree:
-    """Reduce the tree over k. Conditions that contain k become guards of the reduced value. Other conditions stay nodes."""
+    """Sum (or otherwise reduce) a decision tree over the index k.
+
+    Conditions that contain k become guards of the reduced value. Other conditions stay nodes of the tree.
+    """
     if not isinstance(tree, Choice):
         return leaf(tree, guard)
     condition, opposite = tree.condition, negation(tree.condition)

@@ -1,4 +1,7 @@
-"""Sums that do not depend on positions. Equations between elementwise functions are the same at every rank and axis."""
+"""Zero tests of sums without bound indices, as in equations between elementwise functions.
+
+The elements of tensors become unknown numbers. One cached test then serves all ranks and axes.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,10 @@ from superopt.proof.domains import implied_signs
 
 
 def pointwise_zero(facts: Guard, value: Sum) -> bool:
-    """Return whether the sum is zero wherever it is defined, for all values of the elements that it reads.
+    """Return whether the sum is zero wherever it is defined, for all values of the tensor elements in it.
 
-    Return False if the sum binds an index. Summands are grouped by their guards, and each group must be zero.
+    False can also mean undecided. Return False if the sum binds an index. Summands are grouped by their guards, and each group
+    must be zero.
     """
     if not value:
         return True
@@ -53,7 +57,7 @@ def _zero(facts: Guard, value: Sum) -> bool:
 
 
 def _abstract(facts: Guard, value: Sum) -> tuple[Guard, Sum]:
-    """Replace each element that the sum reads by an unknown number. Drop facts that are not about the remaining sizes."""
+    """Replace each tensor element in the sum by an unknown number. Drop facts that do not concern the remaining sizes."""
     elements = _Elements()
     plain = collect_summands(elements.sum(value))
     spoken = elements.spoken

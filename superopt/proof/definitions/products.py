@@ -1,4 +1,4 @@
-"""Consequences of inequalities between products. Linear arithmetic cannot derive these, so they are added as conditions."""
+"""Consequences of inequalities between products, which are added as conditions for linear arithmetic."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Monomial: TypeAlias = "tuple[Atom, ...]"
 
 
 def consequences(conditions: Sequence[Cond]) -> list[Cond]:
-    """Return conditions that follow from the given conditions.
+    """Return conditions that follow from the given conditions, but not by linear arithmetic.
 
-    These are products of two conditions, conditions multiplied by positive extents, and conditions divided by positive
-    unknowns. Only products that occur in the given conditions are formed.
+    The result has products of two conditions, conditions multiplied by positive extents, and conditions divided by positive
+    unknowns. A condition is multiplied only if the new products already occur in the given conditions.
     """
     plain = [c for c in (*conditions, *_roundings(conditions)) if isinstance(c, Compare) and c.relation != "!="]
     spoken = {m for c in plain for m, _ in c.left.terms if len(m) > 1}
@@ -36,7 +36,7 @@ def is_integral_condition(condition: Cond) -> bool:
 
 
 def is_integer(monomial: Monomial) -> bool:
-    """Return whether the product is an integer."""
+    """Return whether the product is an integer: no factor is a reciprocal or a real attribute variable."""
     return not any(isinstance(a, Inverse) or (isinstance(a, Sym) and a.real) for a in monomial)
 
 
@@ -130,7 +130,7 @@ def _adds_up(extent: Extent, bounds: Sequence[Compare], depth: int = PROOF.max_a
 
 
 def _quotient(extent: Size, factor: Atom) -> tuple[Extent, Extent]:
-    """Split the extent into factor * a + b, and return a and b. A term that is only the factor stays in b."""
+    """Split the extent into factor * a + b, and return a and b. A multiple of the factor by a number stays in b."""
     whole: Extent = 0
     rest: Extent = 0
     for monomial, coefficient in extent.terms:

@@ -26,7 +26,7 @@ from superopt.proof.definitions.sums import (
 
 
 class Sign(IntEnum):
-    """The strongest sign that is known of a value. `POSITIVE` implies `NOT_NEGATIVE`."""
+    """The strongest known statement about the sign of a value. `POSITIVE` implies `NOT_NEGATIVE`."""
 
     UNKNOWN = 0
     NOT_NEGATIVE = 1
@@ -35,7 +35,7 @@ class Sign(IntEnum):
 
 @dataclass(frozen=True)
 class Signs:
-    """Known signs of values. A sign that is known of a value is known of all its positive multiples."""
+    """Known signs of values. A sign of a value also holds for all positive multiples of the value."""
 
     told: tuple[tuple[frozenset[tuple[Key, Extent]], Sign], ...] = ()
     _known: dict[frozenset[tuple[Key, Extent]], Sign] = field(default_factory=dict, compare=False, hash=False, repr=False)
@@ -45,7 +45,7 @@ class Signs:
             self._known[key] = max(sign, self._known.get(key, Sign.UNKNOWN))
 
     def telling(self, values: Iterable[tuple[Sum, Sign]]) -> Signs:
-        """Return these signs with the signs of the values added."""
+        """Return these known signs, extended by the given values with their signs."""
         return Signs((*self.told, *((_direction(v), sign) for v, sign in values)))
 
     # ------------------------------------------------------------ values
@@ -102,7 +102,7 @@ class Signs:
         return sign if _somewhere(facts, summand) else Sign.NOT_NEGATIVE
 
     def _either(self, facts: Guard, factor: Factor) -> tuple[Sign, bool]:
-        """Return the sign of the factor, or of the negated factor if only that is known, and whether it is the latter."""
+        """Return the sign of the factor, and False. If only the sign of the negated factor is known, return that, and True."""
         sign = self.of_factor(facts, factor)
         if sign or not self._known:
             return sign, False
@@ -167,7 +167,10 @@ class Signs:
 
 
 def _risen(factors: tuple[Factor, ...]) -> tuple[str, Sum] | None:
-    """Return the name and the argument if the product is an increasing function of one argument, otherwise None."""
+    """Return the name and the argument if the product is an increasing function, such as exp(x), otherwise None.
+
+    The empty product, which is 1, counts as exp(0).
+    """
     match factors:
         case ():
             return "exp", ()
@@ -197,7 +200,7 @@ def _number(facts: Guard, number: Extent) -> Sign:
 
 
 def positive_atom(facts: Guard, atom: Atom) -> bool:
-    """Return whether an unknown is known to be positive."""
+    """Return whether the facts imply that the atom (a size, an index or a reciprocal) is positive."""
     if isinstance(atom, Dim):
         return True
     below = atom.of if isinstance(atom, Inverse) else size(atom)

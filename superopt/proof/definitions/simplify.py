@@ -39,7 +39,7 @@ from superopt.proof.definitions.tables import contract_table
 
 
 def single_lookup(atom: Atom, extent: Extent) -> Lookup:
-    """Return the lookup that replaces a single atom."""
+    """Return a lookup that replaces `atom` by `extent` and no other atom."""
     return lambda a: extent if a == atom else None
 
 
@@ -68,7 +68,7 @@ def simplify_summand(facts: Guard, summand: Summand, notation: Normal) -> Iterat
 
 
 def simplify_sum(facts: Guard, value: Sum, notation: Normal) -> Sum:
-    """Simplify every summand and add up alike summands."""
+    """Simplify every summand, and add up summands that differ only in coefficient, names of bound indices or order of parts."""
     return collect_summands(t for s in value for t in simplify_summand(facts, s, notation))
 
 
@@ -89,7 +89,7 @@ def _unit_slope(extent: Size, unknown: Sym) -> bool:
 
 
 def _quotients_known(facts: Guard, summand: Summand) -> Summand | None:
-    """Flatten a nested quotient, or replace a quotient that must be -1, 0 or 1 by its value. Return None if there is none."""
+    """Flatten a nested quotient, or replace a quotient that must be -1, 0 or 1 by its value. Otherwise return None."""
     inside = (*facts, *summand.guard)
     for quotient in dict.fromkeys(quotients(extents_in(summand))):
         flat = flatten_quotients(inside, size(quotient))
@@ -146,7 +146,7 @@ def split_index(k: Sym, quotient: Floor, q: Sym, r: Sym) -> tuple[Extent, Guard]
 
 
 def quotient_range(facts: Guard, q: Sym) -> Iterator[Cond]:
-    """Yield the known bounds of a quotient: zero as a lower bound, and upper bounds that facts about products imply."""
+    """Yield the bounds of the quotient q that the facts imply: `q >= 0`, and upper bounds from facts about products."""
     lowest = at_least(size(q), 0)
     if is_valid(facts, lowest):
         yield lowest
@@ -157,16 +157,16 @@ def quotient_range(facts: Guard, q: Sym) -> Iterator[Cond]:
 
 
 def _is_below(facts: Guard, fact: Compare, difference: Extent, under: Extent) -> bool:
-    """Return whether the fact implies that q is below the bound, given `difference` = (bound - q) * `under`.
+    """Return whether the fact implies that an index q is below a bound, given `difference`, which is `(bound - q) * under`.
 
-    The difference must exceed the fact's left side, which is not negative, and `under` must be positive.
+    The fact says that its left side is not negative. `difference` must exceed the left side, and `under` must be positive.
     """
     left_over = at_least(difference - fact.left, 1)
     return is_valid(facts, left_over, SolverEffort.LINEAR) and is_valid(facts, at_least(under, 1), SolverEffort.PRODUCTS)
 
 
 def _bounding_factors(facts: Guard, q: Sym) -> list[tuple[Compare, Extent, Extent]]:
-    """Return triples of a fact, c and b such that a product q * b and a product c * b occur in the fact."""
+    """Return triples (fact, c, b) such that the products q * b and c * b occur in the fact. Then c may be a bound of q."""
     found: dict[tuple[Compare, Extent, Extent], None] = {}
     for fact in facts:
         if not isinstance(fact, Compare):
@@ -193,7 +193,7 @@ def _product_of(factors: Iterable[Atom], coefficient: int = 1) -> Extent:
 
 
 def _counted(facts: Guard, summand: Summand) -> Summand:
-    """Replace a bound index that no factor depends on by the number of its values, if these form a range."""
+    """Remove a bound index that no factor depends on, and multiply by the number of its values, if they form a range."""
     for k in summand.bound:
         if any(k in set(atoms(e)) for f in summand.factors for e in factor_extents(f)) or k in set(atoms(summand.coefficient)):
             continue
@@ -237,7 +237,7 @@ def _slope(condition: Cond, k: Sym) -> int:
 
 
 def simplify_factor(facts: Guard, factor: Factor, notation: Normal) -> Sum:
-    """Return the factor in simpler form."""
+    """Return the factor, simplified under the facts, as a sum."""
     match factor:
         case Call(function, arguments):
             inner = [_guards_dropped(facts, simplify_sum(facts, a, notation)) for a in arguments]
@@ -264,7 +264,7 @@ def _guards_dropped(facts: Guard, value: Sum) -> Sum:
 
 
 def vanishes(facts: Guard, coefficient: Extent, effort: SolverEffort = SolverEffort.NONLINEAR) -> bool:
-    """Return whether the coefficient is zero, after clearing fractions."""
+    """Return whether the coefficient is shown to be zero under the facts. Fractions are cleared first."""
     current = coefficient
     while isinstance(current, Size):
         under = next((a for m, _ in current.terms for a in m if isinstance(a, Inverse)), None)

@@ -69,7 +69,7 @@ class Power:
 
 @dataclass(frozen=True)
 class GuardedValue:
-    """A family of values: `value` for each choice of the bound indices at which the guard holds."""
+    """A set of values: the values of the sum `value` at all choices of the bound indices for which the guard holds."""
 
     bound: tuple[Sym, ...]
     guard: Guard
@@ -88,7 +88,7 @@ Factor: TypeAlias = "Read | TableElement | Call | Power | Largest"
 
 @dataclass(frozen=True)
 class Summand:
-    """coefficient * product of factors, summed over every value of the bound indices at which the guard holds."""
+    """The coefficient times all factors, summed over all values of the bound indices for which the guard holds."""
 
     coefficient: Extent
     bound: tuple[Sym, ...] = ()

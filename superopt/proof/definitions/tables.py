@@ -1,4 +1,4 @@
-"""Tables of constants in a product: merged by summation over a shared index, and turned into conditions on indices.
+"""Tables of constants in a product: tables are merged by summation over a shared index, and turned into index conditions.
 
 Bilinear algorithms are proved with tables. For example, Toom-Cook's algorithm has three matrices. Their product, summed over
 the algorithm's multiplications, is a table that is 1 where the position in the data is the position in the result plus the
@@ -46,7 +46,7 @@ def _multiplied_out(summand: Summand) -> Summand | None:
 
 
 def _range(k: Sym, extent: int) -> tuple[Cond, ...]:
-    """Return the conditions 0 <= k < extent, which say that the index runs over a whole axis."""
+    """Return the conditions 0 <= k < extent. With these conditions, the index runs over a whole axis."""
     return tuple(c for c in (at_least(size(k), 0), at_least(extent - 1, size(k))) if c is not True)
 
 

@@ -1,10 +1,10 @@
 """A second opinion on a minimal core: egglog, at concrete sizes, tries to derive every rule of the core from the others.
 
-If the sides of the rule are in different classes after saturation, the rule does not follow. If egglog joins the sides at
-several instances with few coinciding numbers, laws are removed one after another as long as egglog still joins the sides. The
-symbolic search is then repeated with the remaining laws and wide limits. Finally it is repeated with all laws, because a step
-at concrete sizes may need an additional law at symbolic sizes. A rule that egglog joins and that the symbolic search still does
-not derive is contested. Contested rules are counted.
+If the sides of the rule are in different classes after saturation, the rule does not follow. Otherwise egglog joins the sides
+(finds them equal). If egglog joins the sides at several choices of sizes, laws are removed one after another as long as egglog
+still joins the sides. The symbolic search is then repeated with the remaining laws and larger limits. Finally it is repeated
+with all laws, because a step at concrete sizes may need an additional law at symbolic sizes. A rule is contested if egglog
+joins its sides and the symbolic search still does not derive it. Contested rules are counted.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ WIDE = tuple(
     for steps in PROOF.wide_step_counts
     for growth in PROOF.wide_growth_counts
 )
-"""Limits of the searches with few laws, in the order of use: small, large and then nearly unlimited growth of writing costs.
+"""Limits of the symbolic searches, in order of use. The writing cost of terms may grow little, much or almost without limit.
 
-Each search is repeated with `introducing` (see `Laws`).
+Each search with a minimal set of laws is repeated with `introducing` (see `Laws`).
 """
 Order: TypeAlias = "Callable[[list[str]], list[str]]"
 ORDERS: tuple[Order, ...] = (list, lambda labels: labels[::-1], lambda labels: labels[::2] + labels[1::2])
@@ -46,7 +46,7 @@ SEEDS = range(PROOF.generic_instance_count)
 
 @dataclass(frozen=True)
 class Opinion:
-    """Egglog's outcome for one rule given all others, and the chains of the symbolic search if there are any."""
+    """Whether one rule follows from all other rules: egglog's outcome, and the derivations of the symbolic search, if any."""
 
     rule: Rule
     outcome: Outcome
@@ -54,12 +54,12 @@ class Opinion:
 
     @property
     def contested(self) -> bool:
-        """Whether egglog joins the sides although no chain is known."""
+        """Whether egglog finds the sides equal, but the symbolic search finds no derivation."""
         return self.outcome is Outcome.JOINED and self.chains is None
 
 
 def opinions(rules: Sequence[Rule], executor: Executor | None = None) -> Iterator[Opinion]:
-    """Yield an opinion on each rule, in order."""
+    """Yield, for each rule in order, whether it follows from all other rules."""
     if executor is None:
         laws = Laws(rules)
         yield from (opinion(laws, position) for position in range(len(rules)))
@@ -79,11 +79,12 @@ def _batch(stated: Stated, positions: Sequence[int]) -> list[Opinion]:
 
 
 def opinion(laws: Laws, position: int, without: Collection[int] = (), *, orders: int = len(ORDERS)) -> Opinion:
-    """Return an opinion on the law at the position, given the other laws except those at `without`.
+    """Return whether the law at the position follows from the other laws. The laws at the positions `without` are not used.
 
-    If the sides stay apart at one choice of ranks, the law does not follow. Otherwise, minimal sets of laws are searched for in
-    `orders` different orders, because the symbolic search may succeed with one set and fail with another. If `orders` includes
-    all orders, the symbolic search also tries all laws.
+    If egglog does not find the sides equal at one choice of ranks, its outcome is returned. Otherwise egglog computes minimal
+    sets of laws, and the symbolic search tries each set. Several sets are tried, because the search may succeed with one set
+    and fail with another. `orders` is the number of orders in which laws are removed, and each order may give another set. If
+    all orders are used, the symbolic search finally tries all laws.
     """
     rule, left_out = laws.rules[position], {position, *without}
     for order in ORDERS[:orders]:
@@ -99,9 +100,9 @@ def opinion(laws: Laws, position: int, without: Collection[int] = (), *, orders:
 
 
 def _few(rule: Rule, laws: Laws, left_out: Collection[int], order: Order) -> Collection[str] | Outcome:
-    """Return the labels of a minimal set of laws with which egglog joins the rule's sides. The set depends on `order`.
+    """Return the labels of a minimal set of laws with which egglog finds the rule's sides equal. The set depends on `order`.
 
-    If egglog does not join the sides, return the outcome instead.
+    If egglog does not find the sides equal, return its outcome instead.
     """
     needed: dict[str, None] = {}
     for equation in rule.equations:
@@ -120,7 +121,7 @@ def _few(rule: Rule, laws: Laws, left_out: Collection[int], order: Order) -> Col
 
 @dataclass(frozen=True)
 class Numbers:
-    """An equation at several instances of concrete sizes, with the readings of laws that may join its sides."""
+    """An equation at several instances of concrete sizes, with the directed laws that egglog may apply to its sides."""
 
     equation: Equation
     instances: tuple[Instance, ...]
@@ -141,7 +142,7 @@ class Numbers:
         return cls(equation, tuple(generic_instance(equation, seed) for seed in SEEDS), readings)
 
     def outcome(self, labels: Collection[str] | None = None) -> Outcome:
-        """Return JOINED if egglog joins the sides at every instance, otherwise the outcome at the first instance that fails.
+        """Return JOINED if egglog finds the sides equal at every instance, otherwise the first other outcome.
 
         Only the laws with these labels are used, or all laws if `labels` is None.
         """
@@ -156,16 +157,16 @@ class Numbers:
         return Outcome.JOINED
 
     def needed(self, order: Order = list) -> list[str]:
-        """Return the labels of a minimal set of laws that joins the sides. All laws together must join the sides.
+        """Return the labels of a minimal set of laws with which egglog finds the sides equal.
 
-        The set depends on the order.
+        With all laws together, egglog must find the sides equal. The result depends on the order in which laws are removed.
         """
         labels = order([*dict.fromkeys(d.axiom for d in self.readings)])
         return delta_debug(labels, lambda some: self.outcome(frozenset(some)) is Outcome.JOINED)
 
 
 def delta_debug(items: Sequence[str], enough: Callable[[Sequence[str]], bool]) -> list[str]:
-    """Return a minimal selection of the items for which `enough` is true. It must be true for all items together.
+    """Return a minimal selection of the items for which `enough` is true. `enough` must be true for the whole list.
 
     The algorithm is ddmin of Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input" (TSE 2002).
     """
@@ -188,15 +189,17 @@ def delta_debug(items: Sequence[str], enough: Callable[[Sequence[str]], bool]) -
 
 
 def _divides(reading: Direction) -> bool:
-    """Return whether the reading replaces the right side by a left side that may be undefined, as `x / x` for 1.
+    """Return whether the rewrite replaces a right side by a left side that may be undefined, such as 1 by `x / x`.
 
-    Such a reading would make all terms equal where `x` is 0.
+    Such a rewrite would make all terms equal where `x` is 0.
     """
     return reading.source is reading.equation.right[0] and any(map(is_partial, subterms(reading.target)))
 
 
 def generic_instance(equation: Equation, seed: int) -> Instance:
-    """Return a random instance in which few numbers are equal to each other or to -1, 0, 1 or 2: the best of several.
+    """Return the instance with the fewest coincidences among several random instances.
+
+    A coincidence is a number that equals another number of the instance, or that is -1, 0, 1 or 2.
 
     Raises:
         InstantiationError: There is no instance.

@@ -109,7 +109,7 @@ class _Walk:
                 assert {here, there} == {node, new}
 
     def _operands(self, term: Term, pairs: Sequence[tuple[Term, Term]]) -> Iterator[Move]:
-        """Yield the moves that replace the operands, one after another, each by its partner."""
+        """Yield the moves that replace the term's operands one after another. Each pair has an operand and its replacement."""
         args = list(term.args)
         for old, new in pairs:
             place = args.index(old)
@@ -121,7 +121,10 @@ class _Walk:
             args[place] = new
 
     def _regrouped(self, node: Term, pairs: Sequence[tuple[Term, Term]]) -> Iterator[Move]:
-        """Yield the moves that replace operands of a sum by their partners, or a group of operands by an equal term."""
+        """Yield the moves that replace operands of a sum or product.
+
+        Each pair has the replaced term and the new term. The replaced term is an operand, or the sum of several operands.
+        """
         rest = list(node.args)
         for old, new in pairs:
             for operand in old.args if old not in rest and old.op == node.op else (old,):

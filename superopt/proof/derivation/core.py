@@ -1,9 +1,9 @@
-"""The minimal core of a set of rules: the rules that remain when rules derivable from the others are removed one after another.
+"""The minimal core of a set of rules: the rules that remain when derivable rules are removed one after another.
 
 First, each rule is tried against all other rules. A rule that does not follow from all others stays in the core, because it
-does not follow from fewer rules. Each of the remaining rules is then tried against the rules that are not yet removed, starting
-with the least wanted rule. Limits count steps and not time. The core therefore depends on the rules alone, and not on the
-number of workers.
+does not follow from fewer rules. Each of the remaining rules is then tried against the rules that are not yet removed. Large
+rules are tried and removed first. Limits count steps and not time. The core therefore depends on the rules alone, and not on
+the number of workers.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Stated = tuple[tuple[str, Statement], ...]
 def derive_chains(
     rules: Sequence[Rule], executor: Executor | None = None, limits: SaturationLimits = LIMITS
 ) -> Mapping[int, Chains]:
-    """Return the derivations of the rules outside the core: a mapping of rule positions to chains.
+    """Return the derivations of the rules outside the core, by the rule's position in `rules`.
 
-    Each rule has one chain for each choice of its ranks. The steps of a chain use rules of the core. If the core does not
-    suffice within the limits, the steps use rules that were not yet removed when this rule was removed. Steps name rules by
-    `Laws.labels`.
+    A derivation is a chain of rule applications. Each rule has one chain for each choice of its ranks. The steps of a chain use
+    rules of the core. If the core does not suffice within the limits, the steps may also use rules that were removed later than
+    the derived rule. Steps name rules by `Laws.labels`.
     """
     laws = Laws(rules)
     everyone = range(len(rules))
@@ -50,7 +50,7 @@ def derive_chains(
 
 
 def distinct_equalities(rules: Iterable[Rule]) -> list[Rule]:
-    """Return the rules without instances of other rules, so that an equality stated in both directions occurs once."""
+    """Return the rules without duplicates. A rule is left out if it is an instance of another rule in either direction."""
     found: dict[frozenset[tuple[str, ...]], list[Rule]] = {}
     for rule in rules:
         same = found.setdefault(_sides(rule), [])
@@ -60,7 +60,7 @@ def distinct_equalities(rules: Iterable[Rule]) -> list[Rule]:
 
 
 def _sides(rule: Rule) -> frozenset[tuple[str, ...]]:
-    """Return the set of the two sides' operators. A rule and its converse have the same set."""
+    """Return a key of the rule: the operators of each side. The key is the same if the sides are exchanged."""
     equation = rule.equations[0]
     return frozenset(tuple(sorted(t.op for t in subterms(*roots) if t.args)) for roots in (equation.left, equation.right))
 
@@ -72,9 +72,9 @@ def _says(one: Rule, other: Rule) -> bool:
 
 
 def _wanted(rule: Rule) -> tuple[int, int, int, int, str]:
-    """Return a sort key: the most wanted rules come first. These are small rules, then rules with many choices of ranks.
+    """Return a sort key by which rules that should stay in the core come first.
 
-    Among equals, rules with few conditions come first.
+    Rules with few operators come first, then rules with many choices of ranks, then rules with few conditions.
     """
     first = rule.equations[0]
     roots = first.left + first.right
@@ -84,7 +84,10 @@ def _wanted(rule: Rule) -> tuple[int, int, int, int, str]:
 def _tried(
     laws: Laws, tasks: Sequence[tuple[int, frozenset[int]]], executor: Executor | None, limits: SaturationLimits
 ) -> dict[int, Chains]:
-    """Return the chains of the rules that are derivable. Each task is a rule's position and the positions of unused laws."""
+    """Try to derive one rule for each task. Return the chains of the rules that are derivable.
+
+    A task has the position of the rule and the positions of the rules that its derivation must not use.
+    """
     if executor is None:
         results = [(p, derive_rule(laws.rules[p], laws, limits, without)) for p, without in tasks]
     else:

@@ -1,7 +1,7 @@
 """Derivation of an equality from given rules, by saturation over symbolic sizes. The result is a chain of steps.
 
 Rules are used as equalities, in both directions, wherever their conditions follow from the conditions of the equality. The
-result of saturation is not trusted. As for proofs from axioms, Z3 shows that the instances that were used imply the equality.
+result of saturation is not trusted. Z3 checks that the instances of rules found by saturation imply the equality.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ LIMITS = SaturationLimits(
 )
 
 Scope: TypeAlias = "frozenset[tuple[frozenset[str], frozenset[str]]]"
-"""The sets of operators that searches for a derivation of a rule may use, each with the labels of the laws over the set."""
+"""Pairs, one for each search for a derivation of a rule: the operators and the labels of the laws that the search may use."""
 
 
 class Laws:
-    """Rules to derive from, prepared for matching on demand. `labels` are unique names of the rules.
+    """The rules that a derivation may use. They are prepared for matching on demand. `labels` has a unique name for each rule.
 
-    With `introducing`, a rule with a single variable on one side is also read from that side: `x` becomes `x - zeros`.
+    With `introducing`, a rule may also rewrite a single variable, such as `x` to `x - zeros`.
     """
 
     def __init__(self, rules: Sequence[Rule], *, introducing: bool = False) -> None:
@@ -52,9 +52,9 @@ class Laws:
         self._grown: dict[frozenset[str], frozenset[str]] = {}
 
     def among(self, operators: frozenset[str], without: Collection[int] = ()) -> Readings:
-        """Return every usable reading of the rules over these operators alone.
+        """Return the directions in which rules can be used as rewrites, for the rules that contain no other operators.
 
-        Readings are grouped by the operator and rank of the matched side. Rules at the positions `without` are left out.
+        Directions are grouped by the operator and rank of the matched side. Rules at the positions `without` are left out.
         """
         if operators not in self._found:
             positions = [p for p, own in enumerate(self._operators) if own <= operators]
@@ -66,7 +66,7 @@ class Laws:
         return found
 
     def grown(self, operators: frozenset[str]) -> frozenset[str]:
-        """Return the operators, and all operators that one rule introduces if its matched side has only these operators."""
+        """Return the operators, together with all operators that one rewrite of a term over these operators can introduce."""
         if operators not in self._grown:
             near = [p for p, own in enumerate(self._operators) if own & operators]
             new = (d.target_operators for p in near for d in self._directions(p) if d.inner <= operators)
@@ -74,9 +74,9 @@ class Laws:
         return self._grown[operators]
 
     def scope(self, position: int) -> Scope:
-        """Return the scope of a search for a derivation of the rule at the position.
+        """Return the operators and laws that searches for a derivation of the rule at the position may use.
 
-        Rules outside the scope have no effect on the search.
+        Other rules have no effect on the searches.
         """
         own = {term_operators(subterms(*e.left, *e.right)) for e in self.rules[position].equations}
         return frozenset((allowed, self._within(allowed)) for allowed in map(self.grown, own))
@@ -89,7 +89,7 @@ class Laws:
         return self.rules[self._positions[label]].statement.arrow == "=>"
 
     def only(self, labels: Collection[str], *, introducing: bool = False) -> Laws:
-        """Return the rules with these labels."""
+        """Return a new `Laws` with the rules that have these labels."""
         own = [replace(r, name=name) for r, name in zip(self.rules, self.labels, strict=True) if name in labels]
         return Laws(own, introducing=introducing)
 
@@ -102,7 +102,7 @@ class Laws:
 
 
 def outputs(equation: Equation) -> tuple[Equation, ...]:
-    """Split the equation into one equation for each output. Each holds wherever all outputs are well typed."""
+    """Split the equation into one equation for each output. Each new equation holds wherever all outputs are well typed."""
     if len(equation.left) == 1:
         return (equation,)
     where = conjunction(equation.where, *typing_conditions(*equation.left))
@@ -113,9 +113,10 @@ def outputs(equation: Equation) -> tuple[Equation, ...]:
 def derive_rule(
     rule: Rule, from_rules: Laws | Sequence[Rule], limits: SaturationLimits = LIMITS, without: Collection[int] = ()
 ) -> tuple[Chain, ...] | None:
-    """Return a chain for every choice of the rule's ranks, or None if a choice was not derived within the limits.
+    """Derive the rule from the given rules at every choice of its ranks.
 
-    The rules at the positions `without` are not used.
+    Return a chain of rule applications for each choice, or None if the search fails at a choice within the limits. The rules at
+    the positions `without` are not used.
     """
     laws = from_rules if isinstance(from_rules, Laws) else Laws(from_rules)
     chains: list[Chain] = []
@@ -129,7 +130,10 @@ def derive_rule(
 def derivations(
     rule: Rule, laws: Laws, limits: SaturationLimits = LIMITS, without: Collection[int] = ()
 ) -> Iterator[Chain | None]:
-    """Yield a chain, or None if none was found, for each choice of the rule's ranks in turn."""
+    """Yield, for each choice of the rule's ranks, a chain of rule applications that derives the rule, or None.
+
+    None means that no derivation was found within the limits.
+    """
     enough: Laws | None = None
     for equation in rule.equations:
         chain = derive_equation(equation, enough, limits) if enough is not None else None
@@ -142,9 +146,9 @@ def derivations(
 def derive_equation(
     equation: Equation, laws: Laws, limits: SaturationLimits = LIMITS, without: Collection[int] = ()
 ) -> Chain | None:
-    """Return a chain that turns each output of the left side into the output of the right side, or None if none was found.
+    """Return a chain of rule applications from each output of the left side to the output of the right side.
 
-    Return None as well if the right side is not shown to be well typed wherever the left side is (see
+    Return None if no chain was found, or if the right side is not shown to be well typed wherever the left side is (see
     `with_typing_conditions`).
     """
     if equation.left == equation.right:

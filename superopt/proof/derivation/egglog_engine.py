@@ -1,12 +1,12 @@
-"""Egglog as a second engine that decides whether rules join two sides at concrete sizes, without symbolic sizes or proofs.
+"""Egglog as a second engine, which decides at concrete sizes whether rules make two terms equal. It gives no proofs.
 
 Every size and every attribute variable has a number. A term is a constructor applied to terms and numbers. Axes are part of the
 constructor's name. The rank and the extents of terms are functions. Rules that are generated from the definitions compute these
 functions, and rewrites query them in their conditions.
 
-Two sides may be joined because of a coincidence of the numbers. Callers therefore ask at several instances. If the sides stay
-apart after saturation, the answer is final: at these numbers, no sequence of rule applications leads from one side to the other
-with the given operators.
+Two terms may become equal because of a coincidence of the numbers. Callers therefore ask at several choices of numbers. If the
+terms stay in different classes after saturation, the answer is final. At these numbers, no sequence of rule applications then
+leads from one term to the other with the given operators.
 
 Raises:
     EgglogMissingError: On import, if egglog is not installed. No other module needs egglog.
@@ -76,7 +76,10 @@ class UnencodableError(Exception):
 
 @dataclass(frozen=True)
 class Constructor:
-    """An operator with its axes. `reals` has a flag for each other number in its attributes: whether it is a real number."""
+    """An egglog constructor for an operator with fixed axes.
+
+    `reals` has a flag for each other number in the operator's attributes: whether the number is real and not an integer.
+    """
 
     name: str
     arity: int
@@ -118,7 +121,10 @@ def numbers(term: Term) -> list[Extent]:
 
 @dataclass
 class Writer:
-    """A writer of terms, extents and conditions as s-expressions. `dims` and `symbols` record the atoms in the text."""
+    """A writer of terms, extents and conditions as s-expressions.
+
+    `dims` and `symbols` collect the extents of tensors and the attribute variables that occur in the written text.
+    """
 
     dims: dict[Dim, str] = field(default_factory=dict)
     symbols: dict[str, bool] = field(default_factory=dict)
@@ -195,11 +201,11 @@ def _literal(number: Extent, real: bool) -> str:
 
 
 def rewrite(direction: Direction, writer: Writer) -> str:
-    """Return the facts and actions of the egglog rule for the reading. The caller adds the name of a ruleset.
+    """Return the facts and actions of the egglog rule that applies `direction`. The caller adds the name of a ruleset.
 
     Raises:
-        UnencodableError: An attribute variable of the reading is nowhere an attribute by itself on the matched side, or a
-            condition is not one about integers.
+        UnencodableError: An attribute variable is never an attribute by itself on the matched side, or a condition cannot be
+            written in egglog's arithmetic.
     """
     own = Writer(constructors=writer.constructors)
     tensors = [t for t in subterms(direction.source) if t.is_variable]
@@ -241,7 +247,7 @@ def _bare(extent: Size) -> str | None:
 
 
 def shape_rule(like: Term) -> str:
-    """Return the rule that computes the rank and extents of terms with this constructor from the operands' extents."""
+    """Return the egglog rule that computes the rank and extents of any term with the same constructor as `like`."""
     spec = operator(like.op)
     built = constructor(like)
     operands = [variable(f"a{i}", a.rank) for i, a in enumerate(like.args[: built.arity])]
@@ -257,7 +263,7 @@ def shape_rule(like: Term) -> str:
 
 
 def _symbolic(spec: Operator, like: Term) -> tuple[dict[str, Attribute], list[str]]:
-    """Return the attributes with a variable for each number, and the names of the variables."""
+    """Return the attributes of `like` with a variable in place of each number, and the names of the variables."""
     given: dict[str, Attribute] = {}
     names: list[str] = []
     for parameter, (name, value) in zip(spec.parameters, like.attributes, strict=True):
@@ -280,7 +286,10 @@ def regrouping(name: str) -> str:
 
 
 def reachable(readings: Iterable[Direction], terms: Iterable[Term]) -> list[Direction]:
-    """Return the readings that may apply, given the operators and ranks in the terms and in the results of such readings."""
+    """Return the directed laws that may apply to the terms, or to terms that such laws produce.
+
+    A law may apply if every operator of its matched side occurs with the same rank.
+    """
     present = operator_ranks(terms)
     waiting = [(d, operator_ranks(subterms(d.source)), operator_ranks(subterms(d.target))) for d in readings]
     found: list[Direction] = []
@@ -302,7 +311,7 @@ def operator_ranks(terms: Iterable[Term]) -> set[tuple[str, int]]:
 def outcome(
     equation: Equation, instance: Instance, readings: Iterable[Direction], rounds: int = PROOF.max_egglog_rounds
 ) -> Outcome:
-    """Run the readings on the two sides of the equation at this instance and return the outcome.
+    """Apply the directed laws `readings` to the two sides of the equation at this instance, and return the outcome.
 
     Raises:
         ShapeError: A side is not well typed at this instance.

@@ -1,8 +1,8 @@
-"""Comparison of a file of rules with another set of rules: which equalities of each follow from the other, and by which chains.
+"""Comparison of a file of rules with another set of rules: which rules of each set follow from the other, and how.
 
-Every rule of the file gets a result. A rule with a counterexample on random instantiations is wrong, and nothing is derived
-from a wrong rule. A derived rule is still tried on a few instantiations. Each rule is considered only where both of its sides
-are well typed. The conditions that are added for this reason are printed.
+Every rule of the file gets a result. A rule with a counterexample on random instances is wrong, and nothing is derived from a
+wrong rule. A derived rule is still tried on a few random instances. Each rule is considered only where both of its sides are
+well typed. The conditions that are added for this reason are printed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from superopt.rules.store import load
 from superopt.rules.verdict import Counterexample, Proved
 
 ASKED = SaturationLimits(PROOF.max_requested_rounds, PROOF.max_requested_terms, PROOF.max_requested_steps, LIMITS.growth)
-"""Limits of a search for a chain on request. They are wider than `LIMITS`, which decide whether a rule leaves the core."""
+"""Limits of a search for a derivation on request. `LIMITS` are smaller, and decide whether a rule leaves the core."""
 
 FOLLOWS = "follows"
 PARTLY = "follows in part"
@@ -146,7 +146,7 @@ class FileComparison:
     def ours_following(self, *, partly: bool = False) -> int:
         """Return the number of the set's equalities that follow from the file.
 
-        With `partly`, return instead the number of those that follow at some of their ranks only.
+        With `partly`, return instead the number of equalities that follow only at some of their ranks.
         """
         return sum(f.word == PARTLY if partly else f.word in (FOLLOWS, NOTATION, CONSTANT) for f in self.ours)
 
@@ -225,7 +225,7 @@ def compare_rules(
 ) -> FileComparison:
     """Derive the file's lines from `rules`, and the rules of `backwards` from the file's rules that are not wrong.
 
-    The rules of `notation` may be used in the derivations of both kinds.
+    All derivations may use the rules of `notation`.
     """
     laws = Laws([*rules, *notation])
     theirs: list[Finding] = []
@@ -264,9 +264,9 @@ def examine_line(line: Line, laws: Laws, seed: int) -> tuple[Finding, Rule | Non
 
 
 def refute_rule(rule: Rule, seed: int, samples: int) -> Counterexample | None:
-    """Return a counterexample among about `samples` random instantiations, or None if there is none.
+    """Compare the rule's sides on random instances. Return a counterexample, or None if the sides always agree.
 
-    The instantiations are spread over all choices of ranks.
+    The number of instances is about `samples`. The instances are spread over all choices of ranks.
     """
     for equation in rule.equations:
         try:
@@ -312,7 +312,7 @@ def _derived(name: str, text: str, rule: Rule, laws: Laws, added: tuple[str, ...
 
 
 def _proved(finding: Finding, rule: Rule, seed: int) -> Finding:
-    """Add the prover's result to the finding: the equality is true by axioms or definitions, or it is not known to be true.
+    """Add the prover's result to the finding: the equality is proved from axioms or definitions, or not proved.
 
     A true equality without inputs counts as derived, because the optimizer folds constants without a rule.
     """
