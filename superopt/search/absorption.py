@@ -1,4 +1,4 @@
-"""How the sides of a rule differ in letting NaN and infinite elements of a variable reach the result.
+"""The difference between the sides of a rule for NaN and infinite inputs: on which side they reach the result.
 
 Both sides are evaluated by their definitions, in IEEE arithmetic, at random small sizes and values, with elements of one
 variable replaced by NaN or an infinity.
@@ -29,11 +29,10 @@ SPECIAL = (0.0, 0.0, 1.0, -1.0, 2.0, -2.0)
 
 @functools.cache
 def absorption(rule: Rule) -> Absorption:
-    """Evaluate both sides of the rule on poisoned values, and return the differences in finiteness.
+    """Evaluate both sides of the rule on values with NaN and infinities. Return where the sides differ in finiteness.
 
-    The result is deterministic: the random values depend on the rule alone.
-
-    If no instance can be drawn, every variable counts as exposed.
+    The random values depend on the rule alone, so that the result is always the same. If no random instance of the rule is
+    found, every variable counts as exposed.
     """
     rng = np.random.default_rng(zlib.crc32(str(rule).encode()))
     equations = rule.equations
@@ -57,9 +56,10 @@ def absorption(rule: Rule) -> Absorption:
 
 
 def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Absorption:
-    """Return the differences in finiteness at one instance of the rule.
+    """Return where the sides of the rule differ in finiteness at one instance.
 
-    All cases are evaluated at once, along an additional last axis of the values. A case is one set of poisoned positions.
+    All cases are evaluated at once, along an additional last axis of the values. In each case, either all values are finite, or
+    some elements of one variable are NaN or infinite.
     """
     names = sorted(instance.shapes)
     cases = [("", 0.0)] * SEARCH.absorption_draw_count + [
@@ -88,7 +88,11 @@ def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Abs
 
 
 def _drawn(name: str, shape: tuple[int, ...], cases: list[tuple[str, float]], rng: np.random.Generator) -> Array:
-    """Return random values of one variable for all cases, with poisoned elements in the cases that poison this variable."""
+    """Return random values of one variable for all cases.
+
+    A case has the name of a variable and a value, NaN or an infinity. In the cases of this variable, some elements are this
+    value.
+    """
     size = (*shape, len(cases))
     values = np.where(rng.random(size) < 0.3, rng.choice(SPECIAL, size), rng.standard_normal(size))
     positive = rng.random(len(cases)) < 0.5

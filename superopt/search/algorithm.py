@@ -1,13 +1,13 @@
 """Choose faster algorithms for the operators of an island.
 
-Another algorithm for one operator does not change the terms around it. So each operator in the island (a place) is decided by
-itself, and combinations are not searched. Operators are first measured on variables. Equal operators on operands of equal
-shapes are measured once. The operators with the largest estimated gain come first, each with the algorithm of lowest estimated
-time.
+Another algorithm for one operator does not change the terms around the operator. The algorithm of each operator is therefore
+chosen separately, and combinations are not searched. Operators are first measured alone, with variables as operands. Equal
+operators on operands of equal shapes are measured once. The operators with the largest estimated gain come first, each with the
+algorithm of lowest estimated time.
 
 All algorithms that measure faster are then applied together, within the limit on the size of the weights. If the whole island
-does not become faster, the algorithms are tried in the island one after the other, each at all of its places. If one of them
-does not pay, it is tried at single places.
+does not become faster, the algorithms are tried in the island one after the other, each for all of its operators. An algorithm
+that does not make the island faster is then tried for single operators.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from superopt.search.schedule import weight_elements
 
 @dataclass(frozen=True)
 class AlgorithmSite:
-    """A term, and another algorithm that a rule gives for it.
+    """A term, and another algorithm for its operator.
 
     Attributes:
         term: the term.
-        rule: the name of the rule.
-        other: the term that the rule gives in its place.
-        alone: the states that are timed: the term and the other term, with variables in place of their common operands.
-        gain: the seconds that the other term saves, estimated or measured.
+        rule: the name of the rule that gives the other algorithm.
+        other: the term with the other algorithm, which can replace `term`.
+        alone: the states that are timed: `term` and `other`, with variables in place of their common operands.
+        gain: the seconds that `other` saves, estimated or measured.
     """
 
     term: Term
@@ -45,7 +45,7 @@ class AlgorithmSite:
 
     @property
     def kind(self) -> Hashable:
-        """The key of the places that run the same kernels."""
+        """A key that is the same for sites that run the same kernels."""
         return self.rule, self.alone
 
     @property
@@ -59,7 +59,7 @@ def with_algorithms(
 ) -> SearchResult:
     """Return the search result with faster algorithms in place of its operators.
 
-    The algorithms come from the rule set's algorithm rules. Only those that measure faster are used. The limits bound the
+    The algorithms come from the rule set's algorithm rules. Only algorithms that measure faster are used. `limits` bounds the
     growth of the weights.
     """
     alike: dict[Hashable, list[AlgorithmSite]] = {}
@@ -93,9 +93,9 @@ class _Taking:
         self.tried = 0
 
     def together(self, kinds: Sequence[Sequence[AlgorithmSite]]) -> None:
-        """Apply the algorithms at as many of these places as the limit on weights allows, if the whole state becomes faster.
+        """Apply algorithms at all of these sites together, if the whole state becomes faster.
 
-        The places with the largest gain per added weight element come first.
+        The sites with the largest gain per added weight element are chosen until the limit on weights is reached.
         """
         places = [place for kind in kinds for place in kind]
         room, chosen = self.most - weight_elements(self.state), list[AlgorithmSite]()
@@ -106,9 +106,9 @@ class _Taking:
         self._take(chosen)
 
     def one_by_one(self, kinds: Sequence[Sequence[AlgorithmSite]], deadline: float) -> None:
-        """Apply each kind of algorithm at all of its places if the whole state becomes faster.
+        """Apply each kind of algorithm at all of its sites if the whole state becomes faster.
 
-        A kind that does not pay, or that exceeds the limit on weights, is tried at its places one by one.
+        A kind that does not make the state faster, or that exceeds the limit on weights, is tried at its sites one by one.
         """
         waiting = [*kinds]
         while waiting and not expired(deadline):
@@ -137,7 +137,7 @@ class _Taking:
         return True
 
     def found(self) -> SearchResult:
-        """Return the search result with the applied algorithms, if the gain exceeds the noise."""
+        """Return the search result with the applied algorithms, or without them if their gain is within the noise."""
         expanded = self.start.expanded + self.tried
         if self.cost >= self.start.after * (1 - SEARCH.min_gain_share):
             return replace(self.start, expanded=expanded)
@@ -146,7 +146,7 @@ class _Taking:
 
 
 def algorithm_sites(state: State, rules: RuleSet, estimate: Cost) -> Iterator[AlgorithmSite]:
-    """Yield each term that another algorithm computes faster by estimate, with the algorithm of the lowest estimate."""
+    """Yield each term for which another algorithm has a lower estimate, with the algorithm of the lowest estimate."""
     for term in run_time_terms(state):
         ways = [_place(term, name, match.replacements[0], estimate) for name, match in rules.algorithms.matches(term)]
         best = max(ways, key=lambda place: place.gain, default=None)
@@ -155,7 +155,7 @@ def algorithm_sites(state: State, rules: RuleSet, estimate: Cost) -> Iterator[Al
 
 
 def _place(term: Term, rule: str, other: Term, estimate: Cost) -> AlgorithmSite:
-    """Return the other algorithm for `term`, with the gain by estimate."""
+    """Return the site for `term` and its other form `other`, with the estimated gain."""
     both = dict.fromkeys(_outermost(term.args, frozenset(subterms(other))))
     names = ((taken, f"{'w' if taken.constant else 'x'}{i}") for i, taken in enumerate(both))
     operands = {taken: variable(name, taken.shape, constant=taken.constant) for taken, name in names}

@@ -1,4 +1,7 @@
-"""One rewriting step: all matches of the rules in a state, and the state after a match is applied."""
+"""One rewriting step: all matches of the rules in a state, and the state after a match is applied.
+
+A state is a tuple of output terms.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,18 @@ State = tuple[Term, ...]
 MOVES = frozenset({"slice", "concat", "transpose", "reshape", "expand"})
 """Operators that only move elements, without arithmetic."""
 PARTLY = "~>"
-"""The prefix of the name of a step that replaces an operator by a corrected mutant. No rule proves the two sides equal."""
+"""The prefix of the name of a step that replaces an operator by a corrected mutant. No rule proves this step.
+
+A mutant is a cheaper term that equals the operator at some output positions. The correction replaces the wrong elements.
+"""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A rule applied at a match: the certificate of one rewrite."""
+    """One rewrite: the name of the rule, the terms that it replaces (`roots`), and the terms in their place.
+
+    A certificate consists of such steps.
+    """
 
     rule: str
     roots: tuple[Term, ...]
@@ -60,7 +69,10 @@ def run_time_terms(state: State) -> list[Term]:
 
 
 def first_rewrite(state: State, rules: RuleSet) -> tuple[str, dict[Term, Term]] | None:
-    """Return the first rule with one output that matches, with its replacement for each term that it matches."""
+    """Return the first rule with one output that matches, and its replacement for each term that it matches.
+
+    Return None if no rule matches.
+    """
     found: dict[str, dict[Term, Term]] = {}
     for term in run_time_terms(state):
         for name, match in rules.matches(term):
@@ -71,8 +83,7 @@ def first_rewrite(state: State, rules: RuleSet) -> tuple[str, dict[Term, Term]] 
 def siblings(live: Sequence[Term]) -> list[list[Term]]:
     """Group the terms by their distance from the inputs, counted in operators that do arithmetic.
 
-    In a group, no term that does arithmetic depends on another such term, not even through other terms.
-
+    In a group, no term that does arithmetic depends on another term that does arithmetic, not even indirectly.
     """
     levels: dict[Term, int] = {}
     found: dict[int, list[Term]] = {}
@@ -85,8 +96,9 @@ def siblings(live: Sequence[Term]) -> list[list[Term]]:
 def successors(state: State, rules: RuleSet, focus: frozenset[Term] | None = None) -> Iterator[tuple[State, Step]]:
     """Yield every state that one rule application gives, with the step, in a deterministic order.
 
-    With `focus`, only matches whose first root is in `focus` are applied. Rules with several outputs are applied to siblings:
-    terms at the same distance from the inputs. Weight-only terms are not rewritten: they cost nothing.
+    With `focus`, only matches whose first root is in `focus` are applied. Rules with several outputs are applied to siblings,
+    which are terms at the same distance from the inputs. Weight-only terms are not rewritten, because they cost nothing at run
+    time.
     """
     live = run_time_terms(state)
     beside = {term: same for same in siblings(live) for term in same}
@@ -121,8 +133,8 @@ def replace_match(state: State, match: Match, live: Sequence[Term]) -> State | N
 def neighbourhood(state: State, before: State) -> frozenset[Term]:
     """Return the terms where a further step can use the new terms of `state`.
 
-    New terms are those that `before` lacks. The result contains the new terms, their users, and the users of their users.
-
+    A new term is a term that `before` lacks. The result contains the new terms whose operands are all old, the users of these
+    terms, and the users of the users.
     """
     old = set(subterms(*before))
     live = run_time_terms(state)
@@ -134,9 +146,9 @@ def neighbourhood(state: State, before: State) -> frozenset[Term]:
 
 
 def replaced_terms(state: State, wanted: Mapping[Term, Term]) -> Mapping[Term, Term] | None:
-    """Map each term of the state to its form after the replacements `wanted`.
+    """Make all replacements in `wanted`, and return a mapping from each term of the state to the resulting term.
 
-    A replacement may contain other terms that are replaced. They are replaced there too.
+    `wanted` maps terms to their replacements. Terms inside of a replacement are also replaced.
 
     Returns None if the replacements contain each other in a cycle, or if a shape does not fit.
     """

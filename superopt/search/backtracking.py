@@ -1,13 +1,13 @@
-"""Backtracking search for a cheaper equivalent of a segment, best first under a measured cost.
+"""Backtracking search for a cheaper equivalent of a segment (a part of the model), best first under a measured cost.
 
-A state is the segment's tuple of output terms. A state taken from the queue is measured. Its successors wait in the queue under
-a prediction: the state's measured cost plus the difference of the two roofline estimates. States within a factor `alpha` of the
-best state stay in the queue, so that the search can continue from a state that is slower than the best. After a step that
-raises the estimate, only matches near the new terms are followed.
+A state is the segment's tuple of output terms. A state taken from the queue is measured. Each successor of the state enters the
+queue with a predicted cost: the measured cost of the state, plus the difference between the roofline estimates of the two
+states. States within a factor `alpha` of the best state stay in the queue, so that the search can continue from a state that is
+slower than the best state. After a step that raises the estimate, only matches near the new terms are followed.
 
 If single steps have not improved the best state for a while, chains of several steps are followed by estimate alone (see
-`lookahead`), and their ends join the queue. Successors of the latest improvement come before older states in the queue.
-Independent rewrites commute, so trying them in every order would only reach the same states again.
+`lookahead`), and the last states of the chains join the queue. Successors of the latest improvement come before older states in
+the queue. Independent rewrites commute, so trying them in every order would only reach the same states again.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class SearchLimits:
     """The limits of a search.
 
     Attributes:
-        alpha: the factor for the best cost: only states whose cost is at most this factor times the best cost are kept.
+        alpha: a state stays in the queue only if its cost is at most this factor times the best cost.
         expansions: the most states that are taken from the queue and measured.
         patience: the number of expansions without improvement after which the search stops.
         impatience: the number of expansions without improvement after which chains of steps from the best state are followed.
         waiting: the most states in the queue.
         horizon: the limits of the chains of steps.
         deadline: the active time (see `budget.active_time`) at which the search stops.
-        growth: the most elements that choosing other algorithms may add to the weights of the start.
-        room: the most elements that the search may add to the weights of the start in any way.
+        growth: the most elements that other algorithms for operators may add to the weights of the start.
+        room: the most elements that all steps of the search may add to the weights of the start.
     """
 
     alpha: float = SEARCH.max_state_cost_factor
@@ -57,7 +57,16 @@ class SearchLimits:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The cheapest state found, the steps from the start to this state, and the costs of both states in seconds."""
+    """The result of a search.
+
+    Attributes:
+        outputs: The cheapest state found.
+        steps: The steps from the start to this state.
+        before: The cost of the start, in seconds.
+        after: The cost of the cheapest state, in seconds.
+        expanded: The number of states that were examined.
+        stopped: The reason why the search ended.
+    """
 
     outputs: State
     steps: tuple[Step, ...]

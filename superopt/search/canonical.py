@@ -30,10 +30,10 @@ class Canonical:
 
 
 def canonical(outputs: State) -> Canonical:
-    """Return the state with its variables numbered by how they are used.
+    """Return the state with its variables numbered in an order that does not depend on their names.
 
-    States that differ only in names have the same canonical outputs, with one exception. Operands of one sum or product that
-    the terms do not otherwise distinguish may be numbered in either order.
+    States that differ only in names have the same canonical outputs, with one exception. If two operands of a sum or product
+    differ only in names, they may be numbered in either order.
     """
     colours = _colours(outputs)
     order: dict[Term, None] = {}

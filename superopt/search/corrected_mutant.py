@@ -1,4 +1,7 @@
-"""Programs, the corrected mutants that replace programs, and the JSON form of corrected mutants."""
+"""Corrected mutants, the programs that they replace, and the JSON form of corrected mutants.
+
+A program is an operator applied to variables. A mutant is a term that equals the program at some output positions.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,14 @@ class Memory(Protocol):
 
 @dataclass(frozen=True)
 class CorrectedMutant:
-    """A term that equals a program, its origin, and the time in seconds of the term alone.
+    """A term that replaces a program, which is an operator applied to variables.
 
-    The term is the corrected `mutant` after the `steps`. The `steps` replace operators by other algorithms, and may be empty.
+    Attributes:
+        term: The term, after the `steps`.
+        name: The origin of the mutant and the kind of its correction.
+        seconds: The time of the term alone.
+        mutant: The term before the `steps`: the mutant with its wrong elements corrected.
+        steps: Steps that replace operators by other algorithms. May be empty.
     """
 
     term: Term
@@ -59,10 +67,10 @@ def mutants_from_json(record: Json) -> list[CorrectedMutant]:
 
 
 def program_of(term: Term) -> Term | None:
-    """Return the term's operator applied to variables, or None if it is not a program.
+    """Return the term's operator applied to variables, or None if mutants cannot replace the operator.
 
-    A term is a program if it is a polynomial in its operands, adds up enough elements to be worthwhile, has fixed extents, and
-    is not a scalar.
+    The operator must be a polynomial in its operands, and must add up enough elements to be worthwhile. All extents must be
+    fixed, and the term must not be a scalar.
     """
     if not term.rank or not all(isinstance(n, int) for t in (term, *term.args) for n in t.shape):
         return None
@@ -77,9 +85,10 @@ def program_of(term: Term) -> Term | None:
 def exchange_program(
     state: State, program: Term, repair: CorrectedMutant, gate: Gate | None = None
 ) -> tuple[State, list[Step]]:
-    """Replace the program by the corrected mutant wherever the gate permits it, and return the state and the steps.
+    """Replace the program by the corrected mutant wherever the gate permits. Return the new state and the steps.
 
-    The steps of each place are consecutive.
+    The program is an operator applied to variables. The gate is the filter for the floating-point mode. The steps for one
+    occurrence of the program are consecutive.
     """
     done: dict[Term, Term] = {}
     steps: list[Step] = []
@@ -99,5 +108,5 @@ def exchange_program(
 
 
 def _is_admitted(gate: Gate | None, operands: Sequence[Term]) -> bool:
-    """Return whether a mutant may replace a program with these operands."""
+    """Return whether the gate permits a mutant in place of an operator with these operands."""
     return gate is None or gate.permits_polynomial(operands)

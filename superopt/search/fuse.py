@@ -20,7 +20,7 @@ from superopt.search.ruleset import RuleSet
 from superopt.search.sequence import reshape_to
 
 ORDERS = frozenset({"reshape", "transpose"})
-"""Operators that can be undone and whose result has the operand's elements, in the same or another order."""
+"""Operators whose result has the operand's elements in the same or another order. Another such operator can undo them."""
 PRIMES = (5, 7, 11, 13, 17, 19)
 """The values that dynamic dimensions take when the orders of elements are compared."""
 
@@ -59,7 +59,10 @@ def fusion_states(start: State, fusions: RuleSet) -> Iterator[tuple[State, tuple
 
 
 def _undone(state: State) -> dict[Term, Term]:
-    """Map each term that only rearranges the shape of a deeper term to that deeper term, reshaped to the first term's shape."""
+    """Return replacements for chains of reshapes and transposes that keep the elements in order.
+
+    Each chain is replaced by one reshape of the chain's operand.
+    """
     found: dict[Term, Term] = {}
     for term in run_time_terms(state):
         source = _in_order(term) if term.op in ORDERS else None
@@ -69,9 +72,9 @@ def _undone(state: State) -> dict[Term, Term]:
 
 
 def _in_order(term: Term) -> Term | None:
-    """Return the deepest term under moves that has the same elements in the same order as `term`, or None.
+    """Return the deepest operand under a chain of reshapes and transposes that has the elements of `term` in the same order.
 
-    Dynamic dimensions are replaced by primes.
+    Return None if there is no such operand. Dynamic dimensions are replaced by primes to compare the orders.
     """
     chain = [term]
     while chain[-1].op in ORDERS:

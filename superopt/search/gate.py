@@ -1,4 +1,4 @@
-"""The gate: which matches of a rule a search may use.
+"""The gate: a filter that decides which matches of a rule a search may use.
 
 The decision depends on the floating-point mode, the rule's flags and the facts of the matched terms. Over the real numbers, a
 rule holds for tensors whose elements all have a value. An element of a matched term may have no value, as 1 / 0. In every mode,
@@ -30,7 +30,7 @@ SPECIAL = frozenset({FpFlag.NNAN, FpFlag.NINF})
 
 @dataclass(frozen=True)
 class Absorption:
-    """How the two sides of a rule differ in finiteness.
+    """Where NaN or infinite elements reach the result of one side of a rule, but not of the other side.
 
     Attributes:
         exposed: the variables whose non-finite elements can make a result element non-finite on the right side only.
@@ -46,12 +46,12 @@ class Absorption:
 
 
 class Gate:
-    """A filter that decides which matches a floating-point mode permits.
+    """A filter that decides which matches of rules a floating-point mode permits.
 
     Args:
         mode: the floating-point mode.
-        facts: the facts of the states' variables, by name.
-        absorption: a function that returns the differences in finiteness between the sides of a rule.
+        facts: the known bounds and other facts of the values of the states' variables, by name.
+        absorption: a function that returns, for a rule, where the two sides differ in finiteness.
         strict: if False, values that are finite on ordinary inputs count as finite. The caller then has to run the result on
             other inputs too.
     """
@@ -66,7 +66,7 @@ class Gate:
 
     @functools.cached_property
     def key(self) -> str:
-        """A text that identifies the gate among other gates."""
+        """A text that is different for gates that may decide differently."""
         return f"{self.mode} {self.strict} {sorted(self._variables.items())}"
 
     def permits(self, rule: Rule, match: Match) -> bool:
@@ -80,7 +80,7 @@ class Gate:
         return known
 
     def facts(self, term: Term) -> Facts:
-        """Return the facts of a term of a state."""
+        """Return the known bounds and other facts of the values of a term."""
         stack = [term]
         while term not in self._facts:
             one = stack[-1]
@@ -95,9 +95,9 @@ class Gate:
         return self._facts[term]
 
     def permits_polynomial(self, operands: Iterable[Term]) -> bool:
-        """Return whether the mode permits another program for the same polynomial in these operands.
+        """Return whether the mode permits replacing a term by another term for the same polynomial in these operands.
 
-        The other program may need any of the flags.
+        Such a replacement may need any of the floating-point flags.
         """
         if self.mode is FpMode.PRECISE:
             return False
@@ -126,10 +126,11 @@ class Gate:
         return self._is_special_safe(rule, match, bound) and self._is_bounded(rule, match, bound)
 
     def _is_special_safe(self, rule: Rule, match: Match, bound: Mapping[str, Facts]) -> bool:
-        """Return whether NaN and infinities do no harm, or cannot occur, where the rule assumes that they are absent.
+        """Return whether the match is safe where its rule assumes that there is no NaN or infinity.
 
-        In a strict gate, an operand must be finite for all inputs if only the right side lets its non-finite elements reach the
-        result. Otherwise an infinity in an input may reach more elements of the results than in the original.
+        The match is safe if NaN and infinities cannot occur, or if they reach the same result elements on both sides. In a
+        strict gate, an operand must be finite for all inputs if only the right side lets non-finite elements of the operand
+        reach the result. Otherwise an infinity in an input may reach more elements of the results than in the original.
         """
         if not rule.flags & SPECIAL:
             return True
@@ -144,7 +145,10 @@ class Gate:
         return not doubtful & self._absorption(rule).different and not self._absorption(rule).partial
 
     def _is_bounded(self, rule: Rule, match: Match, bound: Mapping[str, Facts]) -> bool:
-        """Return whether magnitudes are bounded where the rule needs bounds, and no addition that serves to round is lost."""
+        """Return whether magnitudes are bounded where the rule needs bounds, and no rounding made on purpose is lost.
+
+        For example, `(x + c) - c` with a large constant c rounds x on purpose.
+        """
         if FpFlag.RANGE in rule.flags and not all(known.finite for known in (*bound.values(), *self._new(match).values())):
             return False
         inside = _inside(match)
@@ -207,12 +211,12 @@ def _rounds(term: Term) -> bool:
 
 
 def _inside(match: Match) -> list[Term]:
-    """Return the terms of both sides above the variables' terms and above the operands that the match leaves alone."""
+    """Return the terms of both sides of the match, without the terms of `_outside` and the terms below them."""
     return subterms(*match.roots, *match.replacements, stop=_outside(match))
 
 
 def _outside(match: Match) -> set[Term]:
-    """Return the terms that the variables stand for and the operands that the match leaves alone.
+    """Return the terms that are bound to the rule's variables, and the operands of a sum that the match does not replace.
 
     A sum or a product among these terms may have become part of a longer sum or product, so its operands are included.
     """

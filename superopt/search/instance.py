@@ -1,8 +1,8 @@
-"""The check that a step applies a rule: a rule proves each root equal to its replacement.
+"""The check of a rewriting step: a rule must prove each replaced term (root) equal to its replacement.
 
 The check does not trust how the search found the step. The check matches the rules at the roots again and compares the rules'
-replacements with the step's replacements. A sweep replaces many roots at once, and one replacement may contain other roots. So
-the check also combines the rules' replacements again. For this, the check uses `replaced_terms`, which refuses replacements
+replacements with the step's replacements. One step may replace many roots at once, and one replacement may contain other roots.
+So the check also combines the rules' replacements again. For this, the check uses `replaced_terms`, which refuses replacements
 that contain each other in a cycle.
 """
 
@@ -44,7 +44,7 @@ def apply_step(state: State, step: Step) -> State | None:
 
 
 def _equal(among: Sequence[Term], rules: RuleSet) -> Iterator[tuple[Term, Term]]:
-    """Yield pairs of terms that a match of a rule at these terms proves equal."""
+    """Yield each replaced term with its replacement, for every match of a rule at terms of `among`."""
 
     def candidates(op: str) -> Sequence[Term]:
         return [t for t in among if t.op == op]
@@ -55,7 +55,7 @@ def _equal(among: Sequence[Term], rules: RuleSet) -> Iterator[tuple[Term, Term]]
 
 
 def _nested(new: Term, wanted: Mapping[Term, Term]) -> Term | None:
-    """Return the rule's replacement with the step's other replacements made inside it, or None if it is not well typed."""
+    """Make the step's replacements inside a rule's replacement, and return the result, or None if it is not well typed."""
     try:
         return replace_subterms(new, wanted)
     except ShapeError:
@@ -63,6 +63,6 @@ def _nested(new: Term, wanted: Mapping[Term, Term]) -> Term | None:
 
 
 def _together(roots: State, said: Mapping[Term, Term]) -> State | None:
-    """Make all given replacements in the roots and inside each other, and return the new roots, or None if impossible."""
+    """Make the replacements `said` in the roots and inside of each other. Return the new roots, or None if impossible."""
     done = replaced_terms(roots, said)
     return None if done is None else tuple(done[root] for root in roots)

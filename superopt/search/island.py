@@ -1,7 +1,7 @@
-"""The search for the cheapest form of a whole island, a convex region of the model whose nodes are all known operators.
+"""The search for the cheapest form of a whole island, a convex region of the model whose operators all have definitions.
 
-The search sweeps the island twice: as given, and with operators such as LSTM in place of unrolled recurrences. The search also
-tries other algorithms for the island's operators. A sweep applies one rule at all of its matches at once.
+A sweep applies one rule at all of its matches at once. Sweeps start from the island as given, and from the island with
+operators such as LSTM in place of unrolled recurrences. The search also tries other algorithms for the island's operators.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from superopt.search.sweep import SWEPT, sweep
 def search_island(
     start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: SearchLimits | None
 ) -> SearchResult:
-    """Return the cheapest state found, or `start` if no state is cheaper.
+    """Search for a cheaper form of an island by sweeps and by other algorithms for operators.
 
-    Algorithms are chosen for the start and for the result of the sweeps. On a large island, the time may suffice only for the
-    start.
+    Return the cheapest state found, or `start` if no state is cheaper. Algorithms are chosen for the operators of the start,
+    and for the operators of the state that the sweeps find. On a large island, the time may suffice only for the start.
     """
     within = limits or SearchLimits()
     cost = measure(start)
@@ -38,9 +38,10 @@ def search_island(
 
 
 def _swept(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits | None) -> SearchResult:
-    """Return the cheapest state that sweeps find.
+    """Return the cheapest state that sweeps find. A sweep applies one rule at all of its matches at once.
 
-    Unrolled recurrences are first replaced by operators, because little is then left to sweep.
+    Unrolled recurrences are first replaced by operators. If this makes the island much faster, the island is not swept in its
+    unrolled form.
     """
     state, steps = reroll_recurrences(start, rules)
     if not steps:

@@ -25,13 +25,15 @@ from superopt.search.segments import Passes
 
 @dataclass(frozen=True, eq=False)
 class ModelCandidate:
-    """Gains that are taken together and judged as one model.
+    """A model with some of the search's gains, which is judged as a whole.
+
+    A gain is the search result for one segment (a part of the model) and its copies.
 
     Attributes:
         searched: The search that found the gains.
-        passes: The gains of each pass; none if the search found nothing to judge.
+        passes: The gains of each pass. Empty if the search found nothing to judge.
         model: The model with these gains, if it was made already.
-        check_first: Whether to check the model before it is compared, because it may well fail the check.
+        check_first: Whether to check the model before it is timed, because the model is likely to fail the check.
         fallback: Whether a candidate with more gains was judged before.
     """
 
@@ -61,10 +63,10 @@ class ModelOutcome:
 
     Attributes:
         candidate: The candidate.
-        spent: The seconds of judging so far, this candidate included.
+        spent: The seconds of checks and comparisons so far, this candidate included.
         compared: The comparison with the original, if the candidate did not fail.
-        checked: The check; None if the candidate is not faster, or failed.
-        failed: Why the candidate fails the check or cannot be run; None if it does not fail.
+        checked: The result of the check. None if the candidate is not faster, or failed.
+        failed: The reason why the candidate fails the check or cannot be run. None if the candidate does not fail.
     """
 
     candidate: ModelCandidate
@@ -75,17 +77,26 @@ class ModelOutcome:
 
     @property
     def accepted(self) -> bool:
-        """Return whether the candidate is right and faster."""
+        """Whether the candidate passes the check and is faster."""
         return self.compared is not None and self.compared.faster
 
 
 @dataclass(frozen=True, eq=False)
 class CandidateJudge:
-    """Checks candidates against one original on one device, and compares their speed, at the `sizings`.
+    """Checks candidates against one original on one device, and compares their speed.
 
-    The check runs at other sizes too. With a `forecaster`, times are predicted. Earlier results for models of the same bytes
-    are read from the `cache` and count as if they were found now, so that decisions that depend on time stay the same. Checks
-    and comparisons are each a `phase` of their name; `progress` receives the finished share of a comparison.
+    Earlier results for models of the same bytes are read from the `cache`. The seconds that they took count as spent again, so
+    that decisions that depend on the spent time stay the same.
+
+    Attributes:
+        original: The original model.
+        device: The device that runs the models.
+        sizings: The sizes of dynamic dimensions at which speed is compared. The check also runs at other sizes.
+        cache: The cache of results.
+        settings: The settings of the check.
+        forecaster: Predicts times in place of measurements, if it is given.
+        phase: Returns a context for each check and each comparison, by name.
+        progress: Receives the finished share of a comparison.
     """
 
     original: Loadable
@@ -101,7 +112,7 @@ class CandidateJudge:
         """Compare the candidate within about `seconds` and, if it is faster, check it.
 
         Most rejected candidates are not faster, so the check comes last unless `check_first` is set. `rewritten` is the
-        candidate's model, and `spent` the seconds of judging before.
+        candidate's model. `spent` has the seconds of earlier checks and comparisons.
 
         Raises:
             ProviderError: See `compare_settings`.
@@ -122,7 +133,7 @@ class CandidateJudge:
         return ModelOutcome(candidate, spent, compared, checked)
 
     def _check(self, rewritten: Loadable, spent: JudgingSeconds) -> tuple[Check | CheckFailedError, JudgingSeconds]:
-        """Return the result of the check, and the seconds of judging so far.
+        """Check the candidate. Return the result, and the seconds of all checks and comparisons so far.
 
         Raises:
             InvalidModelError: See `check`.
@@ -134,7 +145,7 @@ class CandidateJudge:
     def _compare(
         self, rewritten: Loadable, seconds: float, spent: JudgingSeconds
     ) -> tuple[SizeComparisons | Forecasts, JudgingSeconds]:
-        """Compare the models within about `seconds`, or in twice the time if a second comparison may resolve the noise.
+        """Compare the speed of the models within about `seconds`, or twice if noise hides the result of the first comparison.
 
         Raises:
             InvalidModelError, ProviderError: See `compare_settings`.
@@ -152,10 +163,11 @@ class CandidateJudge:
     def is_promising(self, candidate: Loadable, clock: Clock) -> bool:
         """Return whether a quick benchmark suggests the candidate is worth a full comparison.
 
-        The candidate must be faster, or faster but for the noise, or faster by half the required margin, in the second of two
-        quick comparisons. The first comparison is skipped if sums over nodes already show a gain, or if nodes are short. A
-        candidate with as many nodes and the same sum is rejected. For models that take long, a quick comparison says little,
-        and the sums over nodes decide. Of several sizes, the first is compared.
+        Up to two quick comparisons are made at the first of the `sizings`. In the last comparison, the candidate must be
+        faster, or faster apart from the noise, or faster by half of the required margin. The first comparison is skipped if the
+        summed times of single nodes already show a gain, or if nodes are short. A candidate is rejected without a comparison if
+        neither the number of nodes nor the summed time changes. For models that take long, the summed times decide, because a
+        quick comparison says little.
 
         Raises:
             InvalidModelError, ProviderError: See `compare_settings`.
@@ -173,9 +185,9 @@ class CandidateJudge:
         return second.faster or second.promising or second.least.ratio >= 1 + COMPARISON.min_gain_margin_share / 2
 
     def _by_nodes(self, candidate: Loadable, clock: Clock) -> tuple[int, float, float]:
-        """Return the growth in ONNX Runtime's nodes, the speedup by sums over nodes, and the original's seconds.
+        """Return the increase in ONNX Runtime's nodes, the speedup by the summed times of nodes, and the original's seconds.
 
-        All are 0 if a sum is unknown or sizes are dynamic.
+        All three numbers are 0 if dimensions are dynamic, or if the times of the nodes cannot be measured.
         """
 
         def measure() -> list[tuple[int, float]]:

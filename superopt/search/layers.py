@@ -22,13 +22,15 @@ from superopt.search.meeting import below_reshapes
 from superopt.search.sweeper import Sweeper, Swept
 
 Place: TypeAlias = "tuple[int, str, tuple[float, ...]]"
-"""A place in a term: the negative number of parts of that term, the key of the term, and the position in the term."""
+"""The position of a part in a larger term: the negative number of parts, the key of the larger term, and the position."""
 
 
 def join_layers(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
-    """Yield the state after each layer is joined, starting at the inputs, and the last state when time runs out.
+    """Join the operators of each layer, starting at the inputs. Yield the state after each joined layer.
 
-    A layer is left as it is if no rule joins the layer, or if the estimate before cancellation exceeds the sweeper's ceiling.
+    A layer has the terms at one distance from the inputs. A layer stays unchanged if no rule joins its operators, or if the
+    estimate exceeds the sweeper's ceiling before slices and concatenations cancel. When time runs out, the last state is
+    yielded.
     """
     here, told, level = start, start, 0
     while not expired(sweeper.deadline) and (layers := siblings(run_time_terms(here.state)))[level:]:
@@ -44,7 +46,7 @@ def join_layers(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
 
 
 def has_wide_layer(state: State) -> bool:
-    """Return whether enough terms at one distance from the inputs have the same operator and shape to be a layer."""
+    """Return whether enough terms at one distance from the inputs have the same operator and shape to be worth joining."""
     return any(_alike(layer) for layer in siblings(run_time_terms(state)))
 
 
@@ -61,11 +63,9 @@ def _alike(layer: Sequence[Term]) -> list[list[Term]]:
 
 
 def _joined(here: Swept, sweeper: Sweeper, level: int, layer: Sequence[Term]) -> Swept | None:
-    """Join the terms of the layer that have the same operator and shape.
+    """Join the terms of the layer that have the same operator and shape, by the rule with the best estimate.
 
-    Returns None if no rule reduces their number.
-
-    The rules are those with the best estimate for the layer.
+    Returns None if no rule reduces the number of operators.
     """
     for same in _alike(layer):
         firsts = _ends(here, sweeper, same)
@@ -76,7 +76,7 @@ def _joined(here: Swept, sweeper: Sweeper, level: int, layer: Sequence[Term]) ->
 
 
 def _ends(here: Swept, sweeper: Sweeper, layer: Sequence[Term]) -> dict[str, Swept]:
-    """Yield, for each rule that joins two terms of the layer, the state after the rule is applied."""
+    """Return, for each rule that joins two terms of the layer, the state after the rule is applied."""
     live = run_time_terms(here.state)
     joined = sweeper.joins([sorted(layer, key=_order(live))], live)
     ends = {rule: sweeper.swept(here, rule, matches) for rule, matches in joined.items()}
@@ -84,9 +84,9 @@ def _ends(here: Swept, sweeper: Sweeper, layer: Sequence[Term]) -> dict[str, Swe
 
 
 def _repeated(here: Swept, rule: str, sweeper: Sweeper, level: int, same: Sequence[Term]) -> Swept:
-    """Return the state after the terms made from the layer `same` are joined until at most one term is left.
+    """Join the terms `same`, then the joined terms, and so on, as long as a join makes the state cheaper. Return the state.
 
-    `rule` is used as long as `rule` matches. After that, the rule that gives the cheapest state is used.
+    `rule` is used as long as it matches. After that, the rule that gives the cheapest state is used.
     """
     while not expired(sweeper.deadline):
         layers = siblings(run_time_terms(here.state))[level : level + 1]
@@ -113,11 +113,11 @@ def _is_made_of(term: Term, same: Sequence[Term]) -> bool:
 
 
 def _order(live: Sequence[Term]) -> Callable[[Term], tuple[bool, Place]]:
-    """Return a sort key that keeps the parts of one term in their order.
+    """Return a sort key that keeps terms made from the parts (slices) of one term in the order of the parts.
 
-    If a term ends up in a concatenation, the sort key is its place in that concatenation. If a term is combined with something
-    made from a part, the key is the place of that part. Otherwise the key is the part that the term itself is applied to.
-    Places in terms with more parts come first.
+    A term gets the key of a term that uses it. If the user is a concatenation, the term's position in it is added to the key. A
+    term whose users have no key gets the position of the part that it is applied to. Keys from terms with more parts come
+    first.
     """
     pieces = Counter(term.args[0] for term in live if term.op == "slice")
     joints: dict[Term, int] = {}
@@ -140,10 +140,10 @@ def _order(live: Sequence[Term]) -> Callable[[Term], tuple[bool, Place]]:
 
 
 def _part(term: Term, pieces: Mapping[Term, int]) -> Place | None:
-    """Return the part of another term that an operator is applied to.
+    """Return the position of the slice that `term` has as an operand.
 
-    If the operator is applied to parts of several terms, the part of the term with the most parts is returned. The result is
-    None if the operator is applied to no part, or to several parts of one term.
+    If the operands are slices of several terms, the slice of the term with the most slices is used. The result is None if no
+    operand is a slice, or if several operands are slices of one term.
     """
     found: list[Place] = []
     for part in map(below_reshapes, term.args):

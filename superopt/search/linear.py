@@ -1,9 +1,9 @@
 """A normal form for linear maps: sums are outermost, and operators that move elements are innermost, next to the weights.
 
-Models compute the gates of a recurrent cell in different ways: as four parts of one sum of products, or as four sums of
+Models compute the gates of a recurrent cell in different ways: as four slices of one sum of products, or as four sums of
 products. Rules for linear operators rewrite the first form to the second. Each application lowers a measure of the term, so the
-rewriting terminates. The measure of a moved sum exceeds the measure of a sum of moved terms (a polynomial interpretation;
-Lankford, On proving term rewriting systems are Noetherian, 1979).
+rewriting terminates. For example, the measure of a slice of a sum exceeds the measure of the sum of the slices (a polynomial
+interpretation; Lankford, On proving term rewriting systems are Noetherian, 1979).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from superopt.search.ruleset import RuleSet
 
 LINEAR = MOVES | {"add", "matmul", "scale"}
 MOVED = 2
-"""The factor by which an operator that moves elements multiplies the measure of its operand."""
+"""The measure of an operator that only moves elements is this factor times the measure of its operand."""
 JOINED = 12
 """The amount that a concatenation adds to the measures of its operands.
 
-It exceeds the measure of the products of parts of a weight, and of their sum, that may replace the concatenation.
+The amount must be large enough that the measure falls when a product with a concatenation becomes a sum of products.
 """
 
 
 class LinearForms:
-    """Linear forms of terms, with a cache."""
+    """Rewrites terms to linear form: sums are outermost, and operators that only move elements are innermost."""
 
     def __init__(self, rules: RuleSet) -> None:
         self._rules = rules.within(LINEAR)
@@ -57,7 +57,7 @@ class LinearForms:
         return here if better is None else self.form(better)
 
     def _better(self, term: Term) -> Term | None:
-        """Return the term after the rule that lowers the measure most, or None if no rule lowers it."""
+        """Return the term rewritten by the rule that lowers the measure most, or None if no rule lowers the measure."""
         if term.op not in LINEAR:
             return None
         written = _parted(term)
@@ -66,12 +66,12 @@ class LinearForms:
         return best if self._rank(best) < self._rank(term) else None
 
     def _rank(self, term: Term) -> tuple[int, bool]:
-        """Return the measure, and a tie-breaker that is False if nested slices are in the order of their axes."""
+        """Return the measure, and a tie-breaker that is True if two nested slices are not in the order of their axes."""
         inner = term.args[0] if term.op == "slice" else term
         return self._measure(term), inner.op == term.op == "slice" and term.integer("axis") > inner.integer("axis")
 
     def _measure(self, term: Term) -> int:
-        """Return the measure that the rules lower. The measure of a term whose operator is not linear is 1."""
+        """Return the measure that each rewrite lowers. The measure of a term whose operator is not linear is 1."""
         if term.is_variable or term.op not in LINEAR:
             return 1
         stack = [term]

@@ -23,7 +23,7 @@ class Horizon:
     Attributes:
         depth: the most steps in a chain.
         beam: the most chains that are followed from one depth to the next.
-        alike: the most chains among these that end with the same rule.
+        alike: the most chains with the same last rule that are followed from one depth to the next.
     """
 
     depth: int = SEARCH.max_chain_steps
@@ -33,7 +33,7 @@ class Horizon:
 
 @dataclass(frozen=True)
 class StepChain:
-    """A chain of steps: the state that the steps lead to, and its estimate.
+    """A chain of steps, the state that the steps lead to, and the estimated cost of the state.
 
     `focus` contains the terms at which the next step may start, or is None if the next step may start anywhere.
     """
@@ -47,7 +47,7 @@ class StepChain:
 def chains(
     start: State, rules: RuleSet, *, estimate: Callable[[State], float], ceiling: float, horizon: Horizon
 ) -> Iterator[StepChain]:
-    """Yield chains of two or more steps whose last estimate is below the estimate of `start`.
+    """Yield chains of two or more steps that lead from `start` to a state with a lower estimate.
 
     The estimate after each step is at most `ceiling`.
     """

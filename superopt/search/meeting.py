@@ -1,4 +1,4 @@
-"""How a match treats parts of terms: in which order parts are joined, and which joined parts cancel.
+"""How a match treats slices of terms: in which order slices are joined, and which joined slices cancel.
 
 A part is a slice of a term. Parts meet if a concatenation joins them again.
 """
@@ -15,20 +15,20 @@ from superopt.rules.match import Match
 
 
 def term_sort_key(term: Term) -> tuple[str, str, float, tuple[str, ...]]:
-    """Return a sort key: the term's operator, the part that the term is made from, and the term's weights.
+    """Return a sort key: the term's operator, the slice that the term is made from, and the term's weights.
 
-    This key sorts terms that are made from parts of one term in the order of the parts. The weights of equal layers are then
+    This key sorts terms that are made from slices of one term in the order of the slices. The weights of equal layers are then
     joined in the same order, so that the layers can share the joined weights.
     """
     return term.op, *_part(term), tuple(a.key for a in term.args if a.constant)
 
 
 def covered_first(match: Match) -> tuple[list[tuple[str, float]], int, int]:
-    """Return a sort key that distinguishes the matches at a commutative operator.
+    """Return a sort key for the matches of one rule, which decides between matches at one commutative operator.
 
     Returns:
-        The places of the parts that the match covers, the number of new concatenations that reverse the order of parts, and the
-        number of mixed concatenations (see `mixed_concat_count`).
+        The positions of the slices that the matched operands are made from, the number of new concatenations that reverse the
+        order of slices, and the number of mixed concatenations (see `mixed_concat_count`).
     """
     if not match.rests[0]:
         return [], 0, mixed_concat_count(match)
@@ -37,10 +37,9 @@ def covered_first(match: Match) -> tuple[list[tuple[str, float]], int, int]:
 
 
 def _part(term: Term) -> tuple[str, float]:
-    """Return the part that the term is, or that its operator is applied to.
+    """Return the position of the slice that the term is, or that it has as an operand.
 
-    The part is given by the key of the term that contains the part, and by the start of the part. If the operator is applied to
-    several parts, the first part is returned.
+    The position is the key of the sliced term and the start of the slice. If several operands are slices, the first is used.
     """
     for part in map(below_reshapes, (term, *term.args)):
         if part.op == "slice":
@@ -50,14 +49,14 @@ def _part(term: Term) -> tuple[str, float]:
 
 
 def below_reshapes(term: Term) -> Term:
-    """Return the term below reshapes and expands."""
+    """Return the operand below a chain of reshapes and expands, or the term itself if it is neither."""
     while term.op in ("reshape", "expand"):
         term = term.args[0]
     return term
 
 
 def _source(term: Term) -> Term:
-    """Return the term below reshapes."""
+    """Return the operand below a chain of reshapes, or the term itself if it is no reshape."""
     while term.op == "reshape":
         term = term.args[0]
     return term
@@ -78,11 +77,11 @@ def added_term_count(match: Match, live: Container[Term]) -> int:
 
 
 def change(match: Match, live: Container[Term]) -> tuple[int, int]:
-    """Return the change in the number of operators, and the number of mixed concatenations afterwards.
+    """Return how the match changes the number of operators, and the number of mixed concatenations after the match.
 
-    Wherever neighbouring parts of a term are joined again, two slices and a concatenation can later become one operator. So two
-    operators are subtracted for each such concatenation. The number of mixed concatenations is 0 if the number of operators
-    does not fall.
+    Where neighbouring slices of a term are joined again, two slices and a concatenation can later become one operator. So two
+    operators are subtracted for each such concatenation. The number of mixed concatenations (see `mixed_concat_count`) is given
+    as 0 if the number of operators does not fall.
     """
     more = added_term_count(match, live) - _matched(match) - 2 * sum(map(rejoins_slices, new_terms(match)))
     return more, mixed_concat_count(match) if more < 0 else 0
@@ -103,9 +102,9 @@ def rejoins_slices(term: Term) -> bool:
 
 
 def new_terms(match: Match) -> Iterator[Term]:
-    """Yield the terms of the replacements that stand for operators of the rule's right side.
+    """Yield the terms of the replacements that are made from operators of the rule's right side.
 
-    Terms that the pattern's variables stand for, operands that the match leaves alone, and the terms below both are left out.
+    The terms that are bound to the rule's variables, and the operands of a sum that the match does not replace, are left out.
     """
     met, stack = {*match.binding.tensors.values(), *itertools.chain(*match.rests)}, [*match.replacements]
     while stack:
@@ -117,10 +116,10 @@ def new_terms(match: Match) -> Iterator[Term]:
 
 
 def mixed_concat_count(match: Match) -> int:
-    """Return how many concatenations in the replacements are mixed, so that they do not cancel with slices.
+    """Return the number of new concatenations that are mixed. Mixed concatenations do not cancel with slices.
 
-    A mixed concatenation joins results of different operators, or joins parts of a term along another axis than that of the
-    slices.
+    A mixed concatenation joins results of different operators, or joins slices of a term along another axis than the axis of
+    the slices.
     """
     joined = [t for t in new_terms(match) if t.op == "concat" and not t.constant]
     return sum(len({_origin(a) for a in t.args}) > 1 or _origin(t.args[0])[2] not in (0, t["axis"]) for t in joined)
@@ -132,9 +131,9 @@ def mixture(matches: Sequence[Match]) -> tuple[float, int]:
 
 
 def _origin(term: Term) -> tuple[str, str, Attribute]:
-    """Return where a term comes from.
+    """Return a key of a term's origin: the operator, and for a slice the key of the sliced term and the axis.
 
-    The result is the operator (empty for a weight), the key of the term of which the term is a part, and the axis of the part.
+    The operator is empty for a weight. Reshapes are skipped.
     """
     part = _source(term)
     if term.constant:
@@ -143,9 +142,9 @@ def _origin(term: Term) -> tuple[str, str, Attribute]:
 
 
 def _matched(match: Match) -> int:
-    """Return how many operators the match covers, up to `SEARCH.max_meeting_operators`.
+    """Return the number of operators that the match replaces. Counting ends at `SEARCH.max_meeting_operators`.
 
-    The operands of a sum that the match leaves alone are counted too.
+    The operands of a sum that the match does not replace are counted too.
     """
     below = set(match.binding.tensors.values())
     stack, met = list(match.roots), set(match.roots)

@@ -6,7 +6,7 @@ The stored rules that were found by generalising mutants are matched first. If n
 
 The cost of a mutant does not depend on the values of its weights, so mutants are timed with variables as weights. First only
 the nodes that do arithmetic are timed, with a quick measurement. Then all nodes are timed. If the mutant is cheaper than the
-best mutant so far, its weights are solved for.
+best mutant so far, the values of its weights are computed.
 
 If the mutant is not proved equal to the program, the wrong positions are determined and corrected, and the mutant is measured
 again with the correction. The corrected mutants are then tried in the program's place. The costs of programs and mutants
@@ -51,10 +51,23 @@ from superopt.search.schedule import weight_elements
 
 @dataclass
 class MutantTally:
-    """Counts of what a search for mutants did, and processor seconds by stage.
+    """Counts of what a search for mutants did.
 
-    The search compared mutants with programs at `positions` of the `total` output positions. `remembered` counts programs with
-    complete results in memory. `recalled` counts the drafts that stored rules made of the other programs.
+    A program is an operator application that the search tries to replace. A mutant is a term that equals the program at some
+    output positions.
+
+    Attributes:
+        programs: Programs that were examined.
+        remembered: Programs with complete results from an earlier search.
+        recalled: Mutants from stored partial rules.
+        enumerated: Mutants from enumeration.
+        measured: Mutants that were timed.
+        solved: Mutants whose weights were computed.
+        judged: Mutants that were compared with their programs.
+        corrected: Corrected mutants.
+        positions: Output positions at which mutants were compared with their programs.
+        total: All output positions of the judged mutants.
+        seconds: Processor seconds of each stage.
     """
 
     programs: int = 0
@@ -84,7 +97,7 @@ Faster: TypeAlias = "Callable[[State, State], float]"
 
 
 class MutantDraft(Protocol):
-    """A mutant whose weights are not yet known; `term` has variables as weights, which suffices to find its cost."""
+    """A mutant whose weights are not computed yet. `term` has variables as weights, and is enough to measure the cost."""
 
     @property
     def term(self) -> Program: ...
@@ -120,27 +133,29 @@ def search_mutants(
     memory: Memory | None = None,
     tally: MutantTally | None = None,
 ) -> SearchResult:
-    """Return the state with each program replaced by its cheapest corrected mutant, if that is cheaper.
+    """Return the state with operators replaced by corrected mutants, where a corrected mutant makes the state faster.
 
-    Returns `start` if no corrected mutant is cheaper.
+    A program is an operator application that is a polynomial in its operands. A mutant is a term that equals the program at
+    some output positions, and a correction replaces the wrong elements. Returns `start` if no corrected mutant makes the state
+    faster.
 
     All programs are looked up in `memory` first. Mutants are enumerated only for programs for which neither `memory` nor a
-    stored rule gives a cheaper mutant. Programs with matching rules are examined in the order of their time, longest
-    first.
+    stored rule gives a cheaper mutant. Programs with matching rules are examined in the order of their time, longest first.
 
-    Programs to enumerate mutants for are examined by the ratio of their time to the estimate from arithmetic and traffic,
-    largest first. If a kernel is near the estimate, no other form gains much. Enumeration ends after two thirds of the total
-    time. Each program may use a share of the time until then: half of this time is divided by the ratios, half equally.
+    For enumeration, the programs with the largest ratio of time to estimate come first. The estimate counts arithmetic and
+    memory traffic. If a kernel's time is near the estimate, no other form gains much. Enumeration ends after two thirds of the
+    total time. Each program may use a share of the time until then: half of this time is divided in proportion to the ratios,
+    half equally.
 
     Args:
         start: The state to improve.
-        rules: The rules. Only their algorithms and mutants are used here.
+        rules: The rule set. Only its algorithms and the rules from mutants are used.
         estimate: The estimated seconds of a state.
         measure: The measured seconds of a state.
         limits: The deadline, and how many elements the weights may gain.
         glance: A quicker and rougher `measure`.
-        faster: Times two states in turns. It is called for a program and a mutant that is only a little faster.
-        memory: The store of complete results of programs on this device, read and written.
+        faster: A function that times two states in turns. It is called if a mutant is only a little faster than the program.
+        memory: The store of complete results for programs on this device, which is read and written.
         tally: The counts to add to.
     """
     within, began = limits or SearchLimits(), active_time()
@@ -194,7 +209,10 @@ def _is_believed(program: Term, repair: CorrectedMutant, measure: Cost, faster: 
 
 
 def _programs(state: State, estimate: Cost, measure: Cost) -> dict[Term, float]:
-    """Return the distinct programs that take a relevant share of the state's time, each with its ratio of time to estimate."""
+    """Return the distinct operators that mutants may replace, each with the ratio of its measured time to its estimate.
+
+    Operators that take only a small share of the state's time are left out.
+    """
     places = Counter(program for term in run_time_terms(state) if (program := program_of(term)) is not None)
     least = MUTANT.min_program_time_share * estimate(state)
     ratios = {p: measure((p,)) / estimate((p,)) for p, count in places.items() if estimate((p,)) * count >= least}
@@ -202,9 +220,10 @@ def _programs(state: State, estimate: Cost, measure: Cost) -> dict[Term, float]:
 
 
 class _Bench:
-    """The examination of programs: mutants are sketched, measured, solved for, compared, corrected, and measured again.
+    """Makes corrected mutants of programs (operator applications).
 
-    `cut_short` is True once a deadline has ended an examination.
+    Mutants are drafted with variables as weights, measured, given weights, compared with the program, corrected and measured
+    again. `cut_short` is True once a deadline has ended this for a program.
     """
 
     def __init__(
@@ -221,7 +240,7 @@ class _Bench:
         self.cut_short = False
 
     def remembered(self, program: Term) -> list[CorrectedMutant] | None:
-        """Return the program's corrected mutants from the memory, as `enumerated` does, or None if there is no record."""
+        """Return the corrected mutants that an earlier search stored for the program, or None if there is no record."""
         self.tally.programs += 1
         key = self._key(program)
         record = self.memory.get(key) if self.memory is not None and key is not None else None
@@ -231,7 +250,7 @@ class _Bench:
     def recalled(self, program: Term, deadline: float) -> dict[StoredMutant, float]:
         """Return the mutants that the stored rules give for the program, with their estimates, lowest estimates first.
 
-        Drafts that are too expensive or contain the program are left out. The result is empty if the deadline is reached.
+        Mutants that are too expensive or contain the program are left out. The result is empty if the deadline is reached.
         """
         with self.tally.stage("recall"), suppress(_OutOfTimeError):
             made = (StoredMutant(match.replacements[0], rule) for rule, match in self.rules.mutants.matches(program))
@@ -243,7 +262,7 @@ class _Bench:
         return {}
 
     def by_rules(self, program: Term, drafts: Mapping[StoredMutant, float], deadline: float) -> list[CorrectedMutant]:
-        """Return the corrected mutants from these drafts, in the form of `enumerated`.
+        """Return corrected mutants that are cheaper than the program, made from the `drafts`, cheapest first.
 
         After a corrected mutant is found, drafts with higher estimates are skipped.
         """
@@ -262,9 +281,9 @@ class _Bench:
         return found
 
     def enumerated(self, program: Term, deadline: float) -> list[CorrectedMutant]:
-        """Return corrected mutants that are cheaper than the program by themselves, cheapest first.
+        """Enumerate mutants of the program. Return corrected mutants that are cheaper than the program, cheapest first.
 
-        A corrected mutant is added only if it is cheaper than all those added before.
+        A corrected mutant is added only if it is cheaper than all corrected mutants added before.
         """
         found: list[CorrectedMutant] = []
         try:
@@ -277,7 +296,10 @@ class _Bench:
         return found
 
     def _looked(self, program: Term, drafts: Iterable[MutantDraft], deadline: float, found: list[CorrectedMutant]) -> bool:
-        """Add the corrected mutants of the drafts to `found`, sorted by cost; return whether there was time for all drafts."""
+        """Add the corrected mutants of the drafts to `found`, and sort `found` by cost.
+
+        Return whether there was time for all drafts.
+        """
         try:
             bound = self._seconds(program, deadline).after * (1 - MUTANT.min_mutant_gain_share)
             for repair in self._repairs(program, drafts, bound, deadline):
@@ -305,7 +327,7 @@ class _Bench:
     def _repairs(
         self, program: Term, drafts: Iterable[MutantDraft], bound: float, deadline: float
     ) -> Iterator[CorrectedMutant]:
-        """Yield corrected mutants, each of which takes less time than the bound and than the previous ones."""
+        """Yield corrected mutants. Each takes less time than `bound` and than the corrected mutants before."""
         done: set[Program] = set()
         for draft in drafts:
             if expired(deadline):
@@ -327,7 +349,7 @@ class _Bench:
                     yield CorrectedMutant(form.outputs[0], name, form.after, term, form.steps)
 
     def _price(self, term: Program, deadline: float) -> float:
-        """Return the estimated seconds of the term, with other algorithms for operators where the estimate is lower with them.
+        """Return the estimated seconds of the term, with the algorithm of the lowest estimate for each operator.
 
         Raises:
             _OutOfTimeError: The deadline is reached.
@@ -338,11 +360,10 @@ class _Bench:
         return self.estimate(state) - sum(place.gain for place in algorithm_sites(state, self.rules, self.estimate))
 
     def _sketches(self, program: Term, deadline: float) -> list[Sketch]:
-        """Return the distinct sketches (mutants without values of weights) with the lowest estimates.
+        """Enumerate mutants with variables as weights (sketches). Return the distinct sketches with the lowest estimates.
 
-        The estimates include other algorithms for operators.
-
-        Returns an empty list for a program that cannot be sketched.
+        The estimates take the algorithm of the lowest estimate for each operator. The list is empty if mutants of the program
+        cannot be enumerated.
 
         Raises:
             _OutOfTimeError: The deadline is reached.
@@ -358,10 +379,10 @@ class _Bench:
             return list(islice((s for s in found if s.cost <= most), MUTANT.max_mutants_per_operator))
 
     def _promises(self, program: Term, sketch: Program, deadline: float) -> bool:
-        """Return whether the sketch is faster than the program in quick measurements.
+        """Return whether the sketch (a mutant with variables as weights) is faster than the program in quick measurements.
 
-        The programs in the sketch are measured first. The whole sketch is measured only if these programs together take less
-        time than the program.
+        The operators of the sketch that do the arithmetic are measured first. The whole sketch is measured only if these
+        operators together take less time than the program.
         """
 
         def glanced(state: State) -> float:
@@ -399,7 +420,7 @@ class _Bench:
         return mutant
 
     def _corrected(self, program: Term, mutant: Term) -> list[tuple[Term, str]]:
-        """Return the corrected forms of the mutant with the lowest estimates, each with the kind of its correction."""
+        """Correct the mutant's wrong elements. Return the terms with the lowest estimates, each with the correction's kind."""
         try:
             with self.tally.stage("judge"):
                 judgement = judge(program, mutant)

@@ -1,4 +1,4 @@
-"""Cut a long island into windows, which are searched one by one.
+"""Cut a long island (a convex region of a model) into windows, which are searched one by one.
 
 Nodes are given in topological order. A window is a run of consecutive nodes, so windows depend on each other in one direction
 only. Cuts are made where few values cross, and where possible at a single value. All layers of a deep model are cut at the same
@@ -54,7 +54,14 @@ def windows(
 
 @dataclass(frozen=True)
 class _Cutting:
-    """The data for cutting a sequence: how many values cross after each node, the nodes' kinds, and the sizes of windows."""
+    """The data for cutting a sequence of nodes into windows.
+
+    Attributes:
+        crossing: For each node, the number of values that cross the cut after the node.
+        kinds: The kind of each node's computation, as a number.
+        least: The least number of nodes of a window.
+        most: The most nodes of a window.
+    """
 
     crossing: Sequence[int]
     kinds: npt.NDArray[np.int64]
@@ -110,9 +117,9 @@ class _Cutting:
 
 
 def _between(crossing: Sequence[int], ends: Sequence[int], most: int) -> list[int]:
-    """Return the ends of windows that each reach from the middle of one former window to the middle of the next.
+    """Return the ends of new windows. Each new window reaches from the middle of one given window to the middle of the next.
 
-    A former cut is kept where the new window would be too long.
+    `ends` has the ends of the given windows. A given end is also used where the new window would be too long.
     """
     found: list[int] = []
     for start, end in itertools.pairwise([0, *ends]):
@@ -150,8 +157,8 @@ def _crossings(nodes: Sequence[N], reads: Mapping[N, Sequence[Hashable]]) -> lis
 def _cut(crossing: Sequence[int], start: int, least: int, most: int, end: int) -> int:
     """Return the end of the window that begins at `start`.
 
-    This is the first cut with at least `least` nodes that one value or none crosses. If there is none, it is the cut that the
-    fewest values cross.
+    The window has `least` to `most` nodes, if enough nodes are left. The first end that at most one value crosses is chosen. If
+    there is no such end, the end that the fewest values cross is chosen.
     """
     if end - start <= least:
         return end

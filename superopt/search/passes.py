@@ -1,8 +1,10 @@
-"""Passes: the order in which a whole model is searched, each pass starting from the result of the previous pass.
+"""Passes: searches of a whole model, each of which starts from the result of the previous search.
 
-Whole islands are swept, then windows are searched, then windows that cover the seams between those. Mutants replace operators
-before these passes, because rules may find more in mutants, and in a separate attempt after them, because rules may find less
-in mutants than in the model's own operators.
+The first pass sweeps whole islands (convex regions of the model): it applies a rule at all of its matches at once. The second
+pass searches windows (consecutive nodes of an island). The third pass searches other windows, which contain the cuts between
+the former windows. A further pass replaces operators by mutants (cheaper terms, with their wrong elements corrected). This pass
+comes before the others, because rules may find more in mutants. In a separate attempt, this pass comes last, because rules may
+also find less in mutants than in the model's own operators.
 """
 
 from __future__ import annotations
@@ -33,22 +35,22 @@ RULES = {
 }
 FIRST = {MUTANTS: OPTIMIZATION.first_mutant_time_share, **RULES}
 LAST = {**RULES, MUTANTS: OPTIMIZATION.last_mutant_time_share}
-"""The passes of each order with their shares of the time. Time that a pass does not use goes to the passes after it."""
+"""The passes in this order, each with its share of the time. Time that a pass does not use goes to the later passes."""
 
 
 def budget_of(nodes: int, seconds: float, sizes: int, weights: int, pace: float = 1.0) -> float:
     """Return the search budget in seconds for a model.
 
-    The budget grows with the model's run time, and faster than its number of nodes, because a step tries all rules at every
-    node again. Above the minimum, the budget shrinks with the time to load and to run the model, because checks and comparisons
-    take time besides.
+    The budget grows with the model's run time. It grows faster than the model's number of nodes, because each step of a search
+    tries all rules at every node again. An upper limit shrinks with the time to load and to run the model, because checks and
+    comparisons also take time. The budget is never below the minimum.
 
     Args:
         nodes: The number of nodes.
         seconds: The seconds of one run.
         sizes: The number of sizes at which the model runs.
         weights: The bytes of the weights.
-        pace: How many times as long a search takes as on the machine of these figures.
+        pace: The time of a search on this machine, relative to the machine for which the constants were chosen.
     """
     wanted = max(pace * max(OPTIMIZATION.min_search_seconds, 0.01 * math.pow(nodes, 1.5)), 200 * seconds)
     return max(
@@ -62,10 +64,14 @@ def budget_of(nodes: int, seconds: float, sizes: int, weights: int, pace: float 
 
 @dataclass(frozen=True)
 class ImprovedModel:
-    """A model with the gains that each pass took, and all gains that were found.
+    """A model after some passes. A gain is the search result for one segment (a part of a model) and its copies.
 
-    `too_large` counts the gains left out because the weights would grow too much. `cut_short` says whether a deadline ended any
-    search.
+    Attributes:
+        model: The model with the gains of all passes.
+        passes: The gains that each pass applied to the model.
+        searched: The gains of all segments that were searched, applied or not.
+        too_large: The number of gains that are left out because the weights would grow too much.
+        cut_short: Whether a deadline ended any search.
     """
 
     model: Model
@@ -85,10 +91,10 @@ class SearchedModel:
     """The result of a search of a model.
 
     Attributes:
-        best: The model with the gains that save most.
-        others: The gains of other orders of passes.
-        stopped: What ended the search before every segment was searched, or an empty text.
-        relowered: All islands re-emitted without a change of the algebra, if that alone may be faster; None if not tried.
+        best: The model after the order of passes that saves most.
+        others: The gains of each pass, for other orders of passes.
+        stopped: The reason why the search ended before every segment was searched, or an empty text.
+        relowered: All islands with their nodes generated anew from unchanged terms, as gains. None if this was not tried.
         contrib_potential_seconds: The seconds of a run that ONNX Runtime's own operators would save, if they are not allowed.
         failed: The error that ended the search, or an empty text.
     """
@@ -107,10 +113,11 @@ class SearchedModel:
 
 
 def improvements(model: Model, passes: PassRunner, moves: Sequence[str], budget: float) -> list[ImprovedModel]:
-    """Return what passes make of the model within the budget, in seconds, sorted by the time saved, most first.
+    """Run passes over the model within `budget` seconds. Return the resulting models, the largest saving first.
 
-    `moves` are "rules", "mutants", or both. With both, one result has mutants last; another has mutants first if they save more
-    than `OPTIMIZATION.min_mutant_pass_gain_share`.
+    `moves` has "rules", "mutants", or both. With both, up to two orders of passes are tried. In one result, the pass for
+    mutants comes last. The other result has this pass first, and exists only if the pass saves enough by itself (see
+    `OPTIMIZATION.min_mutant_pass_gain_share`).
     """
     start, end = ImprovedModel(model), active_time() + budget
     if MUTANTS not in moves:
@@ -132,9 +139,9 @@ def improvements(model: Model, passes: PassRunner, moves: Sequence[str], budget:
 
 @dataclass(frozen=True, eq=False)
 class PassRunner:
-    """Runs passes over a model, and reports each to the listener under the next of the `numbers`.
+    """Runs passes (searches of a whole model), and reports the progress of each pass to the listener.
 
-    The weights grow by no more than `weight_budget`, in bytes.
+    The weights grow by at most `weight_budget` bytes. Each pass is reported under the next number of `numbers`.
     """
 
     search: SegmentSearch
@@ -145,7 +152,10 @@ class PassRunner:
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def run(self, kinds: Mapping[str, float], start: ImprovedModel, end: float) -> ImprovedModel:
-        """Return the result of passes of these kinds, each within its share of the time left until `end`."""
+        """Run one pass of each kind in `kinds`, in order, and return the resulting model with its gains.
+
+        Each pass may use its share of the time that is left until `end`.
+        """
         improved = start
         for place, kind in enumerate(kinds):
             now = active_time()

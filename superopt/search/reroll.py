@@ -31,7 +31,7 @@ from superopt.speclib.recurrence import Recurrence, recurrences
 FIXED = frozenset({"mul", "sigmoid", "tanh"})
 """Operators whose occurrences the linear form neither adds nor removes.
 
-A model needs at least one occurrence in the model for each occurrence in the steps of the run.
+A model that contains a run of a recurrence has at least as many of these operators as the steps of the run.
 """
 RANKS = (2, 3)
 """The ranks of a recurrence's state in a model. All axes before the last axis count as one axis of rows."""
@@ -55,11 +55,11 @@ class Stage:
 
 
 def reroll_recurrences(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
-    """Replace the runs of every recurrence in the state by operators, and return the new state and the steps.
+    """Replace unrolled recurrences in the state by operators such as LSTM, and return the new state and the steps.
 
-    Runs are replaced one after the other, so stacked layers are replaced too: the operator of the first layer makes the
-    sequence that the second layer reads. The state is returned unchanged if an extent is dynamic, and in the precise mode,
-    because the operator sums in another order.
+    Recurrences are replaced one after the other. Stacked layers are replaced too, because the operator of the first layer makes
+    the sequence that the second layer reads. The state is returned unchanged if an extent is dynamic. In the precise mode, the
+    state is also returned unchanged, because the operator sums in another order.
     """
     forms, sequences = LinearForms(rules), Sequences(rules)
     state, steps = start, list[Step]()
@@ -111,7 +111,7 @@ def _occurs_in(state: State) -> Callable[[Recurrence], bool]:
 
 
 class _Roller:
-    """The search for runs of one recurrence in a state."""
+    """The search for runs of one recurrence in a state. A run is a sequence of steps with the same weights."""
 
     def __init__(self, recurrence: Recurrence, state: State, forms: LinearForms, sequences: Sequences) -> None:
         self.recurrence, self.state, self.sequences = recurrence, state, sequences
@@ -254,9 +254,9 @@ def _matches(outline: Sequence[tuple[str, Term]], term: Term, known: Binding = E
 
 
 def _stage(states: Sequence[Term], term: Term, binding: Binding, recurrence: Recurrence) -> Stage | None:
-    """Return the step of a binding.
+    """Return the step of the recurrence with the variables of `states` bound by `binding`.
 
-    Returns None if the step does not compute `term`, or if an operator cannot have its weights.
+    Returns None if the step does not compute `term`, or if an operator cannot have the step's weights.
     """
     cache: dict[Term, Term] = {}
     try:

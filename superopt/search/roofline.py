@@ -52,8 +52,8 @@ def estimate_seconds(state: tuple[Term, ...], machine: Machine) -> float:
     """Return the estimated seconds of one run of the state.
 
     Weight-only terms cost nothing. Operands that ONNX broadcasts cost nothing either, unless they are reshaped. Some terms are
-    computed by one kernel and count as one launch: a product with its bias and activation, all parts of one operand, a
-    concatenation of concatenations, a lookup with the reshape of its positions, and the constants of one sum or product.
+    computed by one kernel and count as one launch: a product with its bias and activation, all slices of one operand, a
+    concatenation of concatenations, a Gather with the reshape of its indices, and the constants of one sum or product.
     """
     live = run_time_terms(state)
     free = _taken_in(live, state)
@@ -77,8 +77,8 @@ def _together(live: list[Term], state: tuple[Term, ...]) -> float:
 def _taken_in(live: list[Term], state: tuple[Term, ...]) -> set[Term]:
     """Return the transposes that cost nothing because only matrix products read them.
 
-    ONNX Runtime fuses such transposes into the products (MatmulTransposeFusion), also if a reshape between the two adds leading
-    axes of extent 1.
+    ONNX Runtime fuses such transposes into the products (MatmulTransposeFusion). A reshape between a transpose and its product
+    may add leading axes of extent 1.
     """
     moved = {t for t in live if t.op == "transpose" and _is_read_through(t.integers("perm"))}
     if not moved:
@@ -126,9 +126,9 @@ def _term(term: Term, machine: Machine) -> float:
 
 
 def _fullness(term: Term, lanes: int) -> float:
-    """Return the share of the lanes that the channels of a convolution's group fill.
+    """Return the share of the vector lanes that the channels of one group of a convolution use.
 
-    The share is 1 if there is a single group, or if each group has one channel.
+    The share is 1 for other operators, for a single group, and for groups of one channel.
     """
     if term.op != "conv" or term.integer("group") == 1 or (depth := term.args[1].sizes[1]) == 1:
         return 1.0

@@ -1,9 +1,9 @@
 """Rules prepared for matching: outlines quickly exclude the rules that cannot match at a term.
 
-The view of a term consists of its operator, the operators of its operands and the operators of their operands. An outline is
-the same for the left side of a rule. The candidates at a term are the rules whose outlines fit the term's view, and are found
-once for each view. A rule is instantiated at its ranks only when it first becomes a candidate. So a model pays only for the
-rules of its own operators.
+The view of a term consists of its operator, the operators of its operands and the operators of their operands. The outline of a
+rule is the same for the rule's left side. A rule is a candidate at a term if its outline fits the term's view. Candidates are
+computed once for each view. A rule is instantiated at its ranks only when it first becomes a candidate. Rules for operators
+that a model does not contain therefore take no time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ _SLICE_OF_PAD = Outline("slice", (Outline("pad", (ANY,)),))
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A rule, the outlines of its left side, and its patterns, which are instantiated on first use."""
+    """A rule, the outlines of its left side (the operators near each output), and its patterns.
+
+    The patterns are made on first use.
+    """
 
     rule: Rule
     left: tuple[Outline, ...]
@@ -68,9 +71,9 @@ class PaddingUndo:
 
 
 def only_reshapes(rule: Rule) -> bool:
-    """Return whether the rule only replaces reshapes of a variable by the same number of reshapes or more.
+    """Return whether the rule replaces a chain of reshapes of a variable by a chain of the same or a larger length.
 
-    The same nodes compute both sides, so such a rule makes no progress.
+    Such a rule makes no progress.
     """
     left, right = (outlines(side) for side in (rule.statement.left, rule.statement.right))
     return len(left) == len(right) == 1 and 0 < _changes(left[0]) <= _changes(right[0])
@@ -86,7 +89,7 @@ def _changes(outline: Outline) -> int:
 
 
 def no_terms(_: str) -> tuple[Term, ...]:
-    """Return no terms, for the other outputs of a rule with several outputs."""
+    """Return no terms, so that a rule with several outputs finds no candidates for its other outputs."""
     return ()
 
 
@@ -132,7 +135,7 @@ class RuleSet:
 
     @property
     def vanishing(self) -> RuleSet:
-        """The rules with one output whose right side is a variable, as a separate rule set."""
+        """The rules with one output whose right side is a variable, such as `x + zeros => x`, as a separate rule set."""
         sides = ((rule, rule.statement.right) for rule in self._rules)
         return self._part("vanishing", lambda: (rule for rule, right in sides if len(right) == 1 and not outlines(right)[0].op))
 
@@ -142,7 +145,7 @@ class RuleSet:
         return self._part(only, lambda: (rule for rule in self._rules if only.issuperset(rule.operators)))
 
     def _part(self, name: Hashable, rules: Callable[[], Iterable[Rule]]) -> RuleSet:
-        """Return a rule set of some of the rules, with the same gate; `name` is its key in the cache."""
+        """Return a rule set with some of the rules and the same gate. The rule set is cached under `name`."""
         if name not in self._parts:
             self._parts[name] = RuleSet(rules())
         return self._parts[name].gated(self.gate)
@@ -167,9 +170,11 @@ class RuleSet:
         return tuple(rule.name for rule in self._rules)
 
     def matches(self, term: Term, candidates: Callable[[str], Sequence[Term]] = no_terms) -> Iterator[tuple[str, Match]]:
-        """Yield every match whose first root is `term`, with the rule's name; see `Pattern.matches`.
+        """Yield every match whose first root is `term`, with the rule's name.
 
-        Without `candidates`, only rules with one output are matched. Their matches depend on the term alone and are cached.
+        For the other roots of rules with several outputs, `candidates` returns the possible terms with an operator. Without
+        `candidates`, only rules with one output are matched. The matches of these rules depend on the term alone and are
+        cached.
         """
         single, several = self._of_view(self._view(term))
         known = self._alone.get(term)
@@ -200,7 +205,7 @@ class RuleSet:
                     yield from (match for match in pattern.matches(term, no_terms) if self._permits(prepared.rule, match))
 
     def _distinct(self, known: Iterable[tuple[Rule, Match]]) -> Iterator[tuple[str, Match]]:
-        """Yield the permitted matches with their rules' names, without matches that repeat a replacement."""
+        """Yield the matches that the gate permits, with the names of their rules. Repeated replacements are left out."""
         given: set[tuple[Term, ...]] = set()
         for rule, match in known:
             if match.replacements not in given and self._permits(rule, match):
@@ -232,7 +237,7 @@ class RuleSet:
         return known
 
     def undoing(self) -> Iterator[PaddingUndo]:
-        """Yield the rules by which slicing undoes any amount of padding at the end of an axis."""
+        """Yield the rules of the form `slice(pad(x)) == x`, where the padding is at the end of one axis and of any size."""
         for prepared in self._by_operator.get("slice", ()):
             for equation in prepared.rule.equations if prepared.left == (_SLICE_OF_PAD,) else ():
                 left, right = equation.left[0], equation.right[0]
@@ -244,9 +249,9 @@ class RuleSet:
                         yield PaddingUndo(prepared.rule.name, rank, axis)
 
     def _of_view(self, view: View) -> tuple[tuple[Prepared, ...], tuple[Prepared, ...]]:
-        """Return the rules whose first left side fits the view: those with one output, and those with several.
+        """Return the rules whose first left side may match a term with this view.
 
-        Both are in the given order of the rules.
+        Rules with one output and rules with several outputs are separate tuples, each in the given order of the rules.
         """
         known = self._candidates.get(view)
         if known is None:
@@ -263,7 +268,10 @@ class RuleSet:
 
 
 def view(term: Term, depth: int = SEARCH.max_outline_depth) -> View:
-    """Return the term's view down to this depth. For commutative operators, the operands' views are sorted."""
+    """Return the operators of the term and of the terms below it, down to this depth, as a nested tuple.
+
+    For commutative operators, the operands' views are sorted.
+    """
     if term.is_variable or not depth:
         return term.op, None
     seen = [view(a, depth - 1) for a in term.args]
@@ -271,9 +279,9 @@ def view(term: Term, depth: int = SEARCH.max_outline_depth) -> View:
 
 
 def outline_may_match(outline: Outline, seen: View) -> bool:
-    """Return whether a term with this view may match the outline.
+    """Return whether a term with the view `seen` may match the outline, judged by the operators in the view.
 
-    A sum or product may also match if only some of its operands do.
+    A sum or product may also match if only some of its operands match.
     """
     if not outline.op:
         return True

@@ -25,7 +25,7 @@ class Find(Protocol):
 
 
 def unchanged_result(start: State, estimate: Cost) -> SearchResult:
-    """Return the state unchanged with its estimated cost. Nothing is measured."""
+    """Return a search result with the unchanged state and its estimated cost. Nothing is measured."""
     cost = estimate(start)
     return SearchResult(start, (), cost, cost, 0, OUT_OF_TIME)
 
@@ -73,7 +73,7 @@ def search_all(
 
 
 def gains(start: State, steps: Sequence[Step], measure: Cost) -> list[float]:
-    """Return the seconds that each step saves, in the order of the steps; negative for a step that makes the state slower."""
+    """Return the seconds that each step saves, in the order of the steps. A negative number means that the step costs time."""
     costs = [measure(start), *map(measure, states(start, steps))]
     return [before - after for before, after in itertools.pairwise(costs)]
 
@@ -90,8 +90,8 @@ def states(start: State, steps: Sequence[Step]) -> Iterator[State]:
 def weight_elements(state: State) -> int:
     """Return the number of elements of the weights that the state's nodes read.
 
-    Terms of weights alone are computed beforehand and count as weights. Constants with a dynamic extent do not count, because
-    they are made at run time.
+    A term that depends only on weights is computed beforehand and counts as a weight. A constant with a dynamic extent does not
+    count, because it is made at run time.
     """
     live = [t for t in subterms(*state) if not t.constant]
     shapes = (w.shape for w in {a for t in live for a in t.args if a.constant})

@@ -1,4 +1,7 @@
-"""The search over a model's segments: search each distinct segment once, confirm its gain and cache the result."""
+"""The search over a model's segments, which are the parts of the model that are searched one by one.
+
+Each distinct segment is searched once. A second measurement confirms the gain, and the result is cached.
+"""
 
 from __future__ import annotations
 
@@ -37,20 +40,20 @@ from superopt.search.segments import LEFT, Gain, Segment, gate_of, unsearched
 from superopt.search.vanish import search_cleaned
 
 MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA, "tensorrt": roofline.CUDA}
-"""The machine assumed for an uncalibrated device of each provider."""
+"""For each execution provider, the speeds that are assumed for a device without measured speeds."""
 SEARCHING = ("algebra", "cost", "model", "partial", "protobuf", "runtime", "search")
 """The packages on whose code the results of a search depend."""
 
 
 @functools.cache
 def search_code_version() -> str:
-    """Return a digest of the searching and measuring code; cached results are valid only for the same code."""
+    """Return a digest of the code that searches and measures. Cached results are valid only for the same code."""
     return digest_of_packages(SEARCHING)
 
 
 @dataclass(frozen=True, eq=False)
 class SegmentTask:
-    """A state to search, with the arguments of a search."""
+    """The arguments of the search of one segment. `start` has the segment's output terms."""
 
     start: State
     rules: RuleSet
@@ -59,10 +62,11 @@ class SegmentTask:
     limits: SearchLimits
 
     def restricted(self, gate: Gate, weights: Cost, room: float) -> SegmentTask:
-        """Return the task with every state that must not be the result made infinitely expensive.
+        """Return the task with an infinite cost for each state that must not be the result.
 
-        Such a state has over `room` more elements of weights than the start, or the gate does not admit it. Without the
-        restriction, a search would return a faster state that cannot be used in place of a state that can.
+        A state must not be the result if its weights have over `room` more elements than the weights of the start. The same
+        applies if the gate (the filter for the floating-point mode) does not admit the state. Without the infinite cost, such a
+        state could be returned in place of a slower state that can be used.
         """
         most = weights(self.start) + room
 
@@ -79,12 +83,12 @@ class Batch:
     """Segments of one element type that are searched by one method, `find`.
 
     Attributes:
-        find: The method.
-        island: The island of one of the segments.
-        measured: Measurements of segments of this type.
-        glanced: Quick measurements on warm caches, for mutants.
-        gates: The gate of each segment.
-        rooms: The number of elements by which the weights of each segment may grow.
+        find: The search method.
+        island: The island that one of the segments is cut from.
+        measured: Measurements of segments of this element type.
+        glanced: Quick measurements on warm caches, which searches for mutants use.
+        gates: For each segment, the filter of rule matches for the floating-point mode.
+        rooms: For each segment, the number of elements by which its weights may grow.
     """
 
     find: Find
@@ -98,11 +102,21 @@ class Batch:
 class SegmentSearch:
     """The search for cheaper equivalents of the segments of one model.
 
-    A segment's cost is measured on the clock's device, and is the sum of the costs at all `sizings`. A term that equals an
-    operator's definition may become this operator if the opset has the operator. With `allow_contrib`, the term may also become
-    one of ONNX Runtime's own operators. `mode` is the floating-point mode. `strict` is passed to the gates (see `Gate`). If an
-    earlier search had the same rules and the same `budget` (in seconds), its results are read from the clock's cache. `tally`
-    counts what searches for mutants did.
+    A segment's cost is measured on the clock's device. The cost is the sum over all `sizings` (sizes for the dynamic
+    dimensions). If an earlier search had the same rules and the same `budget`, its results are read from the clock's cache.
+
+    Args:
+        rules: The rules of the search.
+        clock: Measures and caches times.
+        opset: The opset of the model. A term that equals the definition of an operator in the opset may become this operator.
+        sizings: The sizes of dynamic dimensions at which segments are timed.
+        budget: The search budget in seconds. It is part of the key of cached results.
+        allow_contrib: Whether terms may also become ONNX Runtime's own operators.
+        mode: The floating-point mode.
+        strict: See `Gate`.
+
+    Attributes:
+        tally: Counts of what searches for mutants did.
     """
 
     def __init__(
@@ -136,11 +150,12 @@ class SegmentSearch:
     def gains(
         self, parts: Sequence[Segment], deadline: float, *, find: Find = search, weight_budget: float = math.inf
     ) -> Iterator[Gain]:
-        """Yield the gain of each distinct segment, in the order of the search; without steps if nothing is cheaper.
+        """Search each distinct segment, and yield its gain (the search result for all copies of the segment).
 
-        A search takes no step that grows the weights of all copies of its segment by more than `weight_budget`, in bytes, and
-        no algorithm whose weights no longer fit in the last-level cache if they did before: all other nodes would then take
-        longer than measured. A segment that cannot be timed, lowered or sized is `unsearched`, and the others are searched.
+        A gain has no steps if no equivalent is cheaper, or if the segment cannot be timed, lowered or sized. The weights of all
+        copies of a segment grow by at most `weight_budget` bytes. If the model's weights fit in the last-level cache, other
+        algorithms for operators must not make the weights too large for the cache, because all other nodes would then take
+        longer than measured.
         """
         by_type: dict[str, list[Segment]] = {}
         for part in parts:
@@ -175,7 +190,7 @@ class SegmentSearch:
                 yield self._gain(batch, copies[state], found)
 
     def _gain(self, batch: Batch, copies: Sequence[Segment], found: SearchResult) -> Gain:
-        """Return the gain of a search result for all copies of its segment."""
+        """Return a search result for a segment as the gain for all copies of the segment."""
         state, island = copies[0].state, batch.island
         try:
             saved = self._saved(state, found, self._measure(batch.measured, island.sizings, state)) if found.steps else ()
@@ -196,17 +211,17 @@ class SegmentSearch:
         limits: SearchLimits | None,
         in_time: bool = True,
     ) -> SearchResult:
-        """Return the cheapest equivalent of a segment; the segment itself if a stage fails, with the reason.
+        """Return the cheapest equivalent of a segment. If a stage fails, return the unchanged segment with the reason.
 
         The stages have this order:
 
-        1. `restricted` applies the gate and the weight budget, which belong to the key of the cache.
-        2. `_recall` looks in the cache before anything is measured: a cached result was confirmed when it was found.
-        3. `_find` searches. Terms that compute nothing are removed first, because they hide other terms from the rules.
-        4. `_fuse` follows the search, which brings terms into the forms that fusions replace.
-        5. `_confirm` measures the gain of all steps together, so it comes last.
+        1. `restricted` applies the gate and the weight budget. The key of the cache contains both limits.
+        2. `_recall` looks in the cache before anything is measured. Cached results are already confirmed.
+        3. `_find` searches. Terms that compute nothing are removed first, because they prevent matches of rules.
+        4. `_fuse` replaces terms by operators that are defined as these terms. The search has produced the forms to replace.
+        5. `_confirm` comes last, because it measures the gain of all steps together.
 
-        A search that is not `in_time` only looks in the cache: a segment that is not there stays as it is.
+        Unless `in_time` is set, only the cache is used. A segment without a cached result then stays unchanged.
         """
 
         def result() -> SearchResult:
@@ -222,9 +237,9 @@ class SegmentSearch:
             return replace(unchanged_result(start, estimate), stopped=LEFT + failure(error))
 
     def _recall(self, batch: Batch, task: SegmentTask, result: Callable[[], SearchResult]) -> SearchResult:
-        """Return the cached result of this search of such a segment at the same sizings; if there is none, cache `result()`.
+        """Return the cached result of an earlier search of an equal segment with the same settings.
 
-        A result is cached even if the search had no time.
+        If there is none, return and cache `result()`. A result is cached even if the search had no time.
         """
         sizes = [[*map(str, sizings)] for sizings in (self.sizings, batch.island.sizings)]
         key = [
@@ -241,9 +256,9 @@ class SegmentSearch:
         return result_from_json(self.clock.cache.kept(key, lambda: result_to_json(result())))
 
     def _find(self, batch: Batch, task: SegmentTask) -> SearchResult:
-        """Return the result of the batch's method.
+        """Search the segment with the batch's search method, and return the result.
 
-        Searches for mutants get quick measurements on warm caches, and a memory beside the times.
+        Searches for mutants also get quick measurements on warm caches, and a store for their results in the time cache.
         """
         if batch.find is not search_mutants:
             return search_cleaned(
@@ -263,7 +278,11 @@ class SegmentSearch:
         )
 
     def _fuse(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:
-        """Return an island's result with the fusions that pay: to all offered operators, or to ONNX Runtime's own alone."""
+        """Return the result for an island with fusions, if fusions make it faster.
+
+        A fusion replaces a term by an operator that is defined as this term. Two sets of fusions are tried: all available
+        fusions, and only the fusions to ONNX Runtime's own operators.
+        """
         if batch.find is not search_island:
             return found
         faster = self._fusion_faster(batch.measured, batch.island.sizings, task.measure)
@@ -271,13 +290,13 @@ class SegmentSearch:
         return min((found, *(with_fusions(found, some, faster=faster) for some in fusions)), key=lambda f: f.after)
 
     def _confirm(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:
-        """Return the result, without its steps if a second measurement does not confirm the gain."""
+        """Return the result if a second measurement confirms the gain. Otherwise return the start, without steps."""
         if not found.steps or self._stands(task.start, found, batch.measured):
             return found
         return replace(found, outputs=task.start, steps=(), after=found.before)
 
     def _inadmissible(self, states: Iterable[State]) -> dict[State, str]:
-        """Return the states that cannot be searched, with the reason: a state undefined at one of the sizings, say."""
+        """Return the states that cannot be searched, each with the reason, such as a shape that does not fit at a sizing."""
         found: dict[State, str] = {}
         for state in states:
             try:
@@ -289,9 +308,9 @@ class SegmentSearch:
         return found
 
     def contrib_potential_seconds(self, parts: Sequence[Segment], seconds: float) -> float:
-        """Return the seconds that ONNX Runtime's own operators would save in a run at the first of the sizings.
+        """Return the seconds that ONNX Runtime's own operators would save in one run at the first sizing.
 
-        Counts only fusions examined within `seconds`. The result is kept beside the times.
+        Only fusions that are examined within `seconds` count. Results are stored in the time cache.
         """
         rules, total, deadline = RuleSet(contrib_fusions()), 0.0, active_time() + seconds
         for part in parts:
@@ -305,7 +324,7 @@ class SegmentSearch:
         return total
 
     def _fusion_gain(self, state: State, rules: RuleSet, island: Island, deadline: float) -> float:
-        """Return the seconds that the rules' fusions would save in the state, which has no dynamic dimensions."""
+        """Return the seconds that fusions by the rules would save in the state. The state has no dynamic dimensions."""
         if expired(deadline) or next(fusion_states(state, rules), None) is None:
             return 0.0
         measured = Measured(self.clock, self.opset, dtype=island.dtype.numpy())
@@ -319,11 +338,11 @@ class SegmentSearch:
     def _fusion_faster(
         self, measured: Measured, everywhere: Sequence[DimBinding], measure: Cost, deadline: float = math.inf
     ) -> Callable[[State, State], float]:
-        """Return `_faster` with a deadline, after which the speedup is 0.
+        """Return a function that returns the speedup of a second state over a first state, or 0 after the deadline.
 
-        If the first state takes at least `COMPARISON.long_run_seconds`, the speedup is the quotient of the two costs. Such
-        states are not timed as a whole, because this takes long, and their kernels take much longer than the overhead
-        between kernels.
+        If the first state takes at least `COMPARISON.long_run_seconds`, the speedup is the quotient of the two costs. Otherwise
+        both states are timed as a whole. Long states are not timed as a whole, because this takes long, and because their
+        kernels take much longer than the overhead between kernels.
         """
 
         def faster(before: State, after: State) -> float:
@@ -339,7 +358,7 @@ class SegmentSearch:
         return faster
 
     def _faster(self, measured: Measured, everywhere: Sequence[DimBinding], before: State, after: State) -> float:
-        """Return the least speedup of `after` over `before` at any sizing; 0 if it cannot be run."""
+        """Return the smallest speedup of `after` over `before` among all sizings, or 0 if a state cannot be run."""
         try:
             if len(everywhere) > 1:
                 measured.require_expressible(after)
@@ -349,7 +368,10 @@ class SegmentSearch:
             return 0.0
 
     def _saved(self, state: State, found: SearchResult, measure: Cost) -> list[float]:
-        """Return the seconds that each step saves; for a large state, the measured total shared out by estimates."""
+        """Return the seconds that each step saves.
+
+        The state is measured after each step. For a large state, the measured total is divided in proportion to estimates.
+        """
         if len(subterms(*state)) <= SEARCH.max_measured_terms:
             return gains(state, found.steps, measure)
         shares = gains(state, found.steps, self._estimate)
@@ -366,21 +388,25 @@ class SegmentSearch:
         return sum(roofline.estimate_seconds(self._at(state, s), self.machine) for s in self.sizings)
 
     def _stands(self, state: State, found: SearchResult, measured: Measured) -> bool:
-        """Return whether to believe a result: the state before could be measured, and a second measurement agrees."""
+        """Return whether a search result is confirmed.
+
+        The start must have a finite cost. The result must not be slower at any sizing, and `_holds` must confirm the gain.
+        """
         known = math.isfinite(found.before)
         return known and self._pays(state, found.outputs, measured) and self._holds(state, found, measured)
 
     def _pays(self, before: State, after: State, measured: Measured) -> bool:
-        """Return whether the state after is no slower than the state before at any of the sizings."""
+        """Return whether `after` is at most as slow as `before` at every sizing."""
         if len(self.sizings) == 1:
             return True
         pairs = ((self._at(before, s), self._at(after, s)) for s in self.sizings)
         return all(measured.seconds(late, early) <= measured.seconds(early, early) for early, late in pairs)
 
     def _holds(self, before: State, found: SearchResult, measured: Measured) -> bool:
-        """Return whether a second measurement confirms the gain at one of the sizings, or none is needed.
+        """Return whether a second measurement confirms the gain at one of the sizings.
 
-        The gain was found by measuring each state by itself.
+        The search measured each state by itself. No second measurement is made if the result computes nothing at run time. If
+        the start takes long, a large predicted speedup is accepted and a tiny one rejected without a second measurement.
         """
         if not run_time_terms(found.outputs):
             return True
@@ -396,7 +422,10 @@ class SegmentSearch:
         )
 
     def _measure(self, measured: Measured, everywhere: Sequence[DimBinding], start: State) -> Cost:
-        """Return a cost function that measures equivalents of a state beside the state itself."""
+        """Return a cost function for equivalents of `start`: the seconds at all sizings, each timed in turns with `start`.
+
+        The cost is infinite if a state cannot be run.
+        """
 
         def seconds(state: State) -> float:
             try:
@@ -410,7 +439,10 @@ class SegmentSearch:
 
 
 def machine(clock: Clock) -> roofline.Machine:
-    """Return the clock's device as estimates see it: its peaks, and the time of a run of one small node."""
+    """Return the speeds of the clock's device for estimates: operations and bytes per second, and seconds per small node.
+
+    A device without measured speeds gets the default speeds of its provider.
+    """
     measured = clock.roofline
     if measured is None:
         return MACHINES[clock.device.provider]

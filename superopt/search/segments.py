@@ -1,4 +1,7 @@
-"""Segments: the windows of a model's islands, each distinct segment searched once, and the gain for all its copies."""
+"""Segments, which are the parts of a model that are searched one by one, and the gains that the searches find.
+
+A segment is a whole island (a convex region of the model) or a window of consecutive nodes of an island.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,17 @@ from superopt.search.schedule import states
 from superopt.search.vanish import remove_vanishing
 
 Runs: TypeAlias = "Mapping[Scope, float]"
-"""How often each body of a model runs in one run of the model; a body that is not listed runs once."""
+"""How often each body (the subgraph of a control-flow operator) runs in one run of the model. Other bodies run once."""
 
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """A window of an island, with the canonical form that it shares with every segment that differs only in names.
+    """A part of a model that one search rewrites.
 
-    `runs` is how often the segment runs in one run of the model: more than once in the body of a loop, perhaps.
+    Attributes:
+        island: The nodes of the segment, as terms.
+        form: The segment's terms over numbered variables. Segments that differ only in names have the same terms.
+        runs: How often the segment runs in one run of the model. In the body of a loop, this may be several times.
     """
 
     island: Island
@@ -45,19 +51,23 @@ class Segment:
 
     @property
     def facts(self) -> dict[str, Facts]:
-        """The facts of the numbered variables."""
+        """The known bounds and other facts of the values of the numbered variables."""
         return {name: self.island.facts[term.name] for name, term in self.form.names.items()}
 
 
 LEFT = "left as it is: "
-"""The prefix of the stop reason of a segment that could not be searched (could not be timed or lowered, say)."""
+"""The prefix of the stop reason of a segment that could not be searched, for example because it could not be timed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Gain:
     """The search result for segments that are equal up to names.
 
-    `steps` are the seconds that each step saves, `bytes` the growth of the model's weights (negative if they shrink).
+    Attributes:
+        copies: The segments.
+        found: The search result.
+        steps: The seconds that each step of the search result saves.
+        bytes: The growth of the model's weights. Negative if the weights shrink.
     """
 
     copies: tuple[Segment, ...]
@@ -72,16 +82,19 @@ class Gain:
 
     @property
     def runs(self) -> float:
-        """How often the copies run, in total, in one run of the model."""
+        """The total number of times that the copies run in one run of the model."""
         return sum(segment.runs for segment in self.copies)
 
     @property
     def left(self) -> str:
-        """The reason why the segments could not be searched; empty if they were."""
+        """The reason why the segments could not be searched. Empty if they were searched."""
         return self.found.stopped.removeprefix(LEFT) if self.found.stopped.startswith(LEFT) else ""
 
     def halved(self) -> Gain | None:
-        """Return the first half of the steps, or None for a single step; the growth of the weights is taken to be the same."""
+        """Return a gain with only the first half of the steps, or None for a single step.
+
+        `bytes`, the growth of the weights, stays the same.
+        """
         count = len(self.steps) // 2
         if not count:
             return None
@@ -91,7 +104,7 @@ class Gain:
         return replace(self, found=found, steps=self.steps[:count])
 
     def replacements(self) -> Iterator[Replacement]:
-        """Yield the terms that replace the copies' outputs."""
+        """Yield, for each copy, the replacement of its outputs in the model."""
         for segment in self.copies:
             terms = segment.form.restored(self.found.outputs)
             island = segment.island
@@ -100,7 +113,10 @@ class Gain:
 
 
 def segments(chart: Chart, runs: Runs, *, between: bool = False) -> list[Segment]:
-    """Return the windows of all islands that run; with `between`, the windows that cover the seams of the others."""
+    """Cut all islands that run into windows of consecutive nodes, and return the windows as segments.
+
+    With `between`, other windows are returned. They contain the cuts between the windows that are returned without `between`.
+    """
     return [
         _segment(chart.island(nodes), runs)
         for island in running_islands(chart, runs)
@@ -109,19 +125,22 @@ def segments(chart: Chart, runs: Runs, *, between: bool = False) -> list[Segment
 
 
 def whole_islands(chart: Chart, runs: Runs) -> list[Segment]:
-    """Return every island of several nodes that runs, as one segment each."""
+    """Return each island of several nodes that runs as one segment."""
     return [_segment(island, runs) for island in running_islands(chart, runs) if len(island.nodes) > 1]
 
 
 def running_islands(chart: Chart, runs: Runs) -> list[Island]:
-    """Return the islands, except in bodies that never ran: changes there would be neither measured nor checked."""
+    """Return the islands, except islands in control-flow bodies that never ran.
+
+    Changes in such a body could not be measured or checked.
+    """
     return [island for island in chart.islands() if runs.get(island.scope, 1.0)]
 
 
 def relower(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMode.FAST) -> tuple[Gain, ...]:
-    """Re-emit each segment through lowering, without changing the algebra.
+    """Return gains that generate the nodes of each segment anew, without changing the algebra.
 
-    Nodes that the rules show to compute an existing value are left out.
+    A node is left out if a rule shows that its result equals one of its operands, as for `x + zeros`.
     """
     known, found = RuleSet(rules), list[Gain]()
     for part in parts:
@@ -148,7 +167,10 @@ Passes: TypeAlias = "tuple[tuple[Gain, ...], ...]"
 
 
 def gate_of(copies: Sequence[Segment], mode: FpMode, *, strict: bool = True) -> Gate:
-    """Return the gate for segments that are equal up to names: it admits what the facts of each of them allow."""
+    """Return the filter of rule matches for segments that are equal up to names.
+
+    The filter admits a match only if the facts about the values of every segment allow the match.
+    """
     first, *others = (segment.facts for segment in copies)
     facts = {name: join_facts(known, *(one[name] for one in others)) for name, known in first.items()}
     return Gate(mode, facts, absorption, strict=strict)

@@ -1,4 +1,7 @@
-"""Selection of the gains to take, the model with these gains, and their description in the report."""
+"""Selection of the search results to use, the model with these results, and their description in the report.
+
+A gain is the search result for one segment (a part of a model) and all of its copies.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,16 @@ from superopt.search.segments import Gain, Passes, unsearched
 from superopt.speclib.recurrence import recurrences
 
 REGROUPED = frozenset({FpFlag.REASSOC, FpFlag.CONTRACT})
-"""The flags of a step that sums in another order."""
+"""The floating-point flags of a step that sums in another order."""
 
 
 def weight_budget(weights: int, growth: float | None) -> float:
-    """Return the bytes by which weights of this size may grow; `growth` is a share of the size, if it is given."""
+    """Return the number of bytes by which a model's weights may grow.
+
+    Args:
+        weights: The bytes of the model's weights.
+        growth: The share of `weights` by which the weights may grow, or None for the default share.
+    """
     share = (
         max(
             OPTIMIZATION.weight_growth_share * weights,
@@ -38,7 +46,10 @@ def weight_budget(weights: int, growth: float | None) -> float:
 
 
 def affordable_gains(found: Iterable[Gain], growth: float) -> list[Gain]:
-    """Return the gains to take within `growth` bytes of weights: gains that shrink weights first, then the best per byte."""
+    """Return the gains to use, so that the weights grow by at most `growth` bytes.
+
+    Gains that do not grow the weights come first. Then the gains that save the most seconds per byte are chosen.
+    """
     taken: list[Gain] = []
     left = growth
     useful = [g for g in found if g.found.steps and g.seconds > 0]
@@ -50,11 +61,11 @@ def affordable_gains(found: Iterable[Gain], growth: float) -> list[Gain]:
 
 
 def fallback_choices(passes: Passes, relowered: tuple[Gain, ...] = (), others: Sequence[Passes] = ()) -> Iterator[Passes]:
-    """Yield the choices of gains to try, in case a larger choice does not measure faster.
+    """Yield choices of gains to try one after the other, in case a larger choice does not measure faster.
 
-    The order is: all gains, the `others`, the `relowered` islands alone if there are any, the first pass alone, the more
-    promising half of it, half of that half, and so on. A pass depends on the passes before it; gains within a pass are
-    independent.
+    All gains come first. The choices in `others` follow, then the `relowered` islands alone if there are several passes. Then
+    comes the first pass alone, then the half of its gains that save most, then half of this half, and so on. A pass depends on
+    the passes before it. Gains within a pass are independent.
     """
     kept = [taken for taken in passes if taken]
     if not kept:
@@ -76,9 +87,10 @@ def has_steps_of(rules: AbstractSet[str], *found: Passes) -> bool:
 
 
 def splice_fitting(model: Model, taken: Sequence[Gain]) -> tuple[Model, list[Gain], list[Gain]]:
-    """Return the model with those of the gains that it can have together, these gains, and the others as `unsearched`.
+    """Apply the gains that fit together to the model. Return the new model, the applied gains, and the other gains.
 
-    Halving the gains finds a gain that cannot be lowered over the model's dimensions, or that would close a cycle.
+    A gain does not fit if it cannot be lowered over the model's dimensions, or if it would close a cycle. Such gains are found
+    by halving the list of gains, and are returned as `unsearched`.
     """
     try:
         return splice_passes(model, (tuple(taken),)), [*taken], []
@@ -102,14 +114,14 @@ def unsearched_counts(searched: Iterable[Gain]) -> dict[str, int]:
 
 
 def splice_passes(model: Model, passes: Passes) -> Model:
-    """Return the model with these gains taken, one pass after the other; the model itself if there are none."""
+    """Apply the gains to the model, one pass after the other, and return the new model. Without gains, return the model."""
     for taken in filter(None, passes):
         model = splice(model, [replacement for gain in taken for replacement in gain.replacements()])
     return model
 
 
 def applied_rules(taken: Iterable[Gain], rules: Iterable[Rule]) -> tuple[AppliedRule, ...]:
-    """Return the rules, definitions and corrected mutants of all steps taken, largest gain first."""
+    """Return the rules, definitions and corrected mutants that the steps of the gains use, largest saving first."""
     times: dict[str, int] = defaultdict(int)
     saved: dict[str, float] = defaultdict(float)
     for gain in taken:
@@ -125,9 +137,10 @@ def applied_rules(taken: Iterable[Gain], rules: Iterable[Rule]) -> tuple[Applied
 
 
 def arithmetic(passes: Passes, rules: Iterable[Rule], mode: FpMode) -> Arithmetic:
-    """Return the floating-point flags that the steps need, and the assumptions under which the mode admits them.
+    """Return the floating-point flags that the steps need, and the assumptions under which the mode admits these flags.
 
-    A mutant may need every flag. A recurrence is computed by its own definition, summed in another order.
+    A step to a corrected mutant counts with all flags. A step to a recurrence operator counts with the flags for sums in
+    another order.
     """
     known = {rule.name: rule.flags for rule in (*fusions().values(), *rules)}
     flags: set[FpFlag] = set()

@@ -1,4 +1,7 @@
-"""Join elements that a model reads one by one into one sequence, with the rules for operators that only move elements."""
+"""Join tensors that a model reads one by one, such as time steps, into one tensor.
+
+The rules for operators that only move elements cancel the slices of which the tensors are made.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,10 @@ from superopt.search.ruleset import RuleSet
 
 @dataclass(frozen=True)
 class Joined:
-    """Elements of one shape joined along an axis, where each element has extent 1.
+    """Tensors of one shape, joined along an axis on which each has extent 1. They are the elements of the sequence.
 
     Attributes:
-        term: the joined elements.
+        term: the joined tensor.
         axis: the axis, counted from the front.
         rule: the name of the rule that joined the elements last.
     """
@@ -40,7 +43,7 @@ class Joined:
 
 
 class Sequences:
-    """Sequences of elements, joined by rules for operators that only move elements."""
+    """Joins tensors into sequences, by the rules for operators that only move elements."""
 
     def __init__(self, rules: RuleSet) -> None:
         self._rules = rules.within(MOVES)
@@ -52,7 +55,7 @@ class Sequences:
         return whole.moved(shape, 0) if whole is not None else self._joined(rows, -len(shape))[0]
 
     def whole(self, elements: Sequence[Term]) -> Joined | None:
-        """Return the elements joined into one term, or None if they are not consecutive parts of one term.
+        """Return the elements joined into one term, or None if they are not consecutive slices of one term.
 
         The parts may be in the order of the term or in reverse order.
         """

@@ -1,14 +1,16 @@
 """Sweeps: apply a rule at all of its matches in a whole island at once, and again to the result.
 
-Some rewrites pay only if they are made everywhere, and a window (a part of an island) does not show this. For example, a
-product may be applied to each time step, after a slice. Moving one of these products before its slice makes the model slower.
-If all of them are moved, one product is left. A rule with several outputs is applied to siblings, which are terms at the same
-distance from the inputs: two products that share an operand become parts of one product, then two of the joined products do,
-until one product is left. Terms that only move elements and cancel after a sweep are removed at once.
+An island is a convex region of the model. Some rewrites make a model faster only if they are made everywhere, and a search in a
+part of the island does not find them. For example, a product may be applied to each time step, after a slice. Moving one of
+these products before its slice makes the model slower. If all of them are moved, one product is left.
 
-First, each sweep with an estimated gain is measured, and kept if it gains. If no such sweep is left, chains of several sweeps
-are followed by estimate alone, and the best states at their ends are measured. Before these sweeps, the search tries the island
-in wider form (see `widen`) and with its layers joined from the inputs on (see `layers`).
+A rule with several outputs is applied to siblings, which are terms at the same distance from the inputs. For example, two
+products that share an operand become slices of one product. Repeated sweeps join the joined products, until one product is
+left. Terms that only move elements and cancel after a sweep are removed at once.
+
+First, each sweep with an estimated gain is measured, and accepted if the state becomes faster. If no such sweep is left, chains
+of several sweeps are followed by estimate alone, and the best states at their ends are measured. Before these sweeps, the
+search tries padded tensors (see `widen`), and joins the operators of parallel branches layer by layer (see `layers`).
 """
 
 from __future__ import annotations
@@ -30,12 +32,15 @@ SWEPT = "no sweep gains more"
 
 
 def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits | None = None) -> SearchResult:
-    """Return the cheapest state that sweeps, one after the other, reach from `start`; `start` if no state is cheaper."""
+    """Apply sweeps one after the other, each of which applies one rule at all of its matches at once.
+
+    Return the cheapest state found, or `start` if no state is cheaper.
+    """
     within = limits or SearchLimits()
     found = SearchResult(start, (), cost := measure(start), cost, 0, SWEPT)
 
     def taken(swept: Swept) -> bool:
-        """Measure the state; if it is cheaper than the best state, make it the best state. Return whether it is."""
+        """Measure the state, and make it the best state if it is cheaper. Return whether it is cheaper."""
         nonlocal found
         after, expanded = measure(swept.state), found.expanded + 1
         cheaper = after < found.after * (1 - SEARCH.min_gain_share)
@@ -44,7 +49,7 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
         return cheaper
 
     def any_taken(ends: Iterable[Swept]) -> bool:
-        """Return whether one of the `ends` with the lowest estimates becomes the best state."""
+        """Measure the states in `ends` with the lowest estimates. Return whether one of them becomes the best state."""
         return sum(map(taken, sorted(ends, key=lambda end: end.estimate)[: SEARCH.max_measured_sweeps])) > 0
 
     begun: tuple[Step, ...] = ()
@@ -61,15 +66,16 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
 
 
 def _share(share: float, limits: SearchLimits) -> float:
-    """Return the active time at which this share of the remaining time has passed."""
+    """Return the deadline after this share of the time that remains until the deadline of `limits`."""
     now = active_time()
     return now + share * (limits.deadline - now)
 
 
 def _layers(start: State, sweeper: Sweeper) -> Iterator[Swept]:
-    """Yield states with layers joined from the inputs on, then the states of further sweeps that gain.
+    """Join the operators of equal parallel branches layer by layer. Yield the states, then the states after further sweeps.
 
-    Sweeps of rules with one output that gain are made before the layers are joined.
+    Before the layers are joined, sweeps of rules with one output are made as long as they lower the estimate. The further
+    sweeps also lower the estimate. Nothing is yielded if the state has no equal parallel branches.
     """
     if not has_wide_layer(start):
         return

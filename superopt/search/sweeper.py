@@ -1,6 +1,6 @@
 """The parts of sweeps: find the matches of a rule, apply the rule at all matches at once, and tidy the result.
 
-See `sweep` for their use.
+The module `sweep` decides which sweeps to make.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from superopt.search.vanish import remove_vanishing
 
 @dataclass(frozen=True)
 class Reach:
-    """The limits of consecutive sweeps.
+    """The limits of consecutive sweeps. A sweep applies one rule at all of its matches at once.
 
     Attributes:
         depth: the most consecutive sweeps.
@@ -46,7 +46,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Swept:
-    """A state, the steps of the sweeps that lead to the state, and its estimate."""
+    """A state, the steps of the sweeps that lead to the state, and the estimated seconds of the state."""
 
     state: State
     steps: tuple[Step, ...]
@@ -55,9 +55,9 @@ class Swept:
 
 @dataclass(frozen=True)
 class Sweeper:
-    """Sweeps within limits.
+    """Makes sweeps. A sweep applies one rule at all of its matches at once.
 
-    The estimate of each state is at most `ceiling`. No sweep starts after `deadline`.
+    A sweep is not made if the estimate of the result exceeds `ceiling`. No sweep starts after `deadline`.
     """
 
     rules: RuleSet
@@ -68,7 +68,7 @@ class Sweeper:
     _known: dict[tuple[State, bool], Mapping[str, list[Match]]] = field(default_factory=dict, compare=False, repr=False)
 
     def cheaper(self, start: State) -> Iterator[Swept]:
-        """Yield states with a lower estimate than `start`, which sweeps reach by a descent and then by a beam search."""
+        """Yield states with a lower estimate than `start`: first the states of a greedy descent, then of a beam search."""
         yield from self.descent(start, lambda _: True)
         here = self.estimate(start)
         seen = {start}
@@ -131,7 +131,7 @@ class Sweeper:
         return min((start, *self._repeated(start, rule)), key=lambda swept: swept.estimate)
 
     def _followed(self, start: Swept, rule: str, *, joins: bool) -> Swept:
-        """Return the state after the rule's first sweep and after sweeps of rules that match only since then.
+        """Return the state after one sweep of the rule, followed by sweeps of rules that did not match before.
 
         Each of the later sweeps has to lower the estimate. If the last state is not cheaper than `start`, `start` is returned.
         """
@@ -192,15 +192,19 @@ class Sweeper:
         return [match for term in live for match in self.rules.alone(term, rule)] or self._merges(live, rule).get(rule, [])
 
     def _merges(self, live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
-        """Return matches of each rule with several outputs that share no root: each term with its first matching sibling."""
+        """Return, for each rule with several outputs, matches that share no root.
+
+        Each term is matched together with its first siblings (terms at the same distance from the inputs) that match.
+        """
         return self.joins([sorted(same, key=term_sort_key) for same in siblings(live)], live, only)
 
     def joins(self, layers: Iterable[Sequence[Term]], live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
-        """Return matches of each rule with several outputs whose roots are in one layer, in the order of each layer's terms.
+        """Return, for each rule with several outputs, matches that share no root. The roots of a match are in one layer.
 
-        If several matches have the same roots, the match with the fewest new operators is chosen. Among equal numbers, the
-        match with the fewest mixed concatenations (see `rejoins_slices.mixed`) is chosen. If a rule can join along several
-        axes, the axis with the fewest mixed concatenations is chosen.
+        Matches are in the order of each layer's terms. If several matches have the same roots, the match with the fewest new
+        operators is chosen. Among equal numbers, the match with the fewest mixed concatenations (see `mixed_concat_count`) is
+        chosen. If a rule can join along several axes, the axis with the fewest mixed concatenations is chosen. With `only`,
+        the rule with this name is used alone.
         """
         known = set(live)
         found: dict[str, dict[Pattern, list[Match]]] = {}
@@ -222,7 +226,7 @@ class Sweeper:
     def tidied(self, swept: Swept) -> Swept:
         """Return the state without terms that compute nothing, and with operators that only move elements cancelled.
 
-        Rules are applied one after the other, as long as the estimate falls or more neighbouring parts are joined again.
+        Rules are applied one after the other, as long as the estimate falls or more neighbouring slices are joined again.
         """
         better = True
         while better and not expired(self.deadline):
@@ -255,10 +259,10 @@ class Sweeper:
         return found
 
     def swept(self, start: Swept, rule: str, matches: Sequence[Match]) -> Swept | None:
-        """Return the state with the roots of the matches rewritten, or None if its estimate exceeds the ceiling.
+        """Apply all matches of one rule. Return the state, or None if the state's estimate exceeds the ceiling.
 
-        If several matches share a root, the first match is applied. If the shared root is a commutative operator, the next
-        match is then applied if its operands are still in the result, and so on.
+        If several matches share a root, the first match is applied. Each later match at this root is then applied if the root
+        is a commutative operator that still has the operands of the match.
         """
         here = {root: root for match in matches for root in match.roots}
         state, steps, waiting = start.state, [*start.steps], sorted(matches, key=covered_first)
@@ -301,9 +305,9 @@ def _replacements(match: Match, here: Mapping[Term, Term]) -> Sequence[Term]:
 
 
 def _unlike(states: Sequence[Swept]) -> Iterator[Swept]:
-    """Yield the states by rising estimate, but of several states with about the same estimate only the first.
+    """Yield the states by rising estimate. Of several states with about the same estimate, only the first is yielded.
 
-    States with about the same estimate usually differ only in arrangement.
+    Such states usually differ only in the arrangement of their operators.
     """
     last = 0.0
     for swept in sorted(states, key=lambda s: s.estimate):
@@ -313,9 +317,9 @@ def _unlike(states: Sequence[Swept]) -> Iterator[Swept]:
 
 
 def _meets(before: Swept, after: Swept) -> bool:
-    """Return whether more neighbouring parts are joined than before, while the estimate stays about the same.
+    """Return whether `after` concatenates more neighbouring slices than `before`, at about the same or a lower estimate.
 
-    Such parts can become one part.
+    A later step can replace such slices and their concatenation by one slice.
     """
     if after.estimate > before.estimate * (1 + SEARCH.min_estimated_gain_share):
         return False

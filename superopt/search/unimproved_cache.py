@@ -21,7 +21,13 @@ from superopt.runtime.result_cache import digest_of_files
 
 @dataclass(frozen=True)
 class UnimprovedModelCache:
-    """The cache entry of one model; `about` lists the other settings that the result of the search depends on."""
+    """The entry of one model in the cache of unimproved models.
+
+    Attributes:
+        cache: The path of the cache.
+        about: All settings that the result of a search depends on, apart from the code and the model.
+        model: The model.
+    """
 
     cache: Path
     about: Sequence[Json]
@@ -46,7 +52,7 @@ class UnimprovedModelCache:
 
 
 def _report(record: Mapping[str, Any]) -> Report:
-    """Return the report from a record. Such a report has neither a prediction nor tuning."""
+    """Return the report that a JSON record describes. Stored reports have no prediction and no tuning."""
     return Report(
         **{
             **record,

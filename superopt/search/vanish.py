@@ -1,4 +1,4 @@
-"""Remove terms that compute nothing: terms that a rule proves equal to a variable of the rule.
+"""Remove terms that compute nothing: a rule proves that such a term equals one of its operands, such as `x + zeros`.
 
 For example, a mask may leave a sum with zeros. Such a sum costs too little to show in a measurement of an island, but other
 rules do not match across the sum. Rules that remove such terms are applied wherever they match, without a measurement, because
@@ -17,7 +17,10 @@ from superopt.search.schedule import Find
 
 
 def remove_vanishing(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
-    """Apply the set's vanishing rules until none matches, and return the state and the steps."""
+    """Remove terms that compute nothing, such as `x + zeros`, and return the new state and the steps.
+
+    The rules for this have a single variable on their right side. They are applied until no such rule matches.
+    """
     state, steps = start, list[Step]()
     while found := first_rewrite(state, rules.vanishing):
         name, wanted = found
@@ -33,9 +36,10 @@ def remove_vanishing(start: State, rules: RuleSet) -> tuple[State, tuple[Step, .
 def search_cleaned(
     find: Find, start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits | None
 ) -> SearchResult:
-    """Return the result of `find` for the state without terms that compute nothing.
+    """Remove terms that compute nothing, search with the method `find`, and return the result.
 
-    If the search finds no improvement, the state without these terms is the result, provided that its gain exceeds the noise.
+    If the method finds no improvement, the result is the state without these terms. If the total gain is within the noise, the
+    result is `start`.
     """
     clean, steps = remove_vanishing(start, rules)
     best = find(clean, rules, estimate=estimate, measure=measure, limits=limits)

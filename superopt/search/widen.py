@@ -1,13 +1,13 @@
 """Widening: pad tensors along an axis to extents that suit kernels.
 
-For example, a kernel that computes sixteen channels at a time wastes time on forty-four channels. By a stored rule, slicing
-undoes padding. Applied from right to left, the rule widens a term. Other rules then have to move the padding towards the inputs
-into weights, where the padding costs nothing at run time. Rules also move the remaining slice towards the outputs, until a term
-merges the slice into its weights.
+For example, a kernel that computes sixteen channels at a time wastes time on forty-four channels. By a stored rule,
+`slice(pad(x))` equals `x`. Applied from right to left, the rule widens a term. Other rules then have to move the padding
+towards the inputs into weights, where the padding costs nothing at run time. Rules also move the remaining slice towards the
+outputs, until a term merges the slice into its weights.
 
-So one walk from the inputs to the outputs widens a whole island. If no rule moves a slice through the next term, the slice
-stays before that term. A concatenation of slices is not itself a slice. So rules split a term over a concatenation into terms
-over its parts, each of which can take one slice.
+One walk from the inputs to the outputs widens a whole island. If no rule moves a slice through the next term, the slice stays
+before this term. A concatenation of slices is not itself a slice. Rules therefore split a term over a concatenation into one
+term for each part of the concatenation, and a slice can move through each of these terms.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from superopt.search.ruleset import PaddingUndo, RuleSet
 
 
 def widened_states(start: State, rules: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:
-    """Yield the state in wider form and the steps, for each axis along which a stored rule undoes padding.
+    """Yield the state with tensors padded along one axis to extents that suit kernels, and the steps, for each possible axis.
 
-    Axes along which nothing is widened are left out. The first step leads to the wider state. The other steps only name the
-    other rules that were used, and do not change the state.
+    An axis is possible if a stored rule says that slicing undoes padding along it. Axes along which nothing is padded are left
+    out. The first step leads to the padded state. The other steps only name the other rules that were used, and do not change
+    the state.
     """
     for undoing in rules.undoing():
         walk = _Walk(rules, undoing)
@@ -42,16 +43,16 @@ def widened_states(start: State, rules: RuleSet) -> Iterator[tuple[State, tuple[
 
 @dataclass
 class _Walk:
-    """The walk from inputs to outputs, with the new form of each visited term.
+    """A walk from inputs to outputs that pads tensors. It records the new form of each visited term.
 
     Attributes:
         rules: the rules.
-        undoing: the rule by which slicing undoes padding.
-        plain: maps a term to its form in the new state.
-        wide: maps a term to the wider term that contains it as a slice.
-        done: the terms of the new state, in plain and in wide form.
-        cut: the slices of wide terms.
-        zero: maps a term of the new state to the same term with padding.
+        undoing: the rule by which slicing undoes padding, with the axis of the padding.
+        plain: maps a term that is not padded to its form in the new state.
+        wide: maps a term to the padded term of which it is a slice.
+        done: the terms of the new state, padded or not.
+        cut: the slices of padded terms.
+        zero: maps a term of the new state to the same term, padded with zeros.
         used: the names of the other rules that were used.
         stuck: maps a term and an amount of padding to a depth: padding cannot be moved up through that many terms. The entry
             stays valid, because all terms above the term have been visited.
@@ -70,7 +71,7 @@ class _Walk:
     tries: int = 0
 
     def through(self, state: State) -> State:
-        """Return the state in wider form."""
+        """Return the state with padded tensors."""
         for term in run_time_terms(state):
             self._meet(term)
         return tuple(self._narrow(root) for root in state)
@@ -84,9 +85,9 @@ class _Walk:
             self.wide[term] = wider
 
     def _form(self, own: Term) -> tuple[Term, Term | None]:
-        """Return the new form of a term over operands of the new state, and the wider term that contains it as a slice.
+        """Return the new form of a term over operands of the new state, and the padded term of which it is a slice.
 
-        The second value is None if there is no wider term.
+        The second value is None if the term is not padded.
         """
         below: tuple[str, Term] | None = None
         for name, match in self.rules.matches(own) if any(a in self.cut for a in own.args) else ():
@@ -116,7 +117,6 @@ class _Walk:
         """Apply a term to the parts of an operand separately, and return the concatenation of the results.
 
         Returns the term unchanged if no operand is a concatenation of slices, or if no rule proves the two forms equal.
-
         """
         for operand in term.args:
             if self._has_sliced_parts(operand):
@@ -152,7 +152,10 @@ class _Walk:
             yield from ((name, new) for name, match in self.rules.matches(new) if match.replacements == (term,))
 
     def _with_parts_of_weights(self, term: Term, whole: Term) -> Iterator[tuple[str, Term]]:
-        """Split a weight at the place where the operand's parts join, and yield the rules' replacements for the term."""
+        """Split a weight at the index where the parts of the concatenation `whole` meet, and yield equal forms of the term.
+
+        A form is yielded with the rule's name if it no longer contains `whole`.
+        """
         first = whole.args[0].shape[self.undoing.axis]
         extent = whole.shape[self.undoing.axis]
         weights = ((a, axis) for a in term.args if a.constant for axis in range(-a.rank, 0) if a.shape[axis] == extent)
@@ -165,14 +168,14 @@ class _Walk:
                     yield name, new
 
     def _formed(self, term: Term) -> Term:
-        """Return the term with new forms for those of its operands that are not yet in the new state."""
+        """Return the new form of a term. Its operands also get new forms, unless they are already in the new state."""
         if term.is_variable or term.constant or term in self.done or term in self.cut:
             return term
         own, wider = self._form(apply(term.op, *map(self._formed, term.args), **dict(term.attributes)))
         return own if wider is None else self.undoing.sliced(wider, own)
 
     def _narrow(self, term: Term) -> Term:
-        """Return the term's form in the new state: a slice if the term has a wider form."""
+        """Return the term's form in the new state. For a padded term, this is a slice of the padded form."""
         wider = self.wide.get(term)
         if wider is None:
             return self.plain.get(term, term)
@@ -192,9 +195,9 @@ class _Walk:
         return more if more * SEARCH.widening_divisor <= extent else 0
 
     def _padded(self, term: Term, more: int, depth: int) -> Term | None:
-        """Move the padding of the padded term up until only weights are padded.
+        """Pad the term with `more` elements, and move the padding towards the inputs until only weights are padded.
 
-        Returns None if the rules cannot do so.
+        Returns None if the rules cannot do so in `depth` steps.
         """
         if term in self.zero:
             return self.zero[term]
@@ -233,9 +236,9 @@ class _Walk:
                 stack += one.args
 
     def _moved(self, padded: Term, more: int, depth: int) -> Term | None:
-        """Return the padded term with its padding moved up further, or None if that is not possible.
+        """Return the padded term with its padding moved further towards the inputs, or None if that is not possible.
 
-        Only padding along the walk's axis and by the given amount is moved. Other padding is accepted only if it pads a weight.
+        Only padding of `more` elements along the walk's axis is moved. Other padding is accepted only if it pads a weight.
         """
         alike = padded.args[0].rank == self.undoing.rank and padded == self.undoing.padded(padded.args[0], more)
         alone = padded if padded.constant else None
