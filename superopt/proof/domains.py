@@ -29,11 +29,12 @@ NOT_ZERO, NOT_NEGATIVE, POSITIVE, EXISTS = "not zero", "not negative", "positive
 
 @dataclass(frozen=True)
 class DomainDemand:
-    """A condition on a value without which an expression is undefined, such as "not zero" for a divisor.
+    """A condition that a value must satisfy so that an expression is defined, such as "not zero" for a divisor.
 
     Attributes:
         kind: NOT_ZERO, NOT_NEGATIVE or POSITIVE. With EXISTS, the value's power to the symbolic `exponent` must exist.
-        chosen: Conditions of `where` operators, each with an outcome. The demand applies only where they have these outcomes.
+        chosen: Pairs of a condition of a `where` operator and an outcome. The demand applies only where all conditions have
+            these outcomes.
         candidate: The value, with bound indices and a guard. The demand applies at all bound indices where the guard holds.
         exponent: The exponent for EXISTS. It is 0 for the other kinds.
     """

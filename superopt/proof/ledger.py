@@ -32,7 +32,7 @@ class LedgerRow:
 
     Attributes:
         how: The means of the proof: "definitions", "axioms", "index" or "replayed".
-        ranks: The choices of ranks that the rule has.
+        ranks: The choices of ranks at which the rule is stated.
         entry: The ledger entry of a stored rule, if there is one.
     """
 
@@ -205,7 +205,7 @@ class Sampled:
 def sample_store(*, instances: int, seed: int = 0, workers: int = 1, folder: Path | None = None) -> Iterator[Sampled]:
     """Compare the sides of every stored rule on random instances, and yield a result for each rule.
 
-    `instances` is the least number of instances for each rule. They are spread evenly over the rule's choices of ranks.
+    `instances` is the least number of instances for each rule. Instances are spread evenly over the rule's choices of ranks.
 
     Raises:
         StoreError: The store cannot be read.

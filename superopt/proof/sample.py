@@ -123,7 +123,10 @@ def _undefined(values: Sequence[Array], instance: Instance, seed: int) -> Counte
 
 
 def replay_counterexample(equation: Equation, counterexample: Counterexample) -> Counterexample | None:
-    """Compare both sides again at the sizes, attributes and seed of a counterexample. Return None if the sides agree."""
+    """Compare both sides again at the sizes, attributes and seed of a counterexample.
+
+    Return the counterexample found, or None if the sides agree.
+    """
     numbers = {name: Fraction(text.replace(" ", "")) for name, text in counterexample.attributes}
     attributes: dict[str, Extent] = {name: int(n) if n.denominator == 1 else n for name, n in numbers.items()}
     return mismatch_at(equation, Instance(dict(counterexample.shapes), attributes), counterexample.seed)
@@ -132,7 +135,7 @@ def replay_counterexample(equation: Equation, counterexample: Counterexample) ->
 def _differ(left: Array, right: Array, identity: int) -> Array:
     """Return a Boolean array: whether the two values at each position differ.
 
-    Values are compared by their residues. Values without residues are compared as real numbers. They count as equal where the
+    Values are compared by their residues. Values without residues are compared as real numbers, and count as equal where the
     left value is not finite.
     """
     one, other = left[..., 1 + identity], right[..., 1 + identity]

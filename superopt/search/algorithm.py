@@ -57,7 +57,7 @@ class AlgorithmSite:
 def with_algorithms(
     found: SearchResult, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits
 ) -> SearchResult:
-    """Return the search result with faster algorithms in place of its operators.
+    """Try other algorithms for the operators of a search result, and return the result with the faster algorithms.
 
     The algorithms come from the rule set's algorithm rules. Only algorithms that measure faster are used. `limits` bounds the
     growth of the weights.
@@ -83,7 +83,7 @@ def with_algorithms(
 
 
 class _Taking:
-    """Applies algorithms to a search result, while the weights have at most `most` elements."""
+    """Replaces operators of a search result by other algorithms. The weights must not have over `most` elements."""
 
     def __init__(self, found: SearchResult, measure: Cost, most: float) -> None:
         self.start, self.measure, self.most = found, measure, most
@@ -93,7 +93,7 @@ class _Taking:
         self.tried = 0
 
     def together(self, kinds: Sequence[Sequence[AlgorithmSite]]) -> None:
-        """Apply algorithms at all of these sites together, if the whole state becomes faster.
+        """Apply other algorithms to many operators (sites) together, if the whole state becomes faster.
 
         The sites with the largest gain per added weight element are chosen until the limit on weights is reached.
         """
@@ -106,7 +106,7 @@ class _Taking:
         self._take(chosen)
 
     def one_by_one(self, kinds: Sequence[Sequence[AlgorithmSite]], deadline: float) -> None:
-        """Apply each kind of algorithm at all of its sites if the whole state becomes faster.
+        """Apply each kind of algorithm to all of its operators (sites) if the whole state becomes faster.
 
         A kind that does not make the state faster, or that exceeds the limit on weights, is tried at its sites one by one.
         """
@@ -164,9 +164,9 @@ def _place(term: Term, rule: str, other: Term, estimate: Cost) -> AlgorithmSite:
 
 
 def _outermost(terms: Sequence[Term], among: frozenset[Term]) -> Iterator[Term]:
-    """Yield the terms that are in `among`.
+    """Yield each of the terms that is in `among`.
 
-    Each other term is replaced by the outermost terms below it that are in `among`.
+    For any other term, yield the outermost terms below it that are in `among`.
     """
     waiting, seen = [*reversed(terms)], set[Term]()
     while waiting:

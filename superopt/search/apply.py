@@ -38,7 +38,7 @@ class Step:
 
     @property
     def programs(self) -> tuple[Term, Term]:
-        """The first root and its replacement, as terms over variables in place of the root's operands."""
+        """The first replaced term (root) and its replacement, with variables in place of the root's operands."""
         (root, *_), (replacement, *_) = self.roots, self.replacements
         names = {
             arg: variable(f"{'w' if arg.constant else 'x'}{n}", arg.shape, constant=arg.constant)
@@ -49,7 +49,7 @@ class Step:
 
     @property
     def text(self) -> str:
-        """The first root and its replacement as text, over variables in place of the root's operands."""
+        """The first replaced term (root) and its replacement as text, with variables in place of the root's operands."""
         program, replacement = self.programs
         return f"{render_terms(program)}  {PARTLY}  {render_terms(replacement)}"
 
@@ -81,7 +81,7 @@ def first_rewrite(state: State, rules: RuleSet) -> tuple[str, dict[Term, Term]] 
 
 
 def siblings(live: Sequence[Term]) -> list[list[Term]]:
-    """Group the terms by their distance from the inputs, counted in operators that do arithmetic.
+    """Group the terms by their distance from the inputs. The distance counts only operators that do arithmetic.
 
     In a group, no term that does arithmetic depends on another term that does arithmetic, not even indirectly.
     """

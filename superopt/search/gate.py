@@ -166,7 +166,7 @@ class Gate:
         return not any(_rounds(term) for term in subterms(*match.roots) if term in met and term.op in SUMS)
 
     def _new(self, match: Match) -> Mapping[Term, Facts]:
-        """Return the terms that the match adds, with the facts that follow from the facts of their operands."""
+        """Return the terms that the match adds, each with facts about its values that follow from the facts of its operands."""
         stop = _outside(match)
         old = set(subterms(*match.roots, stop=stop))
         found: dict[Term, Facts] = {}
@@ -211,7 +211,10 @@ def _rounds(term: Term) -> bool:
 
 
 def _inside(match: Match) -> list[Term]:
-    """Return the terms of both sides of the match, without the terms of `_outside` and the terms below them."""
+    """Return the terms of both sides of the match, from the roots down to the terms that are bound to the rule's variables.
+
+    The bound terms, and the operands of a sum that the match does not replace, are left out.
+    """
     return subterms(*match.roots, *match.replacements, stop=_outside(match))
 
 

@@ -18,7 +18,7 @@ from superopt.search.ruleset import RuleSet
 
 
 def is_justified_step(step: Step, state: State, rules: RuleSet) -> bool:
-    """Return whether, for every root of the step, one of the rules proves the root equal to its replacement.
+    """Return whether one of the rules proves each replaced term (root) of the step equal to its replacement.
 
     If a rule has several outputs, the other outputs may be any terms of the state.
     """
@@ -55,7 +55,7 @@ def _equal(among: Sequence[Term], rules: RuleSet) -> Iterator[tuple[Term, Term]]
 
 
 def _nested(new: Term, wanted: Mapping[Term, Term]) -> Term | None:
-    """Make the step's replacements inside a rule's replacement, and return the result, or None if it is not well typed."""
+    """Make the replacements `wanted` inside of the term `new`. Return the result, or None if it is not well typed."""
     try:
         return replace_subterms(new, wanted)
     except ShapeError:

@@ -21,8 +21,9 @@ from superopt.search.sweep import SWEPT, sweep
 def search_island(
     start: State, rules: RuleSet, /, *, estimate: Cost, measure: Cost, limits: SearchLimits | None
 ) -> SearchResult:
-    """Search for a cheaper form of an island by sweeps and by other algorithms for operators.
+    """Search for a cheaper form of an island (a convex region of a model).
 
+    The search makes sweeps and tries other algorithms for operators. A sweep applies one rule at all of its matches at once.
     Return the cheapest state found, or `start` if no state is cheaper. Algorithms are chosen for the operators of the start,
     and for the operators of the state that the sweeps find. On a large island, the time may suffice only for the start.
     """

@@ -34,7 +34,10 @@ class LinearForms:
         self._measures: dict[Term, int] = {}
 
     def form(self, term: Term) -> Term:
-        """Return an equal term in linear form: no rule for linear operators lowers the measure of any subterm."""
+        """Return an equal term in linear form: sums are outermost, and operators that only move elements are innermost.
+
+        No rule for linear operators lowers the measure (see `_measure`) of any subterm of the result.
+        """
         stack = [term]
         while stack:
             top = stack[-1]
@@ -71,7 +74,7 @@ class LinearForms:
         return self._measure(term), inner.op == term.op == "slice" and term.integer("axis") > inner.integer("axis")
 
     def _measure(self, term: Term) -> int:
-        """Return the measure that each rewrite lowers. The measure of a term whose operator is not linear is 1."""
+        """Return a number that each rewrite lowers, so that rewriting ends. It is 1 if the term's operator is not linear."""
         if term.is_variable or term.op not in LINEAR:
             return 1
         stack = [term]
@@ -91,7 +94,7 @@ class LinearForms:
 
 
 def _parted(term: Term) -> Term:
-    """Split the weight of a product into two parts, if the other operand is a concatenation along the inner axis.
+    """Split the weight of a matrix product into two parts, if the other operand is a concatenation along the inner axis.
 
     The weight becomes a concatenation whose parts fit the parts of the other operand. Other terms are returned unchanged.
     """

@@ -88,9 +88,9 @@ def change(match: Match, live: Container[Term]) -> tuple[int, int]:
 
 
 def rejoins_slices(term: Term) -> bool:
-    """Return whether the term concatenates neighbouring parts of one term.
+    """Return whether the term concatenates neighbouring slices of one term.
 
-    The concatenation must be along the axis along which the term was sliced, or a part must be reshaped in between.
+    The concatenation must be along the axis of the slices, or a slice must be reshaped before the concatenation.
     """
     if term.op != "concat":
         return False
@@ -126,7 +126,7 @@ def mixed_concat_count(match: Match) -> int:
 
 
 def mixture(matches: Sequence[Match]) -> tuple[float, int]:
-    """Return the mean number of mixed concatenations per match, and the negative number of matches."""
+    """Return a sort key: the mean number of mixed concatenations (see `mixed_concat_count`) and the negative match count."""
     return sum(map(mixed_concat_count, matches)) / len(matches), -len(matches)
 
 

@@ -97,7 +97,10 @@ Faster: TypeAlias = "Callable[[State, State], float]"
 
 
 class MutantDraft(Protocol):
-    """A mutant whose weights are not computed yet. `term` has variables as weights, and is enough to measure the cost."""
+    """A mutant (a cheaper term in place of an operator) whose weights are not computed yet.
+
+    `term` has variables as weights. It is enough to measure the cost.
+    """
 
     @property
     def term(self) -> Program: ...
@@ -240,7 +243,10 @@ class _Bench:
         self.cut_short = False
 
     def remembered(self, program: Term) -> list[CorrectedMutant] | None:
-        """Return the corrected mutants that an earlier search stored for the program, or None if there is no record."""
+        """Return the corrected mutants (cheaper replacements) that an earlier search stored for the program.
+
+        Return None if nothing is stored for the program.
+        """
         self.tally.programs += 1
         key = self._key(program)
         record = self.memory.get(key) if self.memory is not None and key is not None else None
@@ -250,7 +256,8 @@ class _Bench:
     def recalled(self, program: Term, deadline: float) -> dict[StoredMutant, float]:
         """Return the mutants that the stored rules give for the program, with their estimates, lowest estimates first.
 
-        Mutants that are too expensive or contain the program are left out. The result is empty if the deadline is reached.
+        A mutant is a term that equals the program at some output positions. Mutants that are too expensive or contain the
+        program are left out. The result is empty if the deadline is reached.
         """
         with self.tally.stage("recall"), suppress(_OutOfTimeError):
             made = (StoredMutant(match.replacements[0], rule) for rule, match in self.rules.mutants.matches(program))
@@ -264,7 +271,8 @@ class _Bench:
     def by_rules(self, program: Term, drafts: Mapping[StoredMutant, float], deadline: float) -> list[CorrectedMutant]:
         """Return corrected mutants that are cheaper than the program, made from the `drafts`, cheapest first.
 
-        After a corrected mutant is found, drafts with higher estimates are skipped.
+        A draft is a mutant (a term that equals the program at some output positions) that is not yet corrected. After a
+        corrected mutant is found, drafts with higher estimates are skipped.
         """
         found: list[CorrectedMutant] = []
 
@@ -283,7 +291,8 @@ class _Bench:
     def enumerated(self, program: Term, deadline: float) -> list[CorrectedMutant]:
         """Enumerate mutants of the program. Return corrected mutants that are cheaper than the program, cheapest first.
 
-        A corrected mutant is added only if it is cheaper than all corrected mutants added before.
+        A mutant is a term that equals the program at some output positions. A corrected mutant is added only if it is cheaper
+        than all corrected mutants added before.
         """
         found: list[CorrectedMutant] = []
         try:
@@ -327,7 +336,10 @@ class _Bench:
     def _repairs(
         self, program: Term, drafts: Iterable[MutantDraft], bound: float, deadline: float
     ) -> Iterator[CorrectedMutant]:
-        """Yield corrected mutants. Each takes less time than `bound` and than the corrected mutants before."""
+        """Yield corrected mutants of the program, made from the drafts (mutants that are not yet corrected).
+
+        Each takes less time than `bound` seconds and less than the corrected mutants before.
+        """
         done: set[Program] = set()
         for draft in drafts:
             if expired(deadline):

@@ -108,7 +108,7 @@ class SearchedModel:
 
     @property
     def orders(self) -> tuple[Passes, ...]:
-        """The gains of all orders of passes, best first."""
+        """For each order of passes that was tried, the gains of each pass. The best order comes first."""
         return self.best.passes, *self.others
 
 
@@ -181,7 +181,7 @@ class PassRunner:
         )
 
     def _reported(self, gains: Iterable[Gain], parts: Sequence[Segment]) -> Iterator[Gain]:
-        """Yield the gains and report each to the listener."""
+        """Yield the gains (search results for parts of the model) and report each gain to the listener."""
         phase, total = f"search, pass {next(self.numbers)}", len({part.state for part in parts})
         self.listener(Progress(phase, 0, total))
         for done, gain in enumerate(gains, 1):

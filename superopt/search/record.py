@@ -48,7 +48,7 @@ def result_from_json(record: Json) -> SearchResult:
 
 
 def steps_recorded(steps: Sequence[Step]) -> Json:
-    """Return the steps alone as JSON values."""
+    """Return the steps of a search as JSON values."""
     nodes, _, recorded_steps = _steps(steps, ())
     return {"nodes": nodes, "steps": recorded_steps}
 

@@ -165,9 +165,10 @@ class _Roller:
         return True
 
     def _only_passed_on(self, stage: Stage, following: Stage) -> bool:
-        """Return whether only the two steps use the states between them, and the terms made from these states.
+        """Return whether the states that the step `stage` passes to the step `following` are used nowhere else.
 
-        The first of the states between them may also be used elsewhere.
+        The terms that `stage` computes from these states must not be used elsewhere either. The first state may be used
+        elsewhere.
         """
         inside = _between(stage)
         made = {*stage.after[1:]}
@@ -179,7 +180,7 @@ class _Roller:
         return all(twin not in self.state and self.users.get(twin, set()) <= own for twin in passed)
 
     def _rolled(self, run: Sequence[Stage]) -> dict[Term, Term]:
-        """Return the states of the run as parts of the results of the recurrence's operators."""
+        """Return a replacement for each state of the run: a slice of a result of an operator such as LSTM."""
         recurrence, first = self.recurrence, run[0]
         rows, width = math.prod(first.x.sizes[:-1]), first.before[0].sizes[-1]
         elements = [self.origin.get(stage.x, stage.x) for stage in run]
@@ -214,7 +215,7 @@ def _between(stage: Stage) -> list[Term]:
 
 
 def stages_at(term: Term, recurrence: Recurrence) -> Iterator[Stage]:
-    """Yield the steps of the recurrence that compute `term` as their first state; `term` is in linear form."""
+    """Yield the steps of the recurrence that compute `term` as their first state. `term` must be in linear form."""
     for states in _patterns(recurrence):
         if states[0].op != term.op or states[0].rank != term.rank:
             continue
@@ -229,8 +230,8 @@ def _outline(pattern: Term) -> tuple[tuple[str, Term], ...]:
     """Split a pattern at its shared terms, for matching one part after the other.
 
     A shared term occurs more than once in the pattern. The result starts with the pattern, in which named variables stand for
-    the shared terms. The shared terms follow, by these names. So the operands of a shared sum are matched only once and are the
-    same wherever the sum occurs.
+    the shared terms. Each shared term follows with its name. The operands of a shared sum are then matched only once, and are
+    the same wherever the sum occurs.
     """
     inside = subterms(pattern)
     uses = Counter(a for term in inside for a in term.args)
@@ -244,7 +245,7 @@ def _outline(pattern: Term) -> tuple[tuple[str, Term], ...]:
 
 
 def _matches(outline: Sequence[tuple[str, Term]], term: Term, known: Binding = EMPTY) -> Iterator[Binding]:
-    """Yield every binding under which the outline matches the term."""
+    """Yield every binding of variables under which the split pattern `outline` (see `_outline`) matches the term."""
     if not outline:
         yield known
         return
@@ -329,7 +330,7 @@ def _beside(parts: Sequence[Term]) -> Term:
 
 
 def _restacked(state: State, sequences: Sequences) -> Iterator[tuple[str, dict[Term, Term]]]:
-    """Yield replacements of concatenations that join consecutive parts of one term, each with the name of the last rule."""
+    """Yield replacements of concatenations of consecutive slices of one term, each with the name of the last rule used."""
     live = run_time_terms(state)
     inner = {a for t in live if t.op == "concat" for a in t.args if a.op == "concat" and a["axis"] == t["axis"]}
     for term in live:

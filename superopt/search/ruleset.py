@@ -39,7 +39,7 @@ class Prepared:
     left: tuple[Outline, ...]
 
     def patterns(self, rank: int) -> Sequence[Pattern]:
-        """Return the usable patterns whose first output has this rank."""
+        """Return the rule's usable patterns whose first output has this rank."""
         return self._by_rank.get(rank, ())
 
     @functools.cached_property
@@ -54,7 +54,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class PaddingUndo:
-    """A rule by which slicing undoes padding at the end of one axis, at one rank."""
+    """A rule `slice(pad(x)) == x` for padding at the end of one axis, at one rank."""
 
     rule: str
     rank: int
@@ -66,7 +66,7 @@ class PaddingUndo:
         return apply("pad", term, before=(0,) * self.rank, after=after)
 
     def sliced(self, wide: Term, term: Term) -> Term:
-        """Return the first elements of `wide` along the axis, as many as `term` has."""
+        """Return the slice of `wide` that starts at index 0 of the axis and has the extent of `term`."""
         return apply("slice", wide, axis=self.axis, start=0, stop=term.shape[self.axis])
 
 
@@ -151,9 +151,9 @@ class RuleSet:
         return self._parts[name].gated(self.gate)
 
     def gated(self, gate: Gate | None) -> RuleSet:
-        """Return the same rules with the matches that the gate permits.
+        """Return the same rules, restricted to the matches that the gate permits.
 
-        There is one rule set for each gate. These rule sets share the cached matches.
+        There is one rule set for each gate (filter for a floating-point mode). These rule sets share the cached matches.
         """
         key = "" if gate is None else gate.key
         if key not in self._gated:
@@ -194,7 +194,7 @@ class RuleSet:
                             yield prepared.rule.name, match
 
     def alone(self, term: Term, rule: str) -> Iterator[Match]:
-        """Yield the matches of one rule with one output whose root is `term`."""
+        """Yield the matches of the rule with this name at `term`. The rule must have one output."""
         known = self._alone.get(term)
         if known is not None:
             yield from (match for name, match in self._distinct(known) if name == rule)
@@ -249,7 +249,7 @@ class RuleSet:
                         yield PaddingUndo(prepared.rule.name, rank, axis)
 
     def _of_view(self, view: View) -> tuple[tuple[Prepared, ...], tuple[Prepared, ...]]:
-        """Return the rules whose first left side may match a term with this view.
+        """Return the rules whose first left side may match a term with this view (the operators near the term's root).
 
         Rules with one output and rules with several outputs are separate tuples, each in the given order of the rules.
         """

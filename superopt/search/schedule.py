@@ -43,12 +43,12 @@ def search_all(
 ) -> Iterator[tuple[State, SearchResult]]:
     """Yield each segment with its search result, as soon as the search of the segment ends.
 
-    When the turn of a segment comes, it may use a share of the remaining time. Half of the remaining time is divided among the
-    waiting segments by the estimated cost of their runs, half equally. Segments that are still waiting at the deadline are
-    searched by `on_timeout` if it is given, and stay unchanged otherwise.
+    Segments are searched one after the other, and each search may use a share of the remaining time. Half of the remaining time
+    is divided among the waiting segments in proportion to the estimated cost of their runs. The other half is divided equally.
+    Segments that are still waiting at the deadline are searched by `on_timeout` if it is given, and stay unchanged otherwise.
 
     Args:
-        segments: the segments, each with the number of its runs in one run of the model.
+        segments: the segments (parts of a model), each with the number of its runs in one run of the model.
         rules: the rules of the search.
         estimate: the estimated cost of a state.
         measure: a function that returns, for a segment, the cost function that measures its equivalents.

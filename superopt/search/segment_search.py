@@ -100,7 +100,7 @@ class Batch:
 
 
 class SegmentSearch:
-    """The search for cheaper equivalents of the segments of one model.
+    """The search for cheaper equivalents of the segments (parts) of one model.
 
     A segment's cost is measured on the clock's device. The cost is the sum over all `sizings` (sizes for the dynamic
     dimensions). If an earlier search had the same rules and the same `budget`, its results are read from the clock's cache.

@@ -61,7 +61,7 @@ LEFT = "left as it is: "
 
 @dataclass(frozen=True, eq=False)
 class Gain:
-    """The search result for segments that are equal up to names.
+    """The search result for segments (parts of a model) that are equal up to names.
 
     Attributes:
         copies: The segments.
@@ -113,9 +113,10 @@ class Gain:
 
 
 def segments(chart: Chart, runs: Runs, *, between: bool = False) -> list[Segment]:
-    """Cut all islands that run into windows of consecutive nodes, and return the windows as segments.
+    """Cut all islands (convex regions of the model) into windows of consecutive nodes, and return the windows as segments.
 
-    With `between`, other windows are returned. They contain the cuts between the windows that are returned without `between`.
+    Islands that never run are left out. With `between`, other windows are returned. They contain the cuts between the windows
+    that are returned without `between`.
     """
     return [
         _segment(chart.island(nodes), runs)
@@ -125,12 +126,12 @@ def segments(chart: Chart, runs: Runs, *, between: bool = False) -> list[Segment
 
 
 def whole_islands(chart: Chart, runs: Runs) -> list[Segment]:
-    """Return each island of several nodes that runs as one segment."""
+    """Return each island (convex region of the model) as one segment. Islands that never run or have one node are left out."""
     return [_segment(island, runs) for island in running_islands(chart, runs) if len(island.nodes) > 1]
 
 
 def running_islands(chart: Chart, runs: Runs) -> list[Island]:
-    """Return the islands, except islands in control-flow bodies that never ran.
+    """Return the islands (convex regions) of the model, except islands in control-flow bodies that never ran.
 
     Changes in such a body could not be measured or checked.
     """
@@ -138,7 +139,7 @@ def running_islands(chart: Chart, runs: Runs) -> list[Island]:
 
 
 def relower(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMode.FAST) -> tuple[Gain, ...]:
-    """Return gains that generate the nodes of each segment anew, without changing the algebra.
+    """Return search results that generate the nodes of each segment (part of the model) anew, without changing the algebra.
 
     A node is left out if a rule shows that its result equals one of its operands, as for `x + zeros`.
     """
@@ -154,7 +155,7 @@ def relower(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMo
 
 
 def unsearched(copies: Iterable[Segment], why: str) -> Gain:
-    """Return a gain without steps for segments that could not be searched."""
+    """Return a search result without steps for segments that could not be searched. `why` is the reason."""
     parts = tuple(copies)
     return Gain(parts, SearchResult(parts[0].state, (), 0.0, 0.0, 0, LEFT + why), ())
 

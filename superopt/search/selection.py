@@ -46,7 +46,7 @@ def weight_budget(weights: int, growth: float | None) -> float:
 
 
 def affordable_gains(found: Iterable[Gain], growth: float) -> list[Gain]:
-    """Return the gains to use, so that the weights grow by at most `growth` bytes.
+    """Return the gains (search results for parts of a model) to use, so that the weights grow by at most `growth` bytes.
 
     Gains that do not grow the weights come first. Then the gains that save the most seconds per byte are chosen.
     """
@@ -63,9 +63,9 @@ def affordable_gains(found: Iterable[Gain], growth: float) -> list[Gain]:
 def fallback_choices(passes: Passes, relowered: tuple[Gain, ...] = (), others: Sequence[Passes] = ()) -> Iterator[Passes]:
     """Yield choices of gains to try one after the other, in case a larger choice does not measure faster.
 
-    All gains come first. The choices in `others` follow, then the `relowered` islands alone if there are several passes. Then
-    comes the first pass alone, then the half of its gains that save most, then half of this half, and so on. A pass depends on
-    the passes before it. Gains within a pass are independent.
+    A gain is the search result for one part of the model. All gains come first. The choices in `others` follow, then the
+    `relowered` islands alone if there are several passes. Then comes the first pass alone, then the half of its gains that save
+    most, then half of this half, and so on. A pass depends on the passes before it. Gains within a pass are independent.
     """
     kept = [taken for taken in passes if taken]
     if not kept:
@@ -82,15 +82,16 @@ def fallback_choices(passes: Passes, relowered: tuple[Gain, ...] = (), others: S
 
 
 def has_steps_of(rules: AbstractSet[str], *found: Passes) -> bool:
-    """Return whether the passes have steps of these rules."""
+    """Return whether a search result of any pass has a step of one of these rules."""
     return any(step.rule in rules for passes in found for taken in passes for gain in taken for step in gain.found.steps)
 
 
 def splice_fitting(model: Model, taken: Sequence[Gain]) -> tuple[Model, list[Gain], list[Gain]]:
     """Apply the gains that fit together to the model. Return the new model, the applied gains, and the other gains.
 
-    A gain does not fit if it cannot be lowered over the model's dimensions, or if it would close a cycle. Such gains are found
-    by halving the list of gains, and are returned as `unsearched`.
+    A gain is the search result for one part of the model. A gain does not fit if it cannot be lowered over the model's
+    dimensions, or if it would close a cycle. Such gains are found by halving the list of gains, and are returned as
+    `unsearched`.
     """
     try:
         return splice_passes(model, (tuple(taken),)), [*taken], []
@@ -114,7 +115,7 @@ def unsearched_counts(searched: Iterable[Gain]) -> dict[str, int]:
 
 
 def splice_passes(model: Model, passes: Passes) -> Model:
-    """Apply the gains to the model, one pass after the other, and return the new model. Without gains, return the model."""
+    """Apply search results to the model, one pass after the other. Return the new model, or `model` if there are no results."""
     for taken in filter(None, passes):
         model = splice(model, [replacement for gain in taken for replacement in gain.replacements()])
     return model
@@ -151,7 +152,7 @@ def arithmetic(passes: Passes, rules: Iterable[Rule], mode: FpMode) -> Arithmeti
 
 
 def segment_rows(searched: Iterable[Gain]) -> tuple[SegmentGain, ...]:
-    """Return the report's rows about each segment that was searched."""
+    """Return the report's entry for each segment (part of the model) that was searched."""
     return tuple(
         SegmentGain(
             outputs=tuple(gain.copies[0].island.outputs),

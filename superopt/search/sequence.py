@@ -49,7 +49,7 @@ class Sequences:
         self._rules = rules.within(MOVES)
 
     def of(self, elements: Sequence[Term], shape: tuple[int, ...]) -> Term:
-        """Return the elements joined along the first axis of a term of this shape. All elements have the same shape."""
+        """Join elements of one shape. Return a term of the given shape, with the elements along the first axis."""
         whole = self.whole(elements)
         rows = [reshape_to(e, (1, *shape[1:])) for e in elements]
         return whole.moved(shape, 0) if whole is not None else self._joined(rows, -len(shape))[0]
@@ -73,7 +73,7 @@ class Sequences:
     def _joined(self, parts: Sequence[Term], axis: int) -> tuple[Term, str]:
         """Return the concatenation of the parts, and the name of the last rule that joined two parts.
 
-        Parts that are neighbours in one term become one part.
+        Parts that are neighbouring slices of one term become one slice.
         """
         result, rule = parts[-1], ""
         for part in reversed(parts[:-1]):

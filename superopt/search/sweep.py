@@ -32,9 +32,9 @@ SWEPT = "no sweep gains more"
 
 
 def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits | None = None) -> SearchResult:
-    """Apply sweeps one after the other, each of which applies one rule at all of its matches at once.
+    """Search by sweeps, and return the cheapest state found, or `start` if no state is cheaper.
 
-    Return the cheapest state found, or `start` if no state is cheaper.
+    A sweep applies one rule at all of its matches at once.
     """
     within = limits or SearchLimits()
     found = SearchResult(start, (), cost := measure(start), cost, 0, SWEPT)

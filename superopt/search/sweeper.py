@@ -85,7 +85,7 @@ class Sweeper:
             frontier = list(itertools.islice(_unlike(ahead), self.reach.beam))
 
     def descent(self, start: State, taken: Callable[[Swept], bool], *, joins: bool = True) -> Iterator[Swept]:
-        """Apply the rule with the largest estimated gain until no rule gains, and yield each state that `taken` accepts.
+        """Sweep with the rule of the largest estimated gain until no rule gains, and yield each state that `taken` accepts.
 
         Rules are tried in the order of their last gain, or of their gain in one sweep (lazy greedy; Minoux, Accelerated greedy
         algorithms for maximizing submodular set functions, 1978). A state that `taken` did not accept is tried again after
@@ -183,7 +183,7 @@ class Sweeper:
         return known
 
     def _sweeping(self, state: State, *, joins: bool) -> list[str]:
-        """Return the rules with matches for a sweep of the state. Without `joins`, only rules with one output are returned."""
+        """Return the rules that a sweep of the state can apply. Without `joins`, only rules with one output are returned."""
         return [*self._places(state, joins=joins)]
 
     def _places_of(self, rule: str, state: State) -> list[Match]:

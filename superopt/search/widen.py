@@ -54,9 +54,9 @@ class _Walk:
         cut: the slices of padded terms.
         zero: maps a term of the new state to the same term, padded with zeros.
         used: the names of the other rules that were used.
-        stuck: maps a term and an amount of padding to a depth: padding cannot be moved up through that many terms. The entry
-            stays valid, because all terms above the term have been visited.
-        tries: the number of attempts to move the padding of the present term up.
+        stuck: maps a term and an amount of padding to a number of steps: so many steps are too few to move the padding to the
+            weights. An entry stays valid, because all terms between the term and the inputs have been visited.
+        tries: the number of attempts to move the padding of the present term towards the inputs.
     """
 
     rules: RuleSet
@@ -77,7 +77,7 @@ class _Walk:
         return tuple(self._narrow(root) for root in state)
 
     def _meet(self, term: Term) -> None:
-        """Find the new form of a term whose operands have been visited."""
+        """Record the new form of a term whose operands already have new forms."""
         own, wider = self._form(apply(term.op, *map(self._narrow, term.args), **dict(term.attributes)))
         if wider is None:
             self.plain[term] = own
@@ -140,7 +140,10 @@ class _Walk:
         return False
 
     def _made_of_parts(self, term: Term, whole: Term) -> Iterator[tuple[str, Term]]:
-        """Yield concatenations of the operator's results for the parts, along any axis, that rules prove equal to the term."""
+        """Apply the term's operator to each part of the concatenation `whole`, and concatenate the results along any axis.
+
+        Yield each concatenation that a rule proves equal to the term, with the rule's name.
+        """
         if term.args != (whole,):
             return
         for axis in range(-term.rank, 0):

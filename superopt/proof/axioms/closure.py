@@ -142,7 +142,7 @@ class Closure:
         return self._table.get(self.signature(term)) is term
 
     def lookup(self, term: Term) -> Term | None:
-        """Return the class of the term, or the class that `add` would put the term into. Return None for a new class."""
+        """Return the class of the term, or the class that `add` would put it into, or None if `add` would make a new class."""
         if term in self._parent:
             return self.find(term)
         operands = [self.lookup(a) for a in term.args]

@@ -120,7 +120,7 @@ class Matcher:
     def matches(self, pattern: Term) -> Iterator[Binding]:
         """Yield every match of the pattern, with values for the attribute variables.
 
-        A pattern that is a sum or product may match part of a larger one.
+        A pattern that is a sum or product may match part of a larger sum or product.
         """
         if pattern.is_variable:
             nodes = (node for found in list(self.closure.by_operator.values()) for node in found if node.rank == pattern.rank)

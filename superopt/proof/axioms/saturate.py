@@ -57,7 +57,10 @@ def axiom_directions(axiom: str) -> tuple[Direction, ...]:
 
 @functools.lru_cache(maxsize=PROOF.axiom_set_cache_count)
 def readings_within(operators: frozenset[str]) -> Readings:
-    """Return the directed axioms that contain no other operators, grouped by the operator and rank of the matched side."""
+    """Return the axioms that contain only these operators, as rewrites in each usable direction.
+
+    The rewrites are grouped by the operator and rank of the matched side.
+    """
     found: dict[tuple[str, int], list[Direction]] = {}
     for name, axiom in axioms().items():
         if operators.issuperset(axiom.operators):

@@ -14,7 +14,7 @@ from superopt.rules.verdict import Proved, Refuted, Unknown, Verdict
 
 @functools.cache
 def axiom_verdict(axiom: str) -> Verdict:
-    """Return the verdict on the axiom (or regrouping law) with this full name."""
+    """Return the verdict on the axiom (or regrouping law) with this full name, such as `matmul.associativity`."""
     entry = axiom_ledger().get(axiom)
     if entry is None:
         return prove_axiom(laws()[axiom])

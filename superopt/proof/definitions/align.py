@@ -40,7 +40,7 @@ def head(factor: Factor) -> tuple[str, ...]:
 
 
 def product_signature(factors: Iterable[Factor]) -> tuple[tuple[str, ...], ...]:
-    """Return the sorted keys (see `head`) of a product's factors. Two products can be equal only if these are the same."""
+    """Return the sorted keys (see `head`) of a product's factors. Two products can be equal only if their keys are equal."""
     return tuple(sorted(map(head, factors)))
 
 

@@ -80,7 +80,7 @@ class SolverEffort(IntEnum):
 
 @contextlib.contextmanager
 def isolated_solver() -> Iterator[None]:
-    """Run a block without earlier answers and solver state, so that its verdicts do not depend on earlier questions.
+    """Run a block without earlier answers and solver state, so that the verdicts do not depend on earlier questions.
 
     Questions that are skipped outside the block are also skipped inside the block.
     """

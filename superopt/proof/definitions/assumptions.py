@@ -55,8 +55,8 @@ class Assumptions:
         right: The terms of the right side in solved sizes.
         facts: The conditions that remain.
         solved: Each eliminated size with its value in the remaining sizes.
-        divisions: The equalities from which a positive factor was removed. Each equality is the second of a pair. The first are
-            the conditions that must imply the equality.
+        divisions: Pairs of conditions and an equality that these conditions must imply. A positive factor was removed from the
+            equality.
 
     Raises:
         ShapeError: The conditions contradict each other, or the right side is never well typed where the left side is.
@@ -93,7 +93,7 @@ class Assumptions:
         return size(atom) if atom in self._opaque else self.solved.get(atom)
 
     def normal(self, extent: Extent) -> Extent:
-        """Return the extent in solved sizes."""
+        """Return the extent with each eliminated size replaced by its solution."""
         return substitute(extent, self.value)
 
     def _solve(self, conditions: Iterable[Cond]) -> tuple[Cond, ...]:
@@ -155,7 +155,7 @@ class Assumptions:
         return bool(total >= 0)
 
     def typed(self, term: Term) -> bool:
-        """Return whether the term, in solved sizes, is well typed and has no empty subterm."""
+        """Return whether the term is shown to be well typed and to have no empty subterm. The term must be in solved sizes."""
         return all(self._node_typed(t) for t in subterms(term))
 
     def _node_typed(self, term: Term) -> bool:
@@ -211,7 +211,7 @@ def _lower_bounds(facts: Iterable[Cond]) -> dict[Atom, int]:
 
 @dataclass(frozen=True)
 class _Solution:
-    """The solution of `condition` for `atom`. It requires that the quotients in `whole` are not substituted."""
+    """The solution of `condition` for `atom`. It is valid only if the quotients in `whole` are not substituted."""
 
     condition: Cond
     atom: Atom

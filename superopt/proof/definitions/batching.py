@@ -140,7 +140,7 @@ class _Batched:
         return self._equal.extent(size(Sym(f"{name}{place}")) if tensor is None else tensor.shape[place])
 
     def _granted(self) -> bool:
-        """Return whether the assumptions of the smaller equation follow from those of the larger one."""
+        """Return whether the assumptions of the smaller equation follow from the assumptions of the larger equation."""
         needed = parts_of(conjunction(self.smaller.where, *typing_conditions(*self.smaller.left)))
         return all(self._small_condition(c) in self._known for c in needed)
 
@@ -168,7 +168,7 @@ class _Batched:
     # ------------------------------------------------------------ terms
 
     def _place(self, small: Term, large: Term) -> int | None:
-        """Return the axis of the larger term along which its slices equal the smaller term.
+        """Return the axis along which each slice of the larger term equals the smaller term.
 
         Return WHOLE if the two terms are equal. Return None if there is no such axis and the terms differ.
         """

@@ -55,7 +55,13 @@ from superopt.proof.definitions.values import zero_where
 
 @dataclass(frozen=True)
 class Merged:
-    """The result of merging two summands: the part on their overlap, unless it vanishes, and the remainder of each summand."""
+    """The result of merging two summands.
+
+    Attributes:
+        common: The sum of both on the overlap of their index domains. Empty if this sum is zero.
+        left: The first summand outside of the overlap.
+        right: The second summand outside of the overlap.
+    """
 
     common: Sum
     left: Sum
@@ -249,7 +255,7 @@ class Cancellation:
         return found
 
     def _covers(self, facts: Guard, these: Largest, those: Largest) -> bool:
-        """Return whether every candidate of the maximum `these` equals a candidate of `those` wherever its guard holds."""
+        """Return whether every candidate of `these`, wherever the candidate's guard holds, equals a candidate of `those`."""
         key = (facts, these, those)
         known = self._largest.get(key)
         if known is None:

@@ -75,7 +75,7 @@ def _upright(value: Sum, notation: Normal) -> Sum:
 
 
 def _pivots(value: Sum, hidden: frozenset[Sym]) -> Iterator[tuple[str, Sum]]:
-    """Yield each function that gives a case split, with its argument. Inner functions come first.
+    """Yield each maximum and step function, which give case splits, with its argument. Inner functions come first.
 
     Arguments that depend on a bound index are left out.
     """
@@ -108,7 +108,7 @@ def _free(value: Sum, hidden: frozenset[Sym]) -> bool:
 
 
 def _solved(value: Sum) -> tuple[Read, Sum] | tuple[()]:
-    """Return an element in which the sum is linear, and the value of the element at which the sum is zero, or ()."""
+    """Return a tensor element in which the sum is linear, and the value of the element at which the sum is zero, or ()."""
     for summand in value:
         match summand:
             case Summand(int() as number, (), (), (Read() as read,)):

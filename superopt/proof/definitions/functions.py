@@ -79,7 +79,7 @@ def raise_to_power(facts: Guard, base: Sum, exponent: Extent, notation: Normal) 
 
 
 def merge_factors(facts: Guard, summand: Summand, notation: Normal) -> Sum:
-    """Return the summand with one power of each base, one exponential, and each indicator once."""
+    """Merge the factors of a product. The result has one power of each base, one exponential, and each step function once."""
     return _Functions(facts, notation).merged(summand)
 
 
@@ -152,7 +152,7 @@ class _Functions:
     def monomial_power(self, summand: Summand, exponent: Extent) -> Sum:
         """Return a power of a product.
 
-        The power is split into powers of those factors whose powers are known to exist separately.
+        The power is split into powers of single factors where these powers are known to exist.
         """
         counts = Counter(map(factor_key, summand.factors))
         factors = {factor_key(f): f for f in summand.factors}
@@ -342,7 +342,7 @@ class _Functions:
     # ------------------------------------------------------------ products
 
     def merged(self, summand: Summand) -> Sum:
-        """Return the summand with one power of each base, one exponential, and each indicator once."""
+        """Return the product with one power of each base, one exponential, and each step function once."""
         exponents: list[Sum] = []
         powers: dict[Key, tuple[Factor, Extent]] = {}
         others: list[Factor] = []

@@ -78,7 +78,7 @@ def reprove_equations(equations: Iterable[Equation], bounded: Sequence[str] = ()
     """Prove the equations again from the definitions. Return `Proved` or `Unknown`.
 
     The proof covers all sizes, except that `bounded` may list limits such as `g in 1, 2, 3, 4`. `bounded` and `both_ways` are
-    those of the stored proof. No counterexample is searched for.
+    taken from the stored proof. No counterexample is searched for.
     """
     started = time.perf_counter()
     for equation in equations:

@@ -36,6 +36,8 @@ INCREASING = ("exp", "log", "erf", "positive")
 def largest(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> Sum:
     """Return the largest of the candidates, simplified. The values of the candidates must be simplified.
 
+    A candidate stands for its value at all bound indices where its guard holds.
+
     The maximum of x and -x stays in this form, as an absolute value, unless the sign of x is known.
     """
     given = list(candidates)
@@ -118,7 +120,7 @@ def _not_negative(facts: Guard, summand: Summand, notation: Normal) -> bool:
 
 
 def _undominated(facts: Guard, candidates: list[GuardedValue], notation: Normal) -> list[GuardedValue]:
-    """Remove the candidates that never exceed another candidate. The other candidate must have no guard and bound index."""
+    """Remove the candidates that never exceed another candidate which has no guard and no bound index."""
     plain = [c for c in candidates if not c.bound and not c.guard]
     if len(plain) > PROOF.max_compared_candidates:
         return candidates

@@ -146,7 +146,7 @@ class Normal:
         self._work = [0]
 
     def telling(self, signs: Signs) -> Normal:
-        """Return the same interpretation with these known signs. Both interpretations share one supply of fresh indices."""
+        """Return an interpretation that knows these signs of values. Both interpretations share one supply of fresh indices."""
         other = Normal(signs)
         other._count, other._work = self._count, self._work
         return other

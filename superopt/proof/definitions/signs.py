@@ -102,7 +102,7 @@ class Signs:
         return sign if _somewhere(facts, summand) else Sign.NOT_NEGATIVE
 
     def _either(self, facts: Guard, factor: Factor) -> tuple[Sign, bool]:
-        """Return the sign of the factor, and False. If only the sign of the negated factor is known, return that, and True."""
+        """Return the sign of the factor and False, or the sign of the negated factor and True if only that sign is known."""
         sign = self.of_factor(facts, factor)
         if sign or not self._known:
             return sign, False

@@ -230,7 +230,7 @@ def candidates_of(value: Sum) -> tuple[GuardedValue, ...]:
 def call_of_sums(function: str, *arguments: Sum) -> Sum:
     """Return the value of a function of sums.
 
-    relu and the larger of two values become a maximum. The reciprocal of a number is evaluated.
+    `relu` and `larger` become a maximum. The reciprocal of a number is evaluated.
     """
     if function == "larger":
         return single(Largest(tuple(c for a in arguments for c in candidates_of(a))))
@@ -244,7 +244,7 @@ def call_of_sums(function: str, *arguments: Sum) -> Sum:
 
 
 def constant_of(value: Sum) -> Extent | None:
-    """Return the number that the sum equals, or None if it reads a variable, has a guard or binds an index."""
+    """Return the number that the sum equals, or None if the sum reads a variable, has a guard or binds an index."""
     total: Extent = 0
     for summand in value:
         if summand.factors or summand.guard or summand.bound:

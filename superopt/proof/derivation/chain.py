@@ -33,7 +33,7 @@ class ChainStep:
 
 @dataclass(frozen=True)
 class Chain:
-    """A derivation of one equation: for each output, the start term and the steps from there.
+    """A derivation of one equation: for each output, the start term and the steps from the start term to the other side.
 
     An output without steps is the same term on both sides of the equation.
     """

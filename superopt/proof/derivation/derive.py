@@ -52,9 +52,9 @@ class Laws:
         self._grown: dict[frozenset[str], frozenset[str]] = {}
 
     def among(self, operators: frozenset[str], without: Collection[int] = ()) -> Readings:
-        """Return the directions in which rules can be used as rewrites, for the rules that contain no other operators.
+        """Return the rules that contain only these operators, as rewrites in each usable direction.
 
-        Directions are grouped by the operator and rank of the matched side. Rules at the positions `without` are left out.
+        The rewrites are grouped by the operator and rank of the matched side. Rules at the positions `without` are left out.
         """
         if operators not in self._found:
             positions = [p for p, own in enumerate(self._operators) if own <= operators]

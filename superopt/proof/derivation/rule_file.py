@@ -223,7 +223,7 @@ def compare_rules(
     seed: int = 0,
     progress: Callable[[Finding], None] = lambda _: None,
 ) -> FileComparison:
-    """Derive the file's lines from `rules`, and the rules of `backwards` from the file's rules that are not wrong.
+    """Derive the file's rules from `rules`, and the rules of `backwards` from the file's rules without a counterexample.
 
     All derivations may use the rules of `notation`.
     """
