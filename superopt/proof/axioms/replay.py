@@ -41,7 +41,7 @@ def replay_proof(rule: Rule, instances: Sequence[str]) -> Verdict:
     found = shorten_proof(rule, instances)
     if isinstance(found, Proved) and len(found.instances) < len(instances):
         text = next(text for text in instances if text not in found.instances)
-        return Unknown(f"the conditions of {text} do not follow at any of the ranks that are looked at", found.milliseconds)
+        return Unknown(f"the conditions of {text} do not follow at any of the checked ranks", found.milliseconds)
     return found
 
 
@@ -94,7 +94,7 @@ def check_instances(assumptions: Assumptions, instances: Sequence[str]) -> list[
         return "the right side is not shown to be defined wherever the left side is"
     grounds = defined_instances(assumptions, grounds)
     derivation = Derivation(goals_of(assumptions), grounds)
-    return grounds if derivation.follows(grounds) else "Z3 does not derive it from the instances that hold there"
+    return grounds if derivation.follows(grounds) else "Z3 does not derive the equation from the instances of axioms that hold"
 
 
 def goals_of(assumptions: Assumptions) -> tuple[tuple[Term, Term], ...]:

@@ -159,7 +159,7 @@ class Normal:
         """
         self._work[0] += summands
         if self._work[0] > PROOF.max_multiplied_summands:
-            raise TooLongError(f"more than {PROOF.max_multiplied_summands} products are looked at")
+            raise TooLongError(f"the proof processes more than {PROOF.max_multiplied_summands} summands")
 
     def fresh(self, stem: str = "k") -> Sym:
         """Return a new index. No other index and no attribute variable has the same name."""
@@ -250,7 +250,7 @@ class Normal:
             case (Summand(1, (), (), (Read(name, indices),)),):
                 return body(0 if extent == 1 else size(Entry(name, indices, extent))).tree
             case _:
-                raise TooLongError("a position is computed by more than moves")
+                raise TooLongError("an index is computed by arithmetic and not read from an input")
 
     def call(self, function: str, *arguments: TreeValue) -> TreeValue:
         return TreeValue(_called(function, [a.tree for a in arguments], ()), self)
@@ -279,7 +279,7 @@ def _exact(extent: Extent) -> Extent:
         return total
     if isinstance(extent, float):
         if not isfinite(extent):
-            raise TooLongError(f"{extent} is no number")
+            raise TooLongError(f"{extent} is not a finite number")
         return integral(Fraction(extent))
     return extent
 
