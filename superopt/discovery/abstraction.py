@@ -1,9 +1,9 @@
-"""Abstraction: replace the shared parts of an equality by variables, so that the equality is as general as possible.
+"""Replace the shared parts of an equality by variables, so that the equality is as general as possible.
 
-A universe (the vocabulary from which terms are enumerated) has few variables. So an equality is often found as an instance:
-with `concat(x, concat(relu(x), x))` instead of a concatenation of any three tensors. This module replaces parts that occur on
-both sides by variables. It also gives single occurrences of a variable another name. A replacement is kept if the equality
-still holds on random inputs.
+A universe (the vocabulary from which terms are enumerated) has few variables. So enumeration often finds special cases, such
+as an equality for `concat(x, concat(relu(x), x))` instead of an equality for the concatenation of any three tensors. This
+module replaces parts that occur on both sides by variables. It also renames single occurrences of a variable. A replacement is
+kept if the equality still holds on random inputs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ WEIGHT_NAMES = "wvubctr"
 
 
 def abstract_sides(sides: Sides, holds: Callable[[Sides], bool]) -> Sides:
-    """Replace parts and single occurrences of variables by fresh variables, largest parts first, while the sides stay equal."""
+    """Replace parts that occur on both sides of an equality by new variables, largest parts first, while the sides stay equal.
+
+    A single occurrence of a variable is also replaced, if another occurrence remains. `holds` tests an equality. Sides with
+    several outputs are returned unchanged.
+    """
     if len(sides[0]) > 1:
         return sides
     asked = False
@@ -59,9 +63,9 @@ def _wider(sides: Sides) -> Iterator[Sides]:
 
 
 def _fresh(part: Term, taken: Sequence[Term]) -> Term | None:
-    """Return a variable with the part's shape and an unused name, or None if all names are used.
+    """Return a variable with the shape of `part` and a name that is not in `taken`, or None if all names are used.
 
-    The name is a name for weights if the part consists of weights only.
+    If the term `part` depends on weights only, the name is a name for weights.
     """
     names = {v.name for v in taken}
     weights = all(v.name in WEIGHTS for v in variables(part))
@@ -70,12 +74,15 @@ def _fresh(part: Term, taken: Sequence[Term]) -> Term | None:
 
 
 def _places(root: Term, tensor: Term) -> int:
-    """Return how often the variable occurs in the term. Shared parts are counted each time."""
+    """Return how often the variable `tensor` occurs in the term `root`. Shared parts are counted each time."""
     return int(root is tensor) + sum(_places(a, tensor) for a in root.args)
 
 
 def _replaced(root: Term, tensor: Term, fresh: Term, place: int) -> Term:
-    """Return the term with one occurrence of the variable replaced. Occurrences are counted from the left."""
+    """Return the term `root` with one occurrence of the variable `tensor` replaced by `fresh`.
+
+    The occurrence is number `place`, counted from the left and from 0.
+    """
     if root is tensor:
         return fresh if place == 0 else root
     args: list[Term] = []

@@ -1,4 +1,6 @@
-"""Decide a candidate, a pair of terms that may be equal: generalise, test, prove, and keep the useful directions as rules."""
+"""Decide candidates, which are pairs of terms that may be equal: generalise, test, prove, and keep the useful directions as
+rules.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,11 @@ from superopt.rules.verdict import Proved, Refuted, Unknown, Verdict
 
 @dataclass
 class UniverseCounts:
-    """The counts of one universe.
+    """The counts of one universe (a vocabulary from which terms are enumerated).
 
     Attributes:
         built: The number of terms built.
-        graphs: The number of graphs that the terms stand for.
+        graphs: The number of graphs that the terms stand for. An argument of a term stands for every term of equal value.
         idle: The number of candidates that only rearrange many operators, so that neither side costs less than the other.
         kept: The number of rules. Each direction of an equality counts.
         enumerate, dedupe, verify: Processor seconds.
@@ -65,9 +67,10 @@ class UniverseCounts:
 
 @dataclass(frozen=True)
 class FoundRule:
-    """A proved rule with its proof, in the core or derived from other rules for the search.
+    """A proved rule with its proof.
 
-    `shortens` is True if the rule helps a search even if other rules derive it.
+    `part` is CORE if no other core rules imply the rule, else SEARCH. `shortens` is True if the rule helps a search even if
+    other rules derive it.
     """
 
     family: str
@@ -80,7 +83,7 @@ class FoundRule:
 
 @dataclass(frozen=True)
 class Equality:
-    """A proved equality as a rule from left to right, and the rules for the directions that are useful in a search."""
+    """A proved equality as a rule from left to right. `rules` contains the directions that are useful in a search."""
 
     candidate: Candidate
     rule: Rule
@@ -88,14 +91,19 @@ class Equality:
     rules: tuple[FoundRule, ...]
 
     def demoted(self) -> Equality:
-        """Return the equality as one that others imply, with only the rules that help a search nevertheless."""
+        """Return the equality as part of SEARCH, because other equalities imply it.
+
+        Only the rules that help a search nevertheless (see `FoundRule.shortens`) are included.
+        """
         rules = tuple(replace(r, part=store.SEARCH) for r in self.rules if r.shortens)
         return replace(self, part=store.SEARCH, rules=rules)
 
 
 @dataclass(frozen=True)
 class DiscoveryInput:
-    """Results that discovery starts from: proved equalities, and equalities that could not be proved."""
+    """Earlier results for a discovery task: `rules` are proved equalities, and `suspects` are equalities that could not be
+    proved.
+    """
 
     rules: tuple[Rule, ...] = ()
     suspects: tuple[Rule, ...] = ()
@@ -103,7 +111,7 @@ class DiscoveryInput:
 
 @dataclass
 class Discovery:
-    """The findings in one universe, and the decision on further candidates. Also a `ConditionJudge`."""
+    """The results for one universe (a vocabulary from which terms are enumerated). Also the `ConditionJudge` for its rules."""
 
     seed: int
     counts: UniverseCounts
@@ -115,7 +123,7 @@ class Discovery:
     _seen: dict[Equation, tuple[int, bool]] = field(default_factory=dict)
 
     def learn(self, known: Iterable[DiscoveryInput], *, opaque: str = "") -> None:
-        """Add known equalities, and the definitions of all composite operators except the operator `opaque`."""
+        """Add equalities from earlier results, and the definitions of all composite operators except the operator `opaque`."""
         for name, rule in composite_definitions().items():
             if name != opaque:
                 self.kept.add(rule)
@@ -126,7 +134,7 @@ class Discovery:
                 self.kept.suspect(rule)
 
     def examine(self, candidate: Candidate) -> None:
-        """Decide the candidate, unless it only rearranges operators or follows from known equalities."""
+        """Test the candidate and try to prove it, unless it only rearranges operators or follows from earlier equalities."""
         counts = self.counts
         counts.candidates += 1
         started = time.process_time()
@@ -150,9 +158,9 @@ class Discovery:
         self.kept.settle(candidate)
 
     def _decide(self, candidate: Candidate, part: str) -> Verdict:
-        """Prove the candidate in the most general form possible, and return the verdict.
+        """Try to prove the candidate, in its most general plausible form first, and return the verdict.
 
-        The form is kept if it is useful in a search.
+        A proved form is recorded, and its directions that are useful in a search become rules.
         """
         self._seen.clear()
         verdict: Verdict = Unknown("it cannot be stated over independent extents")
@@ -170,11 +178,10 @@ class Discovery:
         return verdict
 
     def examine_axiom(self, axiom: Rule, candidate: Candidate) -> None:
-        """Decide an axiom that has the candidate as an instance, and keep the directions that are useful in a search.
+        """Decide whether an axiom is useful in a search, by means of `candidate`, an instance of the axiom.
 
-        The directions are kept as the axiom states them.
-
-        The axiom is proved again in each direction that is kept, with the conditions that the direction needs.
+        The directions that are useful in a search are kept as the axiom states them. Each such direction is proved again with
+        the conditions that it needs.
         """
         counts = self.counts
         counts.candidates += 1
@@ -202,9 +209,9 @@ class Discovery:
             self.equalities.append(Equality(candidate, rules[0].rule, part, tuple(rules)))
 
     def _keep(self, candidate: Candidate, rule: Rule, complete: Rule, proof: Proved, part: str) -> None:
-        """Keep the directions that are useful in a search.
+        """Record the equality, with the directions that are useful in a search.
 
-        If `part` is SEARCH, a direction is kept only if it `crosses_hill` a hill.
+        If `part` is SEARCH, a direction must also satisfy `crosses_hill`.
         """
         universe = candidate.universe
         if exchanges_variables(complete):
@@ -229,11 +236,11 @@ class Discovery:
         return any(is_shortcut(candidate, numbered) for numbered in self.kept.sizings(candidate.universe))
 
     def _backwards(self, turned: Candidate, rule: Rule) -> Iterator[tuple[Rule, Proved]]:
-        """Yield proved rules from right to left.
+        """Yield proved rules from the right side of `rule` to its left side.
 
-        The first provable form is yielded. The forms are tried in this order: with conditions of their own, with the conditions
-        of the rule, and as general as the new left side determines. If none can be proved, the provable rules for the instances
-        of the universe are yielded.
+        Only the first provable form is yielded. The forms are tried in this order: with conditions of its own, with the
+        conditions of `rule`, and anew from the exchanged sides in `turned`. If no form can be proved, the provable rules for
+        the instances of the universe are yielded.
         """
         for other in self._turned(turned, rule):
             if (found := self._usable(other)) is not None:
@@ -248,7 +255,7 @@ class Discovery:
     def _usable(self, rule: Rule) -> tuple[Rule, Proved] | None:
         """Return the rule with the conditions that its right side needs, and its proof.
 
-        Returns None if the rule cannot be proved or if the left side does not determine the right side.
+        Returns None if the rule cannot be proved, or if matching its left side does not determine its right side.
         """
         complete = add_preconditions(rule)
         if complete is None or not Pattern.of(complete.equations[0]).usable:
@@ -259,7 +266,8 @@ class Discovery:
     def _turned(self, turned: Candidate, rule: Rule) -> Iterator[Rule]:
         """Yield forms of the rule from right to left.
 
-        General forms come last, and only if the new left side does not determine all attributes.
+        General forms come last. They are yielded only if the new left side does not determine all attributes of the new right
+        side.
         """
         for anew in dict.fromkeys((True, not any(".shape" in c for c in rule.statement.where))):
             yield backwards(rule, anew=anew)
@@ -267,7 +275,7 @@ class Discovery:
             yield from general_rules((turned.left, turned.right), self, widen=True, rows=turned.universe.variables)
 
     def _verdict(self, rule: Rule) -> Verdict:
-        """Test the rule on random instances, prove it, check the proof again, and return the verdict."""
+        """Test the rule on random instances, try to prove it, and return the verdict. A proof is checked a second time."""
         for equation in rule.equations:
             try:
                 counterexample = mismatch(
@@ -284,7 +292,7 @@ class Discovery:
             return Unknown(f"the prover failed: {type(error).__name__}: {error}")
 
     def plausible(self, equations: Sequence[Equation]) -> bool:
-        """Return whether both sides agree on a few random instances. Part of `ConditionJudge`."""
+        """Return whether the sides of each equation agree on a few random instances. Part of `ConditionJudge`."""
         each = max(2, DISCOVERY.quick_sample_count // len(equations))
         return all(self._agrees(e, each) for e in equations)
 
@@ -299,7 +307,9 @@ class Discovery:
         return agrees
 
     def outcomes(self, equation: Equation) -> list[tuple[Mapping[str, Extent], bool]]:
-        """Return random values of the attribute variables, each with whether the sides agree. Part of `ConditionJudge`."""
+        """Return random values of the attribute variables. Each assignment comes with whether the sides agree. Part of
+        `ConditionJudge`.
+        """
         found = itertools.islice(instantiations(equation, np.random.default_rng(self.seed + 2)), DISCOVERY.outcome_sample_count)
         try:
             return [(i.attributes, mismatch_at(equation, i, self.seed + n) is None) for n, i in enumerate(found)]
@@ -307,5 +317,8 @@ class Discovery:
             return []
 
     def completed(self, rule: Rule) -> Rule | None:
-        """Return the rule with the conditions that its right side needs. Part of `ConditionJudge`."""
+        """Return the rule with the conditions that its right side needs, or None if there are none that suffice.
+
+        Part of `ConditionJudge`.
+        """
         return add_preconditions(rule)

@@ -1,8 +1,8 @@
 """Equivalence classes of terms with equal digests. The first term of a new class represents the class.
 
-A term may be undefined for some inputs, such as the square root of x. Such a term is in one class with every term that has the
-same value wherever the first term is defined. Only environments with positive inputs are compared for such a term. If a class
-has terms that are defined everywhere, one of these represents the class.
+A term may be undefined for some inputs, as the square root is for negative inputs. Such a term belongs to the class of a term
+that is defined everywhere and has the same digest over environments with positive inputs. If there is no such class, undefined
+terms with equal digests over these environments form a class.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ PARTIAL = np.uint64(0x5851F42D4C957F2D)
 
 @dataclass(frozen=True)
 class Classified:
-    """The classes of some terms.
+    """The result of assigning terms to classes of equal values.
 
     Attributes:
-        of: the number of each term's class. The numbers of new classes follow the numbers of known classes.
+        of: the number of each term's class. The numbers of new classes follow the numbers of existing classes.
         represents: whether each term is the first of a new class.
         first: the terms that represent the new classes, in order.
         leader: the first term of each term's class if the class is new, else -1.
@@ -41,7 +41,9 @@ class Classified:
 
 
 def classify_terms(values: ValueColumns, found: Digests) -> Classified:
-    """Assign terms with these digests to classes."""
+    """Assign terms to classes of equal values. `values` has the representatives so far, and `found` the digests of the new
+    terms.
+    """
     known = _keys(values.every, values.positive, values.total, values.every, values.positive, values.total)
     own = _keys(
         found.every,
@@ -69,9 +71,9 @@ def classify_terms(values: ValueColumns, found: Digests) -> Classified:
 
 
 def _keys(every: Hashes, positive: Hashes, total: Flags, all_every: Hashes, all_positive: Hashes, all_total: Flags) -> Hashes:
-    """Return a key for each term that is equal for all terms of a class.
+    """Return a key for each term. Terms of one class have equal keys.
 
-    The `all_` columns contain the digests of all terms that may represent a class.
+    The arguments whose names begin with `all_` contain the digests of all terms that may represent a class.
     """
     keys = every.copy()
     if total.all():

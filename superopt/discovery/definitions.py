@@ -1,7 +1,8 @@
 """The definitions of composite operators, and algorithms for operators, as rules.
 
-A search may always replace a term by a composite that is defined as this term, and may sometimes replace a composite by its
-definition. An algorithm is also an operator, by which a search may replace another operator.
+A composite is an operator that is defined as a term of smaller operators. A search may always replace such a term by the
+composite. Some composites may also be replaced by their definitions. An algorithm is an operator that computes the same values
+as another operator in a different way. A search may replace the other operator by the algorithm.
 """
 
 from __future__ import annotations
@@ -20,22 +21,25 @@ ALGORITHM = "algorithm"
 
 
 def composite_definitions() -> dict[str, Rule]:
-    """Return the axioms that define composites, by the composite's name."""
+    """Return the axioms that define composites (operators defined as terms of smaller operators), by the composite's name."""
     parts = ((name.partition("."), law) for name, law in axioms().items())
     return {operator: law for (operator, _, axiom), law in parts if axiom == DEFINITION}
 
 
 def algorithms() -> dict[str, Rule]:
-    """Return the axioms that state an algorithm, by their full names `operator.algorithm-...`."""
+    """Return the axioms that state an algorithm for an operator, by their full names `operator.algorithm-...`."""
     return {name: law for name, law in axioms().items() if name.partition(".")[2].partition("-")[0] == ALGORITHM}
 
 
 def definition_rules(stated: str) -> Iterator[Rule]:
-    """Yield the rules of a definition or an algorithm, given by its key. The rules have no names.
+    """Yield unnamed rules for a composite operator's definition or for an algorithm.
 
     The rule from the axiom's right side to its left side is always yielded. The opposite rule is yielded for a composite whose
-    definition has moves, sums and products only. Replacing such a composite by its definition loses no accuracy, and other
-    rules can then apply to its parts.
+    definition only moves, adds and multiplies elements. Replacing such a composite by its definition loses no accuracy, and
+    other rules can then apply to its parts.
+
+    Args:
+        stated: a key of `composite_definitions` or of `algorithms`.
     """
     known = composite_definitions().get(stated)
     law = known or algorithms()[stated]

@@ -12,12 +12,17 @@ from superopt.policy import DISCOVERY
 from superopt.rules.work import work
 
 VIEWS = ("expand", "reshape")
-"""Operators that compute and copy nothing: ONNX broadcasts by itself, and a reshaped tensor uses the same memory."""
+"""Operators that neither compute nor copy: ONNX broadcasts operands implicitly, and a reshaped tensor uses the same memory."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """The run-time cost of a graph: the number of executed operators, and arithmetic plus memory traffic in arbitrary units."""
+    """The run-time cost of a graph.
+
+    Attributes:
+        operators: the number of executed operators.
+        work: arithmetic plus memory traffic, in units of moving one element.
+    """
 
     operators: int
     work: float
@@ -29,18 +34,24 @@ class Effort:
 
 
 def effort(roots: Sequence[Term], *, weights_known: bool) -> Effort:
-    """Return the cost of terms with numeric extents. With `weights_known`, terms that depend only on weights cost nothing."""
+    """Return the run-time cost of the graph with outputs `roots`, whose extents are numbers.
+
+    If `weights_known` is True, terms that depend only on weights cost nothing.
+    """
     live = _live(roots, weights_known=weights_known)
     return Effort(len(live), sum(map(_work, live), 0.0))
 
 
 def executed_operators(*roots: Term) -> Counter[str]:
-    """Return how often each operator is executed when weights are known."""
+    """Return how often each operator is executed if all terms that depend only on weights are computed in advance."""
     return Counter(term.op for term in _live(roots, weights_known=True))
 
 
 def _live(roots: Sequence[Term], *, weights_known: bool) -> list[Term]:
-    """Return the terms that are computed at run time, except operators that neither compute nor copy."""
+    """Return the terms that are computed at run time, except operators that neither compute nor copy.
+
+    If `weights_known` is True, terms that depend only on weights are computed in advance.
+    """
     live = list[Term]()
     free: set[Term] = set()
     for term in subterms(*roots):
@@ -65,7 +76,7 @@ def _work(term: Term) -> float:
 
 
 def is_compute_intensive(root: Term) -> bool:
-    """Return whether an operator in the term does many operations for each element that it reads or writes."""
+    """Return whether some operator in the term does many operations for each element that it reads or writes."""
     return any(
         _work(t) - _moved(t) > DISCOVERY.heavy_operation_count / DISCOVERY.operations_per_element_count * _moved(t)
         for t in subterms(root)

@@ -1,9 +1,10 @@
-"""Enumerate a universe's terms by size, and find candidates: terms with equal values.
+"""Enumerate a universe's terms by size, and find candidates: pairs of terms with equal values.
 
-One term for each value is the representative of a class. Every other term of the class forms a candidate with the
-representative. During enumeration, a term is a row of numbers: its operator, and the numbers of the representatives that are
-its operands (see `table`). Terms are evaluated in batches and compared by digests. `Term` objects are only built for
-representatives and for the sides of candidates.
+A universe is a vocabulary of variables, constants and operators. Terms with equal values form a class, and one term of each
+class is its representative. Every other term of the class forms a candidate with the representative. During enumeration, a
+term is a row of numbers: its operator, and the numbers of the representatives that are its operands (see `table`). Terms are
+evaluated in batches and compared by digests. `Term` objects are only built for representatives and for the sides of
+candidates.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from superopt.policy import DISCOVERY
 
 @dataclass(frozen=True)
 class Candidate:
-    """Two tuples of terms of a universe that have the same values in every environment, output by output.
+    """Two tuples of terms of a universe that have the same values in every random environment, output by output.
 
-    With one output, `right` is the representative of the class of `left`.
+    If there is one output, `right` is the representative of the terms with the same value as `left`.
     """
 
     universe: Universe
@@ -43,10 +44,10 @@ class Candidate:
 
 @dataclass
 class Enumeration:
-    """The result of enumerating one universe up to its limit.
+    """The result of enumerating the terms of one universe up to its limit on operators.
 
-    In the count of graphs, an argument of a term stands for every graph of its class. If arguments share work, only the term
-    itself is counted.
+    Terms with equal values form a class. In the number of graphs, an argument of a term stands for every graph of its class.
+    If arguments share operators, only the term itself is counted.
 
     Attributes:
         universe: the universe.
@@ -54,7 +55,7 @@ class Enumeration:
         graphs: the number of graphs that the terms stand for.
         classes: the number of classes.
         instances: the number of candidates that were left out because smaller candidates imply them.
-        representatives: the representatives of the classes of terms below the limit.
+        representatives: the representatives of the classes, from terms with fewer operators than the limit.
         candidates: the candidates.
         parts: slices that equal a representative, each with this representative.
         same: a function that returns the representative with the same value as a term, or None.
@@ -72,9 +73,9 @@ class Enumeration:
 
 
 def weight(term: Term) -> int:
-    """Return the number of unary or binary operators that a node stands for.
+    """Return the number of unary or binary operators that the root of the term stands for.
 
-    This number is 0 for variables and constants, and n - 1 for a sum of n operands.
+    This number is 0 for a variable or constant, and n - 1 for a sum or another commutative operator with n operands.
     """
     if not term.args:
         return 0
@@ -99,7 +100,7 @@ def term_size(*roots: Term) -> int:
 
 
 def enumerate_universe(universe: Universe, seed: int, *, every: bool = False) -> Enumeration:
-    """Enumerate the terms of the universe up to its limit on operators, and return the candidates.
+    """Enumerate the terms of the universe up to its limit on operators, and return the result with the candidates.
 
     If `every` is True, candidates that are instances or renamings of other candidates are included.
     """
@@ -155,7 +156,7 @@ class _Enumerator:
         self._suggest(rows, classes, before)
 
     def _rows(self, level: int, *, last: bool) -> Rows:
-        """Return every term of this level (number of operators) once, in an order that is the same in every run."""
+        """Return every term with `level` operators once, in an order that is the same in every run."""
         found: list[Rows] = []
         for arity in sorted({t.operands for t in self.universe.templates}):
             operands = np.concatenate([np.empty((0, arity), np.int64), *rows_of(self.table, arity, level)])
@@ -187,14 +188,16 @@ class _Enumerator:
         return rows
 
     def _keep(self, rows: Rows, classes: Classified, level: int) -> None:
-        """Add a representative for each new class."""
+        """Add a representative for each new class of terms with equal values."""
         new = rows.at(classes.first)
         for row, kind in enumerate(new.kinds.tolist()):
             self.table.add(self.typing.term(new, row), self.typing.kinds.things[kind].code, level)
         self.values.add(new, self.typing.kinds.things)
 
     def _suggest(self, rows: Rows, classes: Classified, before: int) -> None:
-        """Add candidates of a term and the representative of its class. Record slices that equal older representatives."""
+        """Add a candidate for each term that equals the representative of its class. Also record slices that equal older
+        representatives.
+        """
         others = np.flatnonzero(~classes.represents)
         sides = self._used(rows, others) | self._used_by_class(rows, classes, others)
         suggested = others[self.table.prefixed(sides)]
@@ -243,10 +246,10 @@ def values_agree(universe: Universe, left: Sequence[Term], right: Sequence[Term]
 
 
 def _legality(universe: Universe, leaves: Sequence[Term]) -> Callable[[Environment], bool]:
-    """Return a function that checks whether numbers for the universe's symbols satisfy the conditions of its operators.
+    """Return a function that checks whether an environment's numbers satisfy the conditions of the universe's operators.
 
-    The conditions are those of every operator applied to variables and constants. A condition that no tried numbers satisfy is
-    left out, because the operator can then not be applied to these operands.
+    The conditions are those of every operator applied to variables and constants. A condition that none of the sampled numbers
+    satisfies is left out, because the operator can then not be applied to these operands.
     """
     conditions = dict.fromkeys(typing_conditions(*(c.term for c in universe.constants)))
     for template in universe.templates:

@@ -1,7 +1,8 @@
 """The tasks of rule generation: explore a universe, examine a part of a large universe's candidates, prove a definition.
 
-The result of a task depends on its arguments alone, so a task may run in any process and may be repeated. A task returns the
-results that the known results in its arguments do not include.
+A universe is a vocabulary from which terms are enumerated. A candidate is a pair of terms that may be equal. The result of a
+task depends on its arguments alone, so a task may run in any process and may be repeated. A task returns only results that are
+not among the earlier results in its arguments.
 """
 
 from __future__ import annotations
@@ -40,9 +41,14 @@ from superopt.rules.verdict import Proved, Unknown
 
 @dataclass(frozen=True)
 class Slice:
-    """Candidates of one universe to examine, and the candidates decided before them.
+    """A part of the candidates of one universe, which one task examines.
 
-    Both are pickled, because most processes only pass them on.
+    Attributes:
+        universe: the universe.
+        settled: the candidates that were decided before, pickled.
+        candidates: the candidates to examine, pickled.
+
+    The candidates are pickled because most processes only pass them on.
     """
 
     universe: Universe
@@ -52,7 +58,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Findings:
-    """The findings of one task in the order in which they were made. `rest` contains the candidates left to later tasks."""
+    """The results of one task, in the order in which they were found. `rest` contains the candidates left to later tasks."""
 
     counts: UniverseCounts
     equalities: tuple[Equality, ...]
@@ -64,14 +70,14 @@ class Findings:
 
     @property
     def known(self) -> DiscoveryInput:
-        """The findings that later tasks use."""
+        """The results that later tasks use as input."""
         return DiscoveryInput(tuple(e.rule for e in self.equalities), self.suspects)
 
 
 def explore_universe(universe: Universe, known: Sequence[DiscoveryInput], seed: int) -> Findings:
-    """Enumerate a universe, decide its small candidates, and then decide candidates with several outputs.
+    """Enumerate a universe's terms, and decide its small candidates and the candidates with several outputs.
 
-    The outputs of such a candidate are computed together by one larger operation (see `joins`).
+    A candidate with several outputs computes these outputs together by one larger operation (see `joins`).
 
     Larger candidates are divided into slices, which later tasks examine. Each slice contains candidates of all sizes. So the
     findings of the first slice make many candidates of the other slices redundant.
@@ -96,7 +102,7 @@ def explore_universe(universe: Universe, known: Sequence[DiscoveryInput], seed: 
 
 
 def examine_slice(part: Slice, known: Sequence[DiscoveryInput], seed: int) -> Findings:
-    """Decide the candidates of a slice."""
+    """Decide the candidates of a slice, which is a part of the large candidates of one universe."""
     discovery = Discovery(seed, UniverseCounts(part.universe.family, part.universe.name))
     discovery.learn(known)
     for candidate in _unpacked(part.universe, part.settled):
@@ -107,7 +113,7 @@ def examine_slice(part: Slice, known: Sequence[DiscoveryInput], seed: int) -> Fi
 
 
 def prove_definition(stated: str, seed: int) -> Findings:
-    """Prove the rules of a composite operator's definition or of an algorithm."""
+    """Prove the rules of a composite operator's definition or of an algorithm, given by its key `stated`."""
     family, origin = (FAMILY, "definition of") if stated in composite_definitions() else (ALGORITHMS, "algorithm")
     return prove_all(UniverseCounts(family, stated), definition_rules(stated), f"{origin} {stated}", seed)
 
@@ -141,10 +147,10 @@ def prove_all(counts: UniverseCounts, rules: Iterable[Rule], origin: str, seed: 
 
 
 def explore_operator(name: str, known: Sequence[DiscoveryInput], seed: int) -> Findings:
-    """Decide the candidates that follow from the operator's traits, then the operator's axioms.
+    """Decide the candidates of the universes that are derived from an operator's traits, and then the operator's axioms.
 
-    Known rules make candidates redundant. The definition of the operator itself does not if it contains more than moves, sums
-    and products, because a search does not replace such an operator by its definition.
+    Candidates that `known` rules imply are redundant. The definition of the operator itself makes candidates redundant only if
+    the definition consists of moves, sums and products, because a search replaces only such an operator by its definition.
     """
     started = time.process_time()
     enumerations = [enumerate_universe(universe, seed) for universe in universes_of(name)]
@@ -176,7 +182,7 @@ def explore_operator(name: str, known: Sequence[DiscoveryInput], seed: int) -> F
 
 
 def _instance_of(axiom: Rule, seed: int) -> Candidate | None:
-    """Return an instance of the axiom at concrete sizes, at ranks near 2, or None if the axiom has no such instance.
+    """Return an instance of the axiom at numeric sizes and at ranks near 2, or None if the axiom has no such instance.
 
     Several random instances are tried, and the instance with the most different sizes is returned.
     """

@@ -1,8 +1,8 @@
-"""Fingerprints: exact values of terms in a few random environments, computed in batches of terms of one kind.
+"""Fingerprints: exact values of terms in a few random environments, computed in batches.
 
-If a universe has only sums, products and choices, inputs are small integers divided by 8, for which float64 arithmetic is
-exact. In every other universe, values are computed by `superopt.algebra.exact`. Equal fingerprints only suggest that two terms
-are equal.
+An environment assigns numbers to symbols and arrays to variables. If a universe has only sums, products and choices, inputs
+are small integers divided by 8, for which float64 arithmetic is exact. In every other universe, values are computed by
+`superopt.algebra.exact`. Equal fingerprints only suggest that two terms are equal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FIRST, SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 
 
 def comparison_domain(universe: Universe) -> Floats | Fields:
-    """Return the arithmetic in which the universe's terms are compared."""
+    """Return the arithmetic in which the universe's terms are evaluated and compared."""
     terms = [t for c in universe.constants for t in subterms(c.term)]
     names = {t.op for t in universe.templates} | {t.op for t in terms if not t.is_variable}
     known = frozenset[str]().union(*map(means, sorted(names)))
@@ -44,16 +44,17 @@ def comparison_domain(universe: Universe) -> Floats | Fields:
 
 
 def _rounds(value: Attribute) -> bool:
-    """Return whether products with this number may be inexact in float64."""
+    """Return whether products with the number `value` may be inexact in float64."""
     if isinstance(value, Size):
         return any(isinstance(a, Inverse) for a in value.atoms())
     return isinstance(value, Fraction) and value.denominator & (value.denominator - 1) != 0
 
 
 def environment_count(universe: Universe) -> int:
-    """Return the number of environments that distinguish the universe's terms.
+    """Return the number of random environments in which the universe's terms are evaluated.
 
-    A universe with choices needs more environments, so that a choice rarely selects the same operand in all of them.
+    A universe with choices, such as maxima, needs more environments. Otherwise a choice might select the same operand in all
+    environments. A universe with conditions has its own number of environments.
     """
     order = any("order" in means(t.op) for t in universe.templates)
     many = DISCOVERY.order_environment_count if order else DISCOVERY.environment_count
@@ -61,32 +62,33 @@ def environment_count(universe: Universe) -> int:
 
 
 def is_positive_only(universe: Universe) -> bool:
-    """Return whether an operator of the universe is only defined for positive numbers."""
+    """Return whether some operator of the universe is only defined for positive numbers."""
     return any(operator(t.op).domain == POSITIVE for t in universe.templates)
 
 
 @dataclass(frozen=True)
 class Environment:
-    """Numbers for the symbols, and values for every variable."""
+    """An assignment of numbers to symbols and of arrays to variables."""
 
     symbols: Mapping[str, Extent]
     arrays: Mapping[str, Array]
 
     def value(self, atom: Atom) -> Extent | None:
-        """Return the number of a symbol, or None, as `substitute` needs it."""
+        """Return the number of a symbol, or None for any other atom. `substitute` takes this function."""
         return self.symbols.get(atom.name) if isinstance(atom, Sym) else None
 
 
 def draw_environment(
     universe: Universe, legal: Callable[[Environment], bool], rng: np.random.Generator, *, positive: bool = False
 ) -> Environment:
-    """Return a random environment in which `legal` holds.
+    """Return a random environment (numbers for symbols, arrays for variables) that `legal` accepts.
 
-    The numbers of symbols are in the symbols' ranges. Inputs have both signs or, if `positive` is True, are all positive.
-    Conditions are 0 or 1. Variables that the universe declares positive are always positive.
+    The number of each symbol is from the symbol's range. Inputs have both signs. If `positive` is True, all inputs are
+    positive. Variables that the universe declares as conditions are 0 or 1. Variables that the universe declares positive are
+    always positive.
 
     Raises:
-        InstantiationError: no numbers are found for which `legal` holds.
+        InstantiationError: `legal` accepts none of the sampled numbers.
     """
     domain = comparison_domain(universe)
     for _ in range(DISCOVERY.max_environment_tries):
@@ -111,15 +113,18 @@ def draw_environment(
 
 
 def symbols_of(universe: Universe, rng: np.random.Generator) -> dict[str, Extent]:
-    """Return a random number for each symbol, from its range."""
+    """Return a random number for each symbol of the universe, from the symbol's range."""
     return {name: values[int(rng.integers(len(values)))] for name, values in universe.ranges.items()}
 
 
 def environments(universe: Universe, legal: Callable[[Environment], bool], rng: np.random.Generator) -> list[Environment]:
-    """Return environments in which every symbol with more than two possible numbers has at least two different numbers.
+    """Return random environments in which the number of each symbol varies, if its range has more than two numbers.
 
-    If an operator of the universe is only defined for positive numbers, all inputs in the first half of the environments are
-    positive.
+    An environment assigns numbers to symbols and arrays to variables. If an operator of the universe is only defined for
+    positive numbers, all inputs in the first half of the environments are positive.
+
+    Raises:
+        InstantiationError: no such environments are found.
     """
     varied = [name for name, values in universe.ranges.items() if len(values) > 2]
     count = environment_count(universe)
@@ -132,7 +137,7 @@ def environments(universe: Universe, legal: Callable[[Environment], bool], rng: 
 
 
 class Fingerprints:
-    """Evaluation of operators on whole batches in each environment, and digests of the results."""
+    """Evaluates operators on whole batches in each environment, and computes digests of the results."""
 
     def __init__(self, universe: Universe, environments_: Sequence[Environment]) -> None:
         self.domain = comparison_domain(universe)
@@ -142,13 +147,13 @@ class Fingerprints:
         self._keys: list[Hashes] = [np.empty(0, np.uint64) for _ in environments_]
 
     def leaf(self, term: Term, number: int) -> Array:
-        """Return the value of a variable in one environment, as a batch of one."""
+        """Return the value of a variable in environment `number`, as a batch of one."""
         return self.environments[number].arrays[term.name][..., None]
 
     def applied(self, op: str, attributes: Mapping[str, Attribute], operands: Sequence[Array], number: int) -> Array | None:
-        """Apply an operator to batches of operands in one environment.
+        """Apply an operator to batches of operands in environment `number`.
 
-        Returns None if the operator is not defined at its sizes there.
+        Returns None if the operator is not defined for the sizes in this environment.
         """
         lookup = self.environments[number].value
         grid = Grid(self.domain)
@@ -161,7 +166,9 @@ class Fingerprints:
         return np.asarray(found.data)
 
     def digests(self, values: Array, number: int) -> tuple[Hashes, npt.NDArray[np.bool_]]:
-        """Return a digest for each term of a batch in one environment, and whether the term is defined and its value exact."""
+        """Return a digest for each term of a batch in environment `number`, and whether the term is defined and its value
+        exact.
+        """
         if isinstance(self.domain, Fields):
             own = np.ascontiguousarray(self.domain.identities(values)).reshape(-1, values.shape[-1])
             exact = ~np.isnan(own).any(axis=0)
@@ -186,7 +193,7 @@ class Fingerprints:
 
 
 def mixed_ids(ids: Array, position: int) -> Hashes:
-    """Return a pseudo-random number for each identifier. The numbers differ between positions."""
+    """Return a pseudo-random number for each identifier in `ids`. It depends on the identifier and on `position`."""
     found = (ids.astype(np.uint64) + np.uint64(1 + 0x9E3779B97F4A7C15 * (position + 1) % 2**64)) * FIRST
     found ^= found >> np.uint64(32)
     found *= SECOND

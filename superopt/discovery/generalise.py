@@ -1,8 +1,9 @@
 """Generalise an equality between terms of a universe to rules with independent extents, at every rank that fits.
 
-The variables of a universe share extents. In a rule, every variable has its own extents, and the typing of the operators
-implies which extents are equal. Each attribute is expressed by these extents, the most general form first: as an attribute
-variable, then as an extent of a variable. Random tests and proofs decide which of these forms are true.
+The variables of a universe (a vocabulary from which terms are enumerated) share extents. In a rule, every variable has its own
+extents, and the typing of the operators implies which extents are equal. Each attribute is expressed by these extents. The
+most general form, an attribute variable, is tried first. Then an extent of a variable is tried. Random tests and proofs decide
+which of these forms are true.
 """
 
 from __future__ import annotations
@@ -50,20 +51,24 @@ BEGINS, ENDS = ("begin", "first"), ("end", "last")
 
 @dataclass(frozen=True)
 class ExtentReading:
-    """An assignment of general expressions to the extents of a universe. All other extents become attribute variables.
+    """An assignment of general expressions to the extents of an equality. Extents without an expression become attribute
+    variables.
 
     Attributes:
-        extents: maps an extent of the universe to its general expression.
-        anywhere: if not 0, each slice that starts at 0 gets a variable as its start, and each slice that stops at the end gets
-            a variable as its stop. If `anywhere` is 1, all axes share these variables, otherwise there are variables for this
-            many axes.
+        extents: maps an extent of the enumerated terms to its general expression.
+        anywhere: if not 0, a slice that starts at 0 gets a variable as its start, and a slice that stops at the end of its axis
+            gets a variable as its stop. Up to this number of axes have separate variables. If the number is 1, all axes share
+            the two variables.
     """
 
     extents: Mapping[Extent, Extent]
     anywhere: int = 0
 
     def extent(self, value: Extent) -> Extent:
-        """Return the general expression for an extent of the universe: of the whole extent if it has one, else by monomials."""
+        """Return the general expression for an extent of the enumerated terms.
+
+        If the whole extent has no assigned expression, its monomials are replaced one by one.
+        """
         if not isinstance(value, Size):
             return value
         known = self.extents.get(value)
@@ -75,7 +80,9 @@ class ExtentReading:
         return total
 
     def _product(self, monomial: Monomial) -> Extent:
-        """Return a product of atoms in which the largest products with an assigned expression are replaced."""
+        """Return the general expression for a product of atoms. The largest products that have an assigned expression are
+        replaced first.
+        """
         for count in range(len(monomial), 0, -1):
             for chosen in itertools.combinations(monomial, count):
                 known = self.extents.get(Size(((chosen, 1),)))
@@ -91,11 +98,11 @@ class ExtentReading:
 
 
 def general_rules(sides: Sides, judge: ConditionJudge, *, widen: bool, rows: Sequence[Sequence[Term]] = ()) -> Iterator[Rule]:
-    """Yield rules that state an equality of a universe, from left to right, the most general plausible form first.
+    """Yield rules that state the equality `sides` from left to right, the most general plausible form first.
 
-    The rules have no names. If `widen` is True, a rule covers every rank of its variables, and every axis, at which it is well
-    typed and true. Variables in one of the `rows` have the same rank. No rule is yielded if no form is plausible, or if the
-    left side does not determine the right side in any form.
+    The rules have no names. If `widen` is True, a rule covers every rank of its variables and every axis for which the rule is
+    well typed and plausible. Variables in the same row of `rows` have the same rank. No rule is yielded if no form is
+    plausible, or if matching the left side does not determine the right side in any form.
     """
     kinds = tuple(tuple(v.name for v in row) for row in rows)
     sides = abstract_sides(sides, lambda tried: is_plausible(tried, judge))
@@ -108,13 +115,15 @@ def general_rules(sides: Sides, judge: ConditionJudge, *, widen: bool, rows: Seq
 
 
 def is_plausible(sides: Sides, judge: ConditionJudge) -> bool:
-    """Return whether the sides agree on random inputs, with independent extents and without conditions."""
+    """Return whether the sides agree on random inputs if their variables have independent extents and there are no
+    conditions.
+    """
     readings = itertools.islice(_readings(sides), DISCOVERY.plausible_reading_count)
     return any(equation is not None and judge.plausible([equation]) for equation in (_read(sides, r) for r in readings))
 
 
 def specialise_sides(sides: Sides, values: Mapping[str, Extent]) -> Sides:
-    """Return the equality with some symbols of its universe replaced by values.
+    """Return the equality with some symbols replaced by the numbers or extents in `values`.
 
     Raises:
         ShapeError: the equality is not well typed at these values.
@@ -134,10 +143,10 @@ def specialise_sides(sides: Sides, values: Mapping[str, Extent]) -> Sides:
 
 
 def _forms(sides: Sides, judge: ConditionJudge) -> Iterator[Equation]:
-    """Yield at most one plausible equation.
+    """Yield the first plausible form of the equality as an equation, if there is one.
 
-    The forms are tried in this order: with independent extents, under conditions on real attribute variables, and with shared
-    extents.
+    The forms are tried in this order: with independent extents, under conditions on real attribute variables, and with extents
+    that are equal as in the enumerated terms.
     """
     for reading in _readings(sides):
         equation = _read(sides, reading)
@@ -167,7 +176,9 @@ def _unconditional(
 
 
 def _abstracted(sides: Sides, reading: ExtentReading, equation: Equation, judge: ConditionJudge) -> Equation:
-    """Return the equation with attribute expressions replaced by attribute variables wherever this is plausible."""
+    """Return the equation with attribute expressions replaced by attribute variables wherever random tests find no
+    counterexample.
+    """
     for number, expression in enumerate(_expressions(sides[0])):
         wider = replace(reading, extents={**reading.extents, expression: size(Sym(f"o{number}"))})
         tried = _read(sides, wider)
@@ -181,7 +192,7 @@ def _abstracted(sides: Sides, reading: ExtentReading, equation: Equation, judge:
 
 
 def _expressions(roots: tuple[Term, ...]) -> list[Extent]:
-    """Return the attribute expressions of the left side that are not single attribute variables, except in result shapes."""
+    """Return the values of attributes in `roots` that are not single attribute variables. Result shapes are left out."""
     own = _extents(roots)
     found: dict[Extent, None] = {}
     for term in subterms(*roots):
@@ -194,9 +205,9 @@ def _expressions(roots: tuple[Term, ...]) -> list[Extent]:
 
 
 def _bare_attributes(roots: tuple[Term, ...]) -> set[str]:
-    """Return the names of attribute variables that are the whole value of an attribute of the left side.
+    """Return the names of attribute variables that are the whole value of an attribute in `roots`, the left side.
 
-    Matching the left side binds these variables.
+    Matching the left side determines the values of these variables.
     """
     own = _extents(roots)
     values = [v for t in subterms(*roots) for name, v in (t.attributes if t.args else ()) if name != "shape"]
@@ -205,20 +216,20 @@ def _bare_attributes(roots: tuple[Term, ...]) -> set[str]:
 
 
 def _extents(roots: tuple[Term, ...]) -> set[Extent]:
-    """Return the extents of the variables. In attributes, all other symbols are attribute variables."""
+    """Return the extents of the tensor variables in `roots`. Any other symbol in an attribute is an attribute variable."""
     return {extent for v in variables(*roots) for extent in v.shape}
 
 
 def _symbol(extent: Size) -> Sym | None:
-    """Return the symbol that the extent consists of, or None."""
+    """Return the symbol if the extent is a single symbol, else None."""
     atom = next(extent.atoms())
     return atom if isinstance(atom, Sym) and extent == size(atom) else None
 
 
 def _readings(sides: Sides) -> Iterator[ExtentReading]:
-    """Yield assignments of general expressions to the universe's extents.
+    """Yield assignments of general expressions to the extents of the enumerated terms.
 
-    An extent that several variables have is expressed by each of these variables in turn.
+    If several variables have the same extent, the extent is expressed by each of these variables in turn.
     """
     left = variables(*sides[0])
     options: dict[Extent, list[Extent]] = {}
@@ -240,9 +251,9 @@ def _readings(sides: Sides) -> Iterator[ExtentReading]:
 
 
 def _read(sides: Sides, reading: ExtentReading, conditions: Sequence[Cond] = ()) -> Equation | None:
-    """Return the equality with independent extents.
+    """Return the equality as an equation over variables with independent extents, under the given conditions.
 
-    Returns None if the equality is ill typed or if the left side does not determine the right side.
+    Returns None if the equality is ill typed or if matching the left side does not determine the right side.
     """
     writer = _Writer(sides, reading)
     try:
@@ -262,7 +273,7 @@ def _read(sides: Sides, reading: ExtentReading, conditions: Sequence[Cond] = ())
 
 
 class _Writer:
-    """Rebuilds terms of a universe over variables with independent extents."""
+    """Rebuilds enumerated terms over variables with independent extents."""
 
     def __init__(self, sides: Sides, reading: ExtentReading) -> None:
         self.reading = reading
@@ -274,7 +285,7 @@ class _Writer:
         self.anchors = {a for e in listed for a in atoms(e) if isinstance(a, Sym)}
 
     def written(self, term: Term) -> Term:
-        """Return the term over the variables of the rule."""
+        """Return the term over variables with independent extents."""
         if term not in self.done:
             if term.is_variable:
                 self.done[term] = variable(term.name, term.rank)
@@ -297,16 +308,15 @@ class _Writer:
         return self.reading.extent(value) if isinstance(value, Size) else value
 
     def _somewhere(self, term: Term, names: Sequence[str]) -> Extent:
-        """Return a variable for the start or stop of a slice; `names` are the names of these variables for different axes."""
+        """Return an attribute variable for the start or stop of the slice `term`. `names` contains one name for each axis."""
         axes = dict.fromkeys(_axis(t) for t in self.order if t.op == term.op)
         return size(Sym(names[list(axes).index(_axis(term)) % self.reading.anywhere]))
 
     def _shape(self, value: Shape, *, whole: bool) -> Shape:
-        """Return the general form of a result shape that no term of the rule has.
+        """Return the general form of a result shape `value` that no other term of the rule has.
 
-        Extents that nothing else determines become fresh attribute variables. If `whole` is True and any extent is
-        undetermined, every extent of the shape becomes a fresh variable. In later shapes, these variables then stand for the
-        same extents.
+        Extents that nothing else determines become new attribute variables. If `whole` is True and any extent is undetermined,
+        every extent of the shape becomes a new variable. Later shapes then express the same extents by these variables.
         """
         stem = self.named.get(value)
         if stem is not None:
@@ -332,14 +342,17 @@ class _Writer:
         return tuple(size(Sym(f"{stem}{position}")) for position in range(len(value)))
 
     def _determined(self, extent: Extent) -> bool:
-        """Return whether the extent consists of variables' extents and of attribute variables that other attributes bind."""
+        """Return whether other parts of the rule determine the extent.
+
+        They do if each symbol in the extent occurs in an attribute other than a result shape.
+        """
         symbols = {a for a in atoms(extent) if isinstance(a, Sym)}
         return symbols <= self.anchors
 
     def _like(self, term: Term, shape: Shape) -> Term | None:
-        """Return a term of the rule that has this shape, preferably a variable, or None.
+        """Return a term of the rule with this shape, preferably a variable, or None.
 
-        Terms whose shape is an attribute are excluded.
+        Terms whose shape is an attribute, and terms that contain `term`, are excluded.
         """
         fits = [
             t
@@ -356,7 +369,10 @@ def _axis(term: Term) -> int:
 
 
 def _shared_extents(sides: Sides) -> Iterator[Cond]:
-    """Yield the equalities that hold in the universe between extents of variables, or between an extent and a number."""
+    """Yield, as conditions, the equalities between extents of variables that hold in the enumerated terms.
+
+    An extent that is a number in the enumerated terms must equal this number.
+    """
     first: dict[Extent, Size] = {}
     for tensor in variables(*sides[0], *sides[1]):
         for axis in range(-tensor.rank, 0):

@@ -1,8 +1,8 @@
 """Remove redundant candidates: renamings of interchangeable variables, and instances of smaller candidates.
 
 All candidates are checked at once, as columns of numbers. A candidate says that a term t equals the representative of its
-class. The candidate is redundant if an earlier candidate l = l' rewrites t, at its root, to a term that is known to be in the
-same class. No assumption is made about this term: it was built, and its value was compared.
+class of terms with equal values. The candidate is redundant if an earlier candidate, read as a rewriting step at the root,
+turns t into a term of the same class. This second term must have been enumerated, so its class was found by evaluation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Bound = dict[Term, Ints]
 
 @dataclass(frozen=True)
 class KeptEquality:
-    """A kept candidate, used to recognise its instances among larger candidates."""
+    """A candidate that was kept. Later candidates that are instances of it are dropped."""
 
     left: Term
     right: Term
@@ -33,14 +33,14 @@ class KeptEquality:
 
 @dataclass
 class Registry:
-    """The class and the position, in building order, of every term that was built. Terms are given by their keys."""
+    """The class and the position, in building order, of every term that was built. Each term is identified by its key."""
 
     keys: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     classes: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     places: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
     def add(self, keys: Hashes, classes: Ints) -> None:
-        """Add terms, in the order in which they were built."""
+        """Add terms with their classes, in the order in which the terms were built."""
         places = np.arange(len(self.keys), len(self.keys) + len(keys))
         order = np.argsort(np.concatenate([self.keys, keys]), kind="stable")
         self.keys = np.concatenate([self.keys, keys])[order]
@@ -57,7 +57,7 @@ class Registry:
 
 
 class Redundancy:
-    """The candidates kept so far in a universe, and a filter for the candidates of the next level."""
+    """The candidates that a universe has so far, and a filter for the candidates with one more operator."""
 
     def __init__(self, table: Table, typing: Typing) -> None:
         self.table = table
@@ -67,7 +67,7 @@ class Redundancy:
         self.renamings: list[Ints] = []
 
     def news(self, rows: Rows, classes: Classified, suggested: Ints) -> Ints:
-        """Return the suggested rows that are neither renamings nor instances of other candidates."""
+        """Return the `suggested` rows that are neither renamings nor instances of other candidates. A row stands for a term."""
         first = len(self.registry.keys)
         self.registry.add(rows.keys, classes.of)
         self._rename()
@@ -87,7 +87,10 @@ class Redundancy:
     # ------------------------------------------------------------ renamings
 
     def _rename(self) -> None:
-        """For each renaming of variables, update the numbers of all renamed representatives, with -1 where there is none."""
+        """Update, for each renaming of variables, the map from each representative to its renamed representative.
+
+        The map has -1 if the renamed term is not a representative.
+        """
         table = self.table
         orders = [list(itertools.permutations(row)) for row in table.universe.variables]
         for number, order in enumerate(itertools.islice(itertools.product(*orders), 1, DISCOVERY.max_renamings)):
@@ -122,9 +125,9 @@ class Redundancy:
         return found
 
     def _looked_up(self, code: int, operands: Ints, there: Flags) -> Ints:
-        """Return the classes of an operator applied to columns of operands, with -1 for terms that were not built.
+        """Return the classes of the terms that apply an operator to operands, with -1 for terms that were not built.
 
-        `there` is False where the columns are padded.
+        Each row of `operands` gives one term by the numbers of its operands. `there` is False where a row is padded.
         """
         known = (~there | ((operands >= 0) & (operands < len(self.table)))).all(axis=1)
         found = np.full(len(operands), -1, dtype=np.int64)
@@ -133,7 +136,7 @@ class Redundancy:
         return found
 
     def _first_of_renamings(self, rows: Rows, classes: Classified, suggested: Ints, first: int) -> Flags:
-        """Return, for each suggested equality, whether it comes first among its renamings."""
+        """Return, for each suggested candidate, whether no renaming of its variables gives an earlier candidate."""
         keep = np.ones(len(suggested), bool)
         own_class, own_place = classes.of[suggested], suggested + first
         codes = np.array([k.code for k in self.typing.kinds.things], dtype=np.int64)
@@ -155,7 +158,9 @@ class Redundancy:
     # ------------------------------------------------------------ instances
 
     def _learn(self, rows: Rows, classes: Classified, kept: Ints) -> None:
-        """Keep equalities whose left side has all variables of the right side, for use at later levels."""
+        """Keep candidates whose left side has all variables of the right side. They remove instances of themselves at later
+        levels.
+        """
         for row in kept.tolist():
             number = int(classes.of[row])
             if number >= len(self.table):
@@ -168,7 +173,10 @@ class Redundancy:
                 self.equalities.setdefault(code, []).append(KeptEquality(left, right))
 
     def _said(self, equality: KeptEquality, code: int, rows: Rows, classes: Ints) -> Flags:
-        """Return which rows the equality rewrites, at the root, to a term of the same class. All rows have the same code."""
+        """Return, for each row, whether the equality rewrites its term, at the root, to a term of the same class.
+
+        All rows must have the operator and attributes with the number `code`.
+        """
         found = np.zeros(len(rows), bool)
         op = self.table.code_of(code)
         operands = rows.operands
@@ -187,7 +195,7 @@ class Redundancy:
         return found
 
     def _root(self, left: Term, operands: Ints, *, commutative: bool) -> Iterator[tuple[Ints, Bound, Ints]]:
-        """Match the left side's root with the rows.
+        """Match the left side `left` with the term of each row at the root.
 
         Yields the matching rows, the values of the variables, and the remaining operands of these rows.
         """
@@ -208,10 +216,10 @@ class Redundancy:
     def _all(
         self, patterns: tuple[Term, ...], columns: list[Ints] | Ints, where: Ints, bound: Bound
     ) -> Iterator[tuple[Ints, Bound]]:
-        """Match each pattern with its column.
+        """Match each pattern with its column of terms, row by row.
 
-        Yields the rows on which all patterns match, and the values of the variables on these rows. `where` contains the rows on
-        which the search starts, and `bound` the values of variables that are already bound.
+        Yields the rows on which all patterns match, and the values of the variables on these rows. `where` contains the rows
+        on which the search starts, and `bound` the values of variables that are already bound.
         """
         if not len(where):
             return
@@ -223,9 +231,9 @@ class Redundancy:
             yield from self._all(patterns[1:], [c[kept] for c in rest], where[kept], now)
 
     def _one(self, pattern: Term, column: Ints, bound: Bound) -> Iterator[tuple[Ints, Bound]]:
-        """Match a pattern with a column.
+        """Match one pattern with every term of a column.
 
-        Yields the positions at which the pattern matches, and the values of the variables there.
+        Yields the positions at which the pattern matches, and the values of the variables at these positions.
         """
         table = self.table
         if pattern.is_variable or not pattern.args:
@@ -248,7 +256,9 @@ class Redundancy:
             yield from self._all(pattern.args, [kids[:, c] for c in order], here, {v: c[here] for v, c in bound.items()})
 
     def _image(self, term: Term, bound: Bound, count: int) -> Ints:
-        """Return the class of the term on each row, given the variables' values, or -1 for terms that were not built."""
+        """Return the class of `term` on each row, with the variables replaced by their values, or -1 if the result was not
+        built.
+        """
         known: dict[Term, Ints] = {}
         for part in subterms(term):
             if part.is_variable:

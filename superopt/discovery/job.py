@@ -1,4 +1,7 @@
-"""Explore many universes: the dependencies between tasks, the cache keys of results, and the combined results."""
+"""Explore many universes: the dependencies between tasks, the cache keys of results, and the combined results.
+
+A universe is a vocabulary of operators and variables, from which terms are enumerated.
+"""
 
 from __future__ import annotations
 
@@ -34,17 +37,19 @@ from superopt.rules.rule import Rule, digest
 from superopt.worker_pool import Tasks, task_key
 
 APART = frozenset({"cli", "flows", "model", "protobuf", "report", "runtime", "search"})
-"""The packages on which no task depends."""
+"""The packages of superopt that no task uses."""
 
 
 def explore_all(
     universes: Sequence[Universe], tasks: Tasks, seed: int, progress: Callable[[UniverseCounts], None]
 ) -> dict[str, tuple[Findings, ...]]:
-    """Return the findings in each universe, by name: the findings of its first task, then of each slice of larger candidates.
+    """Enumerate all universes and decide their candidates, and return the findings of each universe's tasks by the universe's
+    name.
 
-    The first task of a universe waits for the first tasks of the universes that it builds on, and receives their findings.
-    Slices wait for the first tasks of all universes and receive all their findings. The later slices of a universe also wait
-    for its first slice, and also receive the findings of the first slice.
+    The first task of a universe enumerates its terms and decides the small candidates. It waits for the first tasks of the
+    universes that it builds on, and receives their findings. Later tasks decide slices of the larger candidates. They wait for
+    the first tasks of all universes, and receive the findings of these first tasks. The second and later slices of a universe
+    also wait for its first slice, and also receive the findings of this slice.
     """
     before, stated = foundations(universes), {u.name: u for u in universes}
     keys: dict[str, str] = {}
@@ -90,7 +95,7 @@ def explore_all(
 def define_all(tasks: Tasks, seed: int, names: Sequence[str] | None = None) -> tuple[Findings, ...]:
     """Return the rules of composite operators' definitions and of algorithms, in alphabetical order.
 
-    If `names` is given, only the rules of operators with these names are returned.
+    If `names` is given, only rules of the operators with these names are returned.
     """
     every = (*composite_definitions(), *algorithms())
     for stated in every if names is None else (one for one in every if one.partition(".")[0] in names):
@@ -111,7 +116,10 @@ def generalise_all(tasks: Tasks, seed: int) -> tuple[Findings, ...]:
 def explore_operators(
     names: Sequence[str], known: Sequence[Rule], tasks: Tasks, seed: int, progress: Callable[[UniverseCounts], None]
 ) -> tuple[Findings, ...]:
-    """Return the findings from each operator's traits and axioms beyond the known rules, in alphabetical order."""
+    """Return the new rules that follow from each operator's traits and axioms, in alphabetical order of the operators.
+
+    Rules that the `known` rules imply are left out.
+    """
     base = task_key(discovery_code_version(), seed, *map(digest, known))
     for name in names:
         tasks.start(name, task_key(base, name), explore_operator, name, [DiscoveryInput(tuple(known))], seed)
@@ -123,7 +131,7 @@ def explore_operators(
 
 
 def flag_all(rules: Sequence[Rule], tasks: Tasks, seed: int) -> list[RuleFlags]:
-    """Return the floating-point flags of each rule and the inputs that show their need, in the order of the rules."""
+    """Return the floating-point flags of each rule, and inputs that show why each flag is needed, in the order of the rules."""
     for number, rule in enumerate(rules):
         tasks.start(str(number), task_key(discovery_code_version(), seed, "flags", rule.text), flags_of, rule, seed)
     found = {int(number): flagged for number, flagged in tasks.results()}
@@ -131,7 +139,10 @@ def flag_all(rules: Sequence[Rule], tasks: Tasks, seed: int) -> list[RuleFlags]:
 
 
 def merge_findings(found: Mapping[str, Sequence[Findings]]) -> list[Equality]:
-    """Return the equalities of all universes, small candidates first, except equalities that earlier equalities imply."""
+    """Return the equalities of all universes except equalities that earlier equalities imply.
+
+    The findings of first tasks, which decide small candidates, come before those of later tasks.
+    """
     kept = KeptEqualities()
     for rule in composite_definitions().values():
         kept.add(rule)
@@ -149,7 +160,7 @@ def merge_findings(found: Mapping[str, Sequence[Findings]]) -> list[Equality]:
 
 
 def final_counts(found: Mapping[str, Sequence[Findings]], equalities: Sequence[Equality]) -> list[UniverseCounts]:
-    """Return the final counts of each universe. An equality that an earlier universe has counts as redundant."""
+    """Return the final counts of each universe. An equality that an earlier universe also has is counted as redundant."""
     counts: list[UniverseCounts] = []
     for name, parts in found.items():
         total = add_counts([findings.counts for findings in parts])
@@ -162,7 +173,7 @@ def final_counts(found: Mapping[str, Sequence[Findings]], equalities: Sequence[E
 
 
 def add_counts(parts: Sequence[UniverseCounts]) -> UniverseCounts:
-    """Return the total counts of one universe's tasks, with the highest memory peak."""
+    """Return the sum of the counts of one universe's tasks. The memory peak is the largest of the tasks' peaks."""
     first = parts[0]
     total = UniverseCounts(first.family, first.universe, peak_bytes=max(p.peak_bytes for p in parts))
     for name in (f.name for f in fields(first) if f.name not in ("family", "universe", "peak_bytes")):
@@ -174,7 +185,7 @@ def add_counts(parts: Sequence[UniverseCounts]) -> UniverseCounts:
 
 
 def universe_text(value: object) -> str:
-    """Return a universe, or a part of a universe, as text that determines its content."""
+    """Return a text that determines the content of a universe or of a part of a universe."""
     match value:
         case Term():
             return value.key
@@ -190,9 +201,10 @@ def universe_text(value: object) -> str:
 
 @functools.cache
 def discovery_code_version() -> str:
-    """Return the hash of everything but universes that findings depend on.
+    """Return a hash of the code and definitions on which discovery results depend.
 
-    This is the code of specs/ and of this package (except universes and the packages in `APART`), and the version of Z3.
+    The hash covers the definitions in specs/, the modules of superopt and the version of Z3. Modules that list universes and
+    the packages in `APART` are left out.
     """
     package = Path(__file__).resolve().parents[1]
     stating = {

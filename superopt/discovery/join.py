@@ -1,8 +1,8 @@
-"""Rules with several outputs: two or three terms become parts (slices) of one larger term.
+"""Find equalities with several outputs: two or three terms become parts (slices) of one larger term.
 
-Two terms of the same form that share an operand become parts of a term that was enumerated. A third term is added by the
-changes that lead from the first term to the second. If two terms share nothing, their operands are stacked along a new axis,
-and the operator is applied to the stack as a batch. Every suggestion is evaluated.
+Two terms of the same form that share an operand become parts of an enumerated term. The changes that lead from the first term
+to the second are applied once more to get a third term. If two terms have no operand in common, their operands are stacked
+along a new axis, and the operator is applied to the stack as a batch. Every suggestion is evaluated.
 """
 
 from __future__ import annotations
@@ -20,11 +20,18 @@ from superopt.errors import ShapeError
 MOVES = frozenset({"slice", "concat", "transpose", "reshape", "expand", "pad"})
 NAMES = ("xyzq", "wvubctr")
 THREE = ", three of "
-"""The text between a universe's name and the name of one of its variables, for the universe with one more variable like it."""
+"""The separator in the name of a universe that has a third variable like one of its variables.
+
+The name consists of the original universe's name, this text, and the name of the variable.
+"""
 
 
 def joins(enumeration: Enumeration) -> Iterator[Candidate]:
-    """Yield pairs of terms that are the two parts of a term with less arithmetic, triples of this kind, and batches."""
+    """Yield candidates with several outputs.
+
+    These are pairs of terms that are the two parts of one term with less arithmetic, triples of the same kind, and pairs of
+    terms that become one batched term.
+    """
     general: list[Candidate] = []
     for pair in sorted(_pairs(enumeration), key=candidate_order):
         if any(_instance(known, pair) for known in general):
@@ -55,7 +62,10 @@ def _pairs(enumeration: Enumeration) -> Iterator[Candidate]:
 
 
 def _turned(universe: Universe, one: Term, other: Term) -> bool:
-    """Return whether the terms differ only in one variable, and the pair is in the reverse order of these variables."""
+    """Return whether the pair repeats another pair in reverse order.
+
+    That is the case if the terms differ in one variable only, and the universe lists the variable of `other` first.
+    """
     (here, there) = ([v for v in variables(a) if v not in variables(b)] for a, b in ((one, other), (other, one)))
     if len(here) != len(there) or len(here) != 1 or not _exchanged((one, other), here[0], there[0]):
         return False
@@ -63,7 +73,10 @@ def _turned(universe: Universe, one: Term, other: Term) -> bool:
 
 
 def _saves(left: tuple[Term, ...], whole: Term) -> bool:
-    """Return whether the whole has fewer operators that compute than its parts, and is not contained in the parts."""
+    """Return whether the term `whole` has fewer arithmetic operators than its parts `left`, and does not occur in `left`.
+
+    Arithmetic operators are all operators except those that only move elements.
+    """
     return _computing(whole) < _computing(*left) and whole not in subterms(*left)
 
 
@@ -72,29 +85,31 @@ def _computing(*roots: Term) -> int:
 
 
 def _exchanged(terms: tuple[Term, ...], here: Term, there: Term) -> bool:
-    """Return whether replacing one variable by the other turns the first term into the second."""
+    """Return whether replacing the variable `here` by `there` turns the first term into the second."""
     return here.shape == there.shape and replace_subterms(terms[0], {here: there}) is terms[1]
 
 
 def _plain(term: Term) -> bool:
-    """Return whether the term is small enough to be joined.
+    """Return whether the term is small enough to be joined with another term.
 
-    The term may have one operator that computes, or two if one of them sums over an extent. It may not have concatenations.
-
-    Larger terms are joined piece by piece.
+    The term may have one arithmetic operator (any operator that does not only move elements), or two if one of them sums over
+    an extent. It must not contain a concatenation. The parts of larger terms are joined instead.
     """
     count = 0 if any(t.op == "concat" for t in subterms(term)) else _computing(term)
     return count == 1 or (count == 2 and any(_contracts(t) for t in subterms(term)))
 
 
 def _instance(known: Candidate, pair: Candidate) -> bool:
-    """Return whether the join `pair` is an instance of the known join, with terms in place of variables."""
+    """Return whether the joined pair `pair` is an instance of the pair `known`, with terms in place of variables."""
     patterns, terms = (*known.left, known.right[0].args[0]), (*pair.left, pair.right[0].args[0])
     return next(_stands(list(zip(patterns, terms, strict=True)), {}), None) is not None
 
 
 def _stands(pairs: list[tuple[Term, Term]], bound: dict[Term, Term]) -> Iterator[dict[Term, Term]]:
-    """Yield the bindings of variables under which every pattern matches its term, if extents are ignored."""
+    """Yield the bindings of variables under which every pattern equals its term, if sizes are ignored.
+
+    Each element of `pairs` is a pattern with its term. `bound` contains the variables that are already bound.
+    """
     if not pairs:
         yield bound
         return
@@ -116,9 +131,9 @@ def _kind(term: Term) -> list[tuple[str, Attribute]]:
 
 
 def _triples(pair: Candidate) -> Iterator[Candidate]:
-    """Extend the pair by a third output that is like the second output, but has a new variable.
+    """Yield the pair of outputs extended by a third output. The third output is the second output with a new variable.
 
-    The new variable has its own extent, if the result is then well typed.
+    The new variable has its own extent along some axis if the result is then well typed.
     """
     if not any(_contracts(t) for t in subterms(pair.left[0])):
         return
@@ -158,7 +173,10 @@ def _joined(pair: Candidate, one: Term, other: Term, second: Term, third: Term, 
 
 
 def _lengthened(whole: Term, one: Term, other: Term, second: Term, third: Term) -> Term:
-    """Append the third operand to every concatenation of a term over `one` and the same term over `other`."""
+    """Append a third operand to each concatenation of a term over variable `one` and the same term over `other`.
+
+    The new operand is the same term over `third`. The variable `other` is replaced by `second`.
+    """
     done: dict[Term, Term] = {other: second}
     for term in subterms(whole):
         if term.is_variable:
@@ -173,7 +191,10 @@ def _lengthened(whole: Term, one: Term, other: Term, second: Term, third: Term) 
 
 
 def _widened(universe: Universe, like: Term, axis: int | None) -> tuple[Universe, tuple[Shape, Shape]]:
-    """Return the universe with separate extents along the axis for two variables, and the shapes of these two variables."""
+    """Return the universe with new symbols for the extent of two variables along `axis`, and the shapes of the two variables.
+
+    If `axis` is None, or the extent along `axis` is a number or a sum, both variables have the shape of `like`.
+    """
     if axis is None or not isinstance(like.shape[axis], Size) or len(like.shape[axis].terms) > 1:  # type: ignore[union-attr]
         return universe, (like.shape, like.shape)
     names = [f"{stem}{number}" for stem in "z" for number in (1, 2)]
@@ -191,7 +212,7 @@ def _names(universe: Universe) -> set[str]:
 
 
 def _batches(enumeration: Enumeration) -> Iterator[Candidate]:
-    """Join an operator applied to different variables twice: the operator is applied to stacks of these variables."""
+    """Yield candidates that compute an operator for two sets of variables by applying the operator to the stacked variables."""
     second = {a: b for row in enumeration.universe.variables for a, b in itertools.pairwise(row[:2])}
     for one in enumeration.representatives:
         if not _contracts(one) or not all(a in second and second[a].shape == a.shape for a in one.args):
@@ -207,7 +228,7 @@ def _batches(enumeration: Enumeration) -> Iterator[Candidate]:
 
 
 def _contracts(term: Term) -> bool:
-    """Return whether the term is a contraction: an operator on several operands, some extent of which its result lacks."""
+    """Return whether the term is a contraction: an operator on several operands that sums over an extent of its operands."""
     several = len(term.args) > 1 and term.op not in MOVES
     return several and not {e for a in term.args for e in a.shape} <= set(term.shape)
 

@@ -1,4 +1,4 @@
-"""The typing of a universe's terms: which operands a template accepts, and the code and shape of each result."""
+"""The typing of enumerated terms: which operands an operator template accepts, and the operator and shape of each result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOGETHER = 8
 
 @dataclass(frozen=True)
 class TermKind:
-    """Terms that are evaluated together: they have the same operator, attributes and operand shapes."""
+    """A kind of terms that are evaluated together: the terms have the same operator, attributes and operand shapes."""
 
     code: int
     shapes: tuple[int, ...]
@@ -33,9 +33,10 @@ class Rows:
     """Terms as rows of numbers, without `Term` objects.
 
     Attributes:
-        kinds: the kind of each term.
-        operands: the numbers of the representatives that are each term's operands, padded with -1.
-        keys: a key for each term. Different terms have different keys.
+        kinds: the kind of each term: its operator, attributes and operand shapes, as one number.
+        operands: the numbers of each term's operands, padded with -1. Every operand represents its class of terms with equal
+            values.
+        keys: a hash of each term.
     """
 
     kinds: Ints
@@ -51,7 +52,7 @@ class Rows:
 
 
 class Typing:
-    """The kinds of terms that the templates of a universe produce."""
+    """The kinds of terms (operator, attributes and operand shapes) that the templates of a universe produce."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -64,7 +65,7 @@ class Typing:
         self._spreads: dict[tuple[str, int], Hashes] = {}
 
     def applied(self, rows: Ints, level: int) -> Iterator[Rows]:
-        """Yield the terms that the templates produce from these operands, one tuple of operands per row."""
+        """Yield the terms with `level` operators that the templates produce from the operands in each row of `rows`."""
         arity = rows.shape[1]
         for template in (t for t in self.universe.templates if t.operands == arity):
             turned = arity == 2 and not OperatorCode(template.op, ()).commutative
@@ -77,7 +78,7 @@ class Typing:
                             yield found
 
     def _taken(self, template: Template, rows: Ints) -> Flags:
-        """Return which rows of operands the template accepts, if shapes are ignored."""
+        """Return, for each row of operands, whether the template accepts the operands, if shapes are ignored."""
         table = self.table
         good = np.ones(len(rows), dtype=bool)
         for constant, under in table.constants.items():
@@ -114,10 +115,10 @@ class Typing:
                     yield kind, members
 
     def _boundaries(self, axis: int, shape: int, rows: Ints) -> Iterator[tuple[list[tuple[Extent, Extent]], Ints]]:
-        """Yield the two parts of an axis at each possible boundary, with the rows that have this boundary.
+        """Yield each possible boundary that cuts an axis into two parts, with the rows that have this boundary.
 
-        A boundary divides the axis into two extents of the universe, or into two summands of its extent. A concatenation along
-        the axis is only divided between its operands.
+        A boundary is given by the start and stop of each part. It divides the axis into two extents of the universe, or into
+        two summands of the axis's extent. A concatenation along the axis is only divided between its operands.
         """
         whole_shape = self.table.shape_of(shape)
         if len(whole_shape) < -axis:
@@ -134,7 +135,7 @@ class Typing:
                 yield [(0, first), (first, whole)], rows[~joined]
 
     def _typed(self, op: str, attributes: Mapping[str, Attribute], shapes: tuple[int, ...]) -> int | None:
-        """Return the number of the kind, or None if the term is ill typed or requires extents to be equal."""
+        """Return the number of the kind of a term, or None if the term is ill typed or requires extents to be equal."""
         key = (op, tuple(attributes.items()), shapes)
         if key not in self._known:
             self._known[key] = self._kind(op, attributes, shapes)
@@ -153,7 +154,10 @@ class Typing:
         return TermKind(self.table.codes.of(OperatorCode(op, term.attributes)), shapes, self.table.shapes.of(term.shape))
 
     def _rows(self, kind: int, operands: Ints, level: int) -> Rows:
-        """Return the rows as terms of this kind. A sum of sums is only included if, as one sum, it still has this level."""
+        """Return terms of one kind with the given operands.
+
+        A sum of sums is only included if it has `level` operators when written as one sum.
+        """
         found: TermKind = self.kinds.things[kind]
         code = self.table.code_of(found.code)
         if code.commutative:
@@ -166,7 +170,10 @@ class Typing:
         return Rows(np.full(len(operands), kind, dtype=np.int64), padded, self.keys(found.code, operands))
 
     def _flat(self, op: str, rows: Ints, level: int) -> Flags:
-        """Return which sums of sums, written as one sum, have this level and no repeated operand."""
+        """Return, for each sum of sums, whether it has `level` operators and no repeated operand when written as one sum.
+
+        Any commutative operator `op` is treated as a sum is.
+        """
         table = self.table
         kids = self.flattened(op, rows)
         runs, weighs = table.count(table.inside(kids))
@@ -179,7 +186,10 @@ class Typing:
         return np.asarray(good)
 
     def flattened(self, op: str, rows: Ints) -> Ints:
-        """Return the operands of sums, padded with -1. An operand that is a sum is replaced by its operands."""
+        """Return the operands of sums, padded with -1. An operand that is a sum is replaced by its operands.
+
+        Any commutative operator `op` is treated as a sum is.
+        """
         table = self.table
         found = np.full((len(rows), rows.shape[1] * MOST_OPERATORS), -1, dtype=np.int64)
         for position in range(rows.shape[1]):
@@ -190,7 +200,7 @@ class Typing:
         return found
 
     def keys(self, code: int, operands: Ints, there: Flags | None = None) -> Hashes:
-        """Return a key for each term. The order and nesting of a sum's operands does not affect its key.
+        """Return a hash of each term. Sums that differ only in the order or nesting of their operands have equal hashes.
 
         `there` is False where the operands are padded.
         """
@@ -211,7 +221,7 @@ class Typing:
         return apply(found.op, *operands, **dict(found.attributes))
 
     def _spread(self, op: str) -> Hashes:
-        """Return the number that each representative contributes to the key of a sum that contains it."""
+        """Return the number that each representative contributes to the hash of a sum that contains the representative."""
         table = self.table
         key = op, len(table)
         if key not in self._spreads:
@@ -226,7 +236,7 @@ def _summands(extent: Size) -> list[Extent]:
 
 
 def _by_columns(columns: Ints) -> Iterator[tuple[tuple[int, ...], Ints]]:
-    """Yield each distinct row, with the positions at which it occurs."""
+    """Yield each distinct row of a matrix, with the positions at which the row occurs."""
     if not len(columns):
         return
     order = np.lexsort(columns.T[::-1])

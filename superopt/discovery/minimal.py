@@ -1,6 +1,6 @@
-"""The minimal core: equality saturation finds core equalities that follow from the others, and these leave the core.
+"""Make the rule core minimal: core equalities that follow from other core equalities leave the core.
 
-An equality also leaves the core if it follows from the others and the definitions of composites.
+Equality saturation decides whether an equality follows. The definitions of composite operators may be used as well.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from superopt.worker_pool import Tasks, task_key
 
 @dataclass(frozen=True)
 class Derivability:
-    """The result of one search: the names of the laws from which a law follows, or None.
+    """The result of one search for a derivation of a law.
 
-    If the law does not follow, `outcome` is the answer of egglog, if egglog was asked.
+    Attributes:
+        support: the names of the laws from which the law follows, or None if no derivation was found.
+        outcome: the answer of egglog, if egglog was asked.
     """
 
     support: frozenset[str] | None
@@ -35,19 +37,22 @@ class Derivability:
 
 
 Owners: TypeAlias = "list[tuple[int | None, Rule]]"
-"""Laws, each with the position of the equality that the law states."""
+"""Laws, each with the position of the equality that the law states. The position is None for a definition."""
 Reading: TypeAlias = "Callable[[Sequence[Equality], Sequence[int]], Owners]"
 Search: TypeAlias = "Callable[[Sequence[Rule], Sequence[int], Collection[int]], tuple[tuple[Derivability, ...], float]]"
 
 
 def demote_derivable(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple[list[Equality], float]:
-    """Demote the core equalities that the rest derives, and return all equalities and the tasks' processor seconds.
+    """Move core equalities that follow from the rest of the core to SEARCH.
 
-    Only equalities that are stored as a rule in at least one direction may derive others. With fewer laws, a search gets
-    further within its limits. So the core is searched again until no equality leaves the core. The first searches have narrow
-    limits. The next searches have wide limits and are made for equalities that egglog derives at concrete sizes. The last
-    searches use other small sets of laws, and finally all laws. A search is skipped if an earlier search had the same laws.
-    `version` identifies the code on which results depend.
+    An equality can only leave the core if at least one of its directions is stored as a rule. Only such equalities may be used
+    in derivations. With fewer laws, a search gets further within its limits. So the core is searched again until no equality
+    leaves it. The first searches have narrow limits. The next searches have wide limits, and skip equalities that egglog
+    cannot derive at concrete sizes. The last searches use other small sets of laws, and finally all laws. A search is skipped
+    if an earlier search had the same laws. `version` identifies the code on which results depend.
+
+    Returns:
+        All equalities, and the processor seconds of the tasks.
     """
     stored = [i for i, e in enumerate(equalities) if e.part == store.CORE and e.rules]
     seconds = 0.0
@@ -72,7 +77,7 @@ def demote_derivable(equalities: Sequence[Equality], tasks: Tasks, version: str)
     while fewer != core:
         core = fewer
         fewer = left(core, with_definitions, derive_laws, lambda _: True)
-        if fewer == core:  # laws that saturate apart do so with fewer laws, too
+        if fewer == core:  # if saturation does not join the sides, fewer laws do not join them either
             fewer = left(core, stored_core, derived_widely, lambda i: said.get(i) is not Outcome.APART)
         if fewer == core:
             fewer = left(core, stored_core, derived_stubbornly, lambda i: said.get(i) is Outcome.JOINED)
@@ -81,12 +86,12 @@ def demote_derivable(equalities: Sequence[Equality], tasks: Tasks, version: str)
 
 
 def with_definitions(equalities: Sequence[Equality], core: Sequence[int]) -> Owners:
-    """Return the definitions of composites and the equalities of the core as laws."""
+    """Return, as laws, the definitions of composite operators and the core equalities. `core` contains their positions."""
     return [*((None, rule) for rule in composite_definitions().values()), *((i, equalities[i].rule) for i in core)]
 
 
 def stored_core(equalities: Sequence[Equality], core: Sequence[int]) -> Owners:
-    """Return the rules of the core in the form in which they are stored, in the order of the families, without repetitions."""
+    """Return the stored rules of the core equalities as laws, in the order of the rule families, without repetitions."""
     stored = ((found, i) for i in core for found in equalities[i].rules)
     owner = {found.rule: i for found, i in sorted(stored, key=lambda one: one[0].family)}
     return [(owner[rule], rule) for rule in distinct_equalities(owner)]
@@ -95,7 +100,10 @@ def stored_core(equalities: Sequence[Equality], core: Sequence[int]) -> Owners:
 def derive_laws(
     laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
 ) -> tuple[tuple[Derivability, ...], float]:
-    """Return whether the law at each position follows from other laws, except those at `without`, and the processor seconds."""
+    """Search for a derivation of the law at each position from the other laws.
+
+    Laws at positions in `without` are not used. Returns the result for each position, and the processor seconds.
+    """
 
     def search(every: Laws, at: int) -> Derivability:
         return Derivability(_names(derive_rule(laws[at], every, without={at, *without})))
@@ -106,7 +114,9 @@ def derive_laws(
 def derived_widely(
     laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
 ) -> tuple[tuple[Derivability, ...], float]:
-    """Search as `derive_laws` does, but with wide limits, for laws that egglog derives at several instances."""
+    """Search for derivations as `derive_laws` does, but with wide limits. Only laws that egglog derives at concrete sizes are
+    tried.
+    """
     return _searched(laws, positions, lambda every, at: _verdict(opinion(every, at, without, orders=1)))
 
 
@@ -136,10 +146,13 @@ def _searched(
 def find_redundant_laws(
     laws: Sequence[Rule], asked: Sequence[int], tasks: Tasks, version: str, search: Search
 ) -> tuple[list[int], dict[int, Derivability], float]:
-    """Return the positions in `asked` of laws that the rest derives, the verdict for each, and the tasks' seconds.
+    """Find laws that follow from the other laws. The names of the laws must be unique.
 
-    Positions are tried from the last to the first. A superfluous law is not used to derive laws at earlier positions. The names
-    of laws are unique.
+    The laws at the positions in `asked` are tried from the last to the first. A law that was found redundant is not used to
+    derive laws at earlier positions.
+
+    Returns:
+        The positions of redundant laws, the result of `search` for each position in `asked`, and the processor seconds.
     """
     key = task_key(version, search.__name__, *map(digest, laws))
     size = max(1, min(DISCOVERY.max_laws_per_task, len(asked) // DISCOVERY.min_law_tasks))

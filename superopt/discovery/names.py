@@ -12,7 +12,7 @@ from superopt.rules.rule import Rule
 
 
 def name_rules(rules: Sequence[Rule], before: Sequence[Rule] = ()) -> list[Rule]:
-    """Return the rules in their order, each with a name that no other rule, including those in `before`, has."""
+    """Return the rules in their order, each with a unique name. The names differ from those of the rules in `before`, too."""
     stems = [_stem(rule) for rule in rules]
     counts = Counter(_stem(rule) for rule in before)
     uses = counts + Counter(stems)
@@ -30,7 +30,10 @@ def _stem(rule: Rule) -> str:
 
 
 def _words(roots: tuple[Term, ...]) -> str:
-    """Return the operators from the outputs to the inputs, each once, or `x` for a term that is a variable."""
+    """Return the names of the operators of a graph, joined by `-`, from the outputs to the inputs.
+
+    Each operator occurs once. At most `DISCOVERY.max_name_operators` operators are used. A graph without operators gives `x`.
+    """
     found: dict[str, None] = {}
     waiting = list(roots)
     while waiting:

@@ -1,4 +1,4 @@
-"""Concrete numbers for the symbols of a universe, used to match terms and to compare costs."""
+"""Choose numbers for the symbols of a universe, so that terms can be matched and their costs compared."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ ATTRIBUTE, WINDOW, LOW = 2, 5, 8
 
 
 class Numbered:
-    """Replaces the symbols in a universe's terms by numbers. No two extents get the same number."""
+    """Replaces the symbols in a universe's terms by the numbers in `symbols`."""
 
     def __init__(self, symbols: Mapping[str, Extent]) -> None:
         self.symbols = symbols
         self.done: dict[Term, Term | None] = {}
 
     def of(self, term: Term) -> Term | None:
-        """Return the term with numeric extents and attributes, or None if it is not well typed at these numbers."""
+        """Return the term with numeric extents and attributes, or None if the result is not well typed."""
         if term not in self.done:
             self.done[term] = self._built(term)
         return self.done[term]
@@ -55,7 +55,7 @@ class Numbered:
             return None
 
     def value(self, atom: Atom) -> Extent | None:
-        """Return the number of a symbol."""
+        """Return the number of a symbol, or None for any other atom."""
         return self.symbols.get(atom.name) if isinstance(atom, Sym) else None
 
 
@@ -64,7 +64,7 @@ def distinct_numbers(universe: Universe, *, turned: bool = False) -> dict[str, E
 
     Only operators applied to variables and constants are considered. Extents are large and different. Later extents are larger
     or, if `turned` is True, smaller. Small numbers are used for symbols in attributes and for symbols that the universe
-    declares small. They are also used where a condition requires small numbers: for example, the window of a pool has to fit
+    declares small. Small numbers are also used where a condition requires them. For example, the window of a pool has to fit
     into the image. For a real number, the last number of its range is used.
     """
     conditions = list(dict.fromkeys(_conditions(universe)))
@@ -111,7 +111,7 @@ def _attributes(universe: Universe) -> Iterator[Extent]:
 
 
 def _conditions(universe: Universe) -> Iterator[Cond]:
-    """Yield the conditions of the universe's operators when applied to its variables and constants."""
+    """Yield the conditions under which the universe's operators are well typed on its variables and constants."""
     leaves = [v for row in universe.variables for v in row] + [c.term for c in universe.constants]
     for constant in universe.constants:
         yield from constant.term.requires

@@ -1,7 +1,7 @@
-"""Combinations of representatives as operands of one more operator, so that the term has a given number of operators.
+"""Choose representatives as operands of one more operator, so that the new term has a given number of operators.
 
-Each combination is a row of numbers. In a row of three operands, at least one operand is a variable or constant, or each
-operand is a single operator.
+A representative stands for all enumerated terms of equal value. Each combination of operands is a row of numbers. In a row of
+three operands, at least one operand is a variable or constant, or every operand is a single operator.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from superopt.policy import DISCOVERY
 
 
 def rows_of(table: Table, arity: int, level: int) -> Iterator[Ints]:
-    """Yield rows of operands from which an operator makes a term of this level (number of operators).
+    """Yield rows of `arity` operands with which one more operator makes a term with `level` operators.
 
-    Pairs of operands are yielded in one order, triples in every order.
+    Pairs of operands are yielded in one order, and triples in every order.
     """
     if arity == 1:
         numbers = np.arange(len(table))
@@ -30,16 +30,19 @@ def rows_of(table: Table, arity: int, level: int) -> Iterator[Ints]:
 
 
 def _reached(table: Table, runs: Ints, weighs: Ints, weights: Flags) -> Ints:
-    """Return the level of a term with one more operator, given the operators of its operands.
+    """Return the number of operators, as it counts towards a universe's limit, of a term with one more operator.
 
-    `runs` counts operators that run, `weighs` counts operators that only weights reach, and `weights` says whether only weights
-    reach the new operator.
+    Args:
+        table: the table of the terms.
+        runs: the number of operators of the operands that are executed at run time.
+        weighs: the number of operators of the operands that depend on weights only.
+        weights: whether the new operator depends on weights only.
     """
     return table.level_of(runs + ~weights, weighs + weights)
 
 
 def _kept(table: Table, rows: Ints, level: int) -> Ints:
-    """Return the rows of operands from which an operator makes a term of this level."""
+    """Return the rows of operands with which one more operator makes a term with `level` operators."""
     if not len(rows):
         return rows
     runs, weighs = table.count(table.inside(rows))
@@ -51,8 +54,8 @@ def _kept(table: Table, rows: Ints, level: int) -> Ints:
 def _groups(table: Table) -> list[tuple[int, int, bool, Ints]]:
     """Return groups of representatives with the same numbers of operators.
 
-    In a group, all representatives have the same number of running operators and the same number of operators that only weights
-    reach. Either all or none of them consist of weights only.
+    Each group has the number of operators that are executed at run time, the number of operators that depend on weights only,
+    whether its representatives depend on weights only, and the numbers of its representatives.
     """
     keys = np.stack([table.runs, table.weighs, table.weights], axis=1)
     kinds, which = np.unique(keys, axis=0, return_inverse=True)
@@ -61,7 +64,11 @@ def _groups(table: Table) -> list[tuple[int, int, bool, Ints]]:
 
 
 def _pairs(table: Table, level: int) -> Iterator[Ints]:
-    """Yield pairs of operands, the later representative first: without common operators, nested, and with some in common."""
+    """Yield pairs of operands, the later representative first.
+
+    Pairs without common operators come first, then pairs of a term and a part of the term, then pairs with some common
+    operators.
+    """
     for (r, w, o, some), (s, x, p, others) in itertools.combinations_with_replacement(_groups(table), 2):
         both = np.array([o and p])
         if _reached(table, np.array([r + s]), np.array([w + x]), both)[0] == level:
@@ -71,9 +78,9 @@ def _pairs(table: Table, level: int) -> Iterator[Ints]:
 
 
 def _disjoint(table: Table, some: Ints, others: Ints, level: int, *, alone: bool) -> Iterator[Ints]:
-    """Yield all pairs of representatives from two groups that share no operator.
+    """Yield all pairs of representatives from two groups that have no common operator.
 
-    `alone` is True if the representatives of one group have no operators.
+    `alone` is True if the representatives of one group are variables and constants.
     """
     step = max(1, DISCOVERY.max_operand_rows // max(len(others), 1))
     for first in range(0, len(some), step):
@@ -86,13 +93,15 @@ def _disjoint(table: Table, some: Ints, others: Ints, level: int, *, alone: bool
 
 
 def _inside(table: Table) -> Ints:
-    """Return pairs of a representative and an operator inside it, or itself. Variables and constants have no operators."""
+    """Return the pairs of a representative and an operator in its graph, including its root. Variables and constants give no
+    pairs.
+    """
     owner, column = np.nonzero(table.nodes >= 0)
     return np.stack([owner, table.nodes[owner, column]], axis=1)
 
 
 def _sharing(table: Table, level: int) -> Ints:
-    """Return pairs that share an operator although neither representative is inside the other."""
+    """Return pairs of representatives that have a common operator, although neither is part of the other."""
     small = np.flatnonzero((table.level <= level - 2) & (table.runs + table.weighs >= 2))
     owner, column = np.nonzero(table.nodes[small] >= 0)
     shared, owner = table.nodes[small][owner, column], small[owner]
@@ -121,6 +130,8 @@ def _triples(table: Table, level: int) -> Iterator[Ints]:
 
 
 def _everywhere(table: Table, rows: Ints, level: int) -> Ints:
-    """Return all permutations of each row, without repetitions."""
+    """Return all permutations of each row, without repetitions, with which one more operator makes a term with `level`
+    operators.
+    """
     turned = np.concatenate([rows[:, list(order)] for order in itertools.permutations(range(3))])
     return _kept(table, np.unique(turned, axis=0), level)

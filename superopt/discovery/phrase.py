@@ -1,4 +1,4 @@
-"""Equations as text of the rule notation, generalised to the ranks and axes at which they are true.
+"""Write equations in the rule notation, and generalise them to the ranks and axes at which they are true.
 
 Axes are counted from the end and shapes are named (`x.shape`, `(x @ w).shape`), so the same text can be read at many ranks.
 """
@@ -30,14 +30,14 @@ AXIS_NAMES = "kjihlm"
 
 @dataclass(frozen=True)
 class Phrase:
-    """An equation as text.
+    """An equation as text of the rule notation.
 
     Attributes:
         left: the left side.
         right: the right side.
         ranks: the possible ranks of each variable, and the possible lengths of each tuple of attribute variables.
         where: the conditions.
-        fixed: the tuples whose length their operator determines. Every other tuple is a shape.
+        fixed: the names of tuples whose length is determined by the operator that has them. Every other tuple is a shape.
     """
 
     left: str
@@ -47,17 +47,17 @@ class Phrase:
     fixed: frozenset[str] = frozenset()
 
     def replaced(self, substitution: Callable[[str], str]) -> Phrase:
-        """Return the phrase with a text substitution applied to both sides and the conditions."""
+        """Return the equation with the text substitution applied to both sides and the conditions."""
         where = tuple(map(substitution, self.where))
         return replace(self, left=substitution(self.left), right=substitution(self.right), where=where)
 
     @property
     def statement(self) -> Statement:
-        """The statement of a rule with this phrase and an empty name. It is not parsed yet."""
+        """The equation as a rule statement with an empty name. The sides are not parsed yet."""
         return Statement("", self.left, "=>", self.right, self.ranks, self.where)
 
     def rule(self) -> Rule | None:
-        """Parse the phrase, and return the rule, or None if it is not well formed at any choice of ranks."""
+        """Parse the equation, and return the rule, or None if it is not well typed at any choice of ranks."""
         try:
             return Rule("", self.statement, tuple(equations(self.statement)))
         except (NotationError, ShapeError):
@@ -65,7 +65,7 @@ class Phrase:
 
 
 def phrase(equation: Equation) -> Phrase:
-    """Return the equation as text, in which shapes and tuples of attribute variables are named where possible."""
+    """Return the equation as text of the rule notation. Shapes and tuples of attribute variables are named where possible."""
     parts = getattr(equation.where, "parts", () if equation.where is True else (equation.where,))
     where = tuple(render_condition(c) for c in parts)
     plain = Phrase(
@@ -77,7 +77,10 @@ def phrase(equation: Equation) -> Phrase:
 
 
 def _named_shapes(equation: Equation) -> Iterator[tuple[str, str]]:
-    """Yield shapes as text, each with the text that names it by a term: variables first, then small terms."""
+    """Yield the text of each term's shape, with the text that refers to this shape by the term, such as `shape=x.shape`.
+
+    Variables come first, then small terms. Terms whose shape is an attribute are left out.
+    """
     terms = sorted(
         (
             t
@@ -93,7 +96,9 @@ def _named_shapes(equation: Equation) -> Iterator[tuple[str, str]]:
 
 
 def _with_tuples(plain: Phrase, equation: Equation) -> Phrase:
-    """Return the phrase with each tuple such as `(s0, s1)` replaced by `s`, which is declared as `s[2]`."""
+    """Return the equation with each tuple of attribute variables such as `(s0, s1)` replaced by `s`, which is declared as
+    `s[2]`.
+    """
     names = {a.name for a in attribute_atoms(*equation.left, *equation.right) if isinstance(a, Sym)}
     taken = {v for v, _ in plain.ranks} | names
     for stem in sorted({match[1] for n in names if (match := re.fullmatch(r"(.*\D)\d", n))}):
@@ -118,9 +123,9 @@ def equation_rule(equation: Equation) -> Rule | None:
 
 
 def generalise_ranks(equation: Equation, judge: ConditionJudge, kinds: Kinds = ()) -> Iterator[Rule]:
-    """Yield the rule at all ranks of its tensors and along all axes at which it may be true, then at its own ranks only.
+    """Yield a rule for the most ranks and axes at which the equation passes the judge's tests, then the rule at its own ranks.
 
-    Variables of one kind have the same rank.
+    Variables in the same tuple of `kinds` have the same rank.
     """
     narrow = phrase(equation)
     rule = narrow.rule()
@@ -138,10 +143,10 @@ def generalise_ranks(equation: Equation, judge: ConditionJudge, kinds: Kinds = (
 
 
 def _aligned(narrow: Phrase, where: Sequence[str]) -> tuple[str, ...]:
-    """Rewrite conditions so that they can be read at other ranks, if the right side concatenates along a single axis.
+    """Rewrite conditions so that they apply at other ranks, if the right side of `narrow` concatenates along a single axis.
 
-    A condition that two variables have the same size along some other axis becomes the condition that they have the same sizes
-    along all axes except the concatenated axis.
+    A condition that two variables have the same size along one other axis is rewritten. It becomes the condition that the
+    variables have the same sizes along all axes except the concatenated axis.
     """
     joined = set(re.findall(r"concat\([^=]*axis=(-\d)", narrow.right))
     axis = min(joined) if len(joined) == 1 else ""
@@ -163,15 +168,15 @@ def _accepted(wide: Phrase, judge: ConditionJudge) -> Rule | None:
 
 
 def _equalities(rule: Rule | None) -> int:
-    """Return the number of the rule's conditions that are equalities."""
+    """Return the number of the rule's conditions that are equalities, or 0 for None."""
     return sum(" == " in condition for condition in rule.statement.where) if rule is not None else 0
 
 
 def _turned(narrow: Phrase, judge: ConditionJudge, equalities: int) -> Iterator[Phrase]:
-    """Yield the phrase with its axes replaced by variables, the most general choice of axes first.
+    """Yield the equation with its axes replaced by axis variables, the most general form first.
 
-    If there are two axes, one of them may become all axes of a term except the other axis. At the phrase's own ranks, the rule
-    must be plausible for every choice of axes, with at most as many equality conditions as `equalities`.
+    If there are two axes, one of them may be replaced by all axes of a term except the other axis. At the equation's own
+    ranks, the rule must be plausible for every choice of axes. It must need at most `equalities` equality conditions.
     """
     literal = sorted({int(a) for a in re.findall(r"axis=(-\d)|axes=\((-\d),\)", narrow.left + narrow.right) for a in a if a})
     words = set(re.findall(r"\w+", " ".join((narrow.left, narrow.right, *narrow.where)))) | {v for v, _ in narrow.ranks}
@@ -185,9 +190,9 @@ def _turned(narrow: Phrase, judge: ConditionJudge, equalities: int) -> Iterator[
 
 
 def _namings(narrow: Phrase, literal: Sequence[int], names: Sequence[str], *, shapes: bool) -> Iterator[Phrase]:
-    """Yield the phrase with its axes replaced by variables.
+    """Yield the equation with its axes replaced by variables.
 
-    If there are two axes, forms in which one axis is a variable and the other stands for all remaining axes come first.
+    If there are two axes, the first forms replace one axis by a variable, and the other axis by all remaining axes.
     """
     for axis, other in ((literal[0], literal[-1]), (literal[-1], literal[0])) if len(literal) == 2 else ():
         apart = [_apart(text, other, names[0]) for text in (narrow.left, narrow.right)]
@@ -207,7 +212,8 @@ def _axis_named(text: str, axis: int, variable: str, shapes: bool) -> str:
 
 
 def _apart(text: str, axis: int, variable: str) -> str | None:
-    """Generalise `shape=E.shape, axes=(axis,)` in the text to all axes of E except axis k: `axes=others(E, k)`.
+    """Replace `shape=E.shape, axes=(axis,)` in the text by `shape=E.shape, axes=others(E, k)`, which means all axes of E
+    except k.
 
     `variable` is the name k of the excluded axis. Returns None if `axis` also occurs elsewhere in the text.
     """
@@ -221,7 +227,7 @@ def _apart(text: str, axis: int, variable: str) -> str | None:
 
 
 def _operand(text: str, end: int) -> int:
-    """Return the start of the name or of the parenthesised expression that ends at `end`."""
+    """Return the position at which the name or parenthesised expression that ends at `end` starts."""
     depth, start = 0, end
     while start > 0 and (depth or re.fullmatch(r"[\w)]", text[start - 1])):
         start -= 1
@@ -232,10 +238,10 @@ def _operand(text: str, end: int) -> int:
 
 
 def _turns(turned: Phrase, names: Sequence[str], judge: ConditionJudge, equalities: int) -> bool:
-    """Return whether the phrase is well typed for some choice of axes at its own ranks, and plausible for every such choice.
+    """Return whether the equation is plausible for every choice of axes for which it is well typed at its own ranks.
 
-    The result is False if some choice needs more equality conditions than `equalities`. A rule along an axis for which it needs
-    additional equalities would rarely match.
+    At least one choice must be well typed. The result is False if some choice needs more equality conditions than
+    `equalities`. A rule that needs additional equalities along some axis would rarely match along this axis.
     """
     own = {v: ranks[0] for v, ranks in turned.ranks if v not in names}
     typed = False
@@ -252,9 +258,9 @@ def _turns(turned: Phrase, names: Sequence[str], judge: ConditionJudge, equaliti
 
 
 def _ranked(narrow: Phrase, kinds: Kinds) -> Iterator[Phrase]:
-    """Yield the phrase with more ranks for some of its tensors and shapes.
+    """Yield the equation with more ranks for some of its tensors and shapes, and finally the unchanged equation.
 
-    All tensors and shapes of one rank are widened first, then fewer and fewer of them. The unchanged phrase comes last.
+    For each rank, all tensors and shapes of this rank get more ranks together first. Then smaller sets of them do.
     """
     native = {v: ranks[0] for v, ranks in narrow.ranks if len(ranks) == 1 and ranks[0] > 1 and v not in narrow.fixed}
     known = {v for kind in kinds for v in kind}
@@ -271,7 +277,9 @@ def _ranked(narrow: Phrase, kinds: Kinds) -> Iterator[Phrase]:
 
 
 def _typed_at(narrow: Phrase, chosen: Sequence[str], rank: int) -> bool:
-    """Return whether the phrase is well typed with the chosen variables at this rank and the others at some of their ranks."""
+    """Return whether the equation is well typed if all variables in `chosen` have this rank. Other variables may have any of
+    their ranks.
+    """
     others = [(v, ranks) for v, ranks in narrow.ranks if v not in chosen]
     for choice in itertools.islice(itertools.product(*(ranks for _, ranks in others)), DISCOVERY.max_rank_choices):
         try:
@@ -285,7 +293,9 @@ def _typed_at(narrow: Phrase, chosen: Sequence[str], rank: int) -> bool:
 
 
 def _reaches(rule: Rule, wide: Phrase) -> bool:
-    """Return whether the rule is well typed for each rank of every variable and each axis of every axis variable."""
+    """Return whether the rule is well typed at each rank of every variable and for each axis of every axis variable in
+    `wide`.
+    """
     reached = {(v, rank) for e in rule.equations for v, rank in e.ranks}
     return all((v, rank) in reached for v, ranks in wide.ranks for rank in ranks)
 
@@ -293,7 +303,7 @@ def _reaches(rule: Rule, wide: Phrase) -> bool:
 def backwards(rule: Rule, *, anew: bool = True) -> Rule:
     """Return the rule from right to left.
 
-    If `anew` is True, the conditions on extents are left out, because the new left side needs different conditions.
+    If `anew` is True, the conditions on shapes are left out, because the new left side needs different conditions.
     """
     old = rule.statement
     where = tuple(c for c in old.where if ".shape" not in c) if anew else old.where

@@ -1,7 +1,7 @@
-"""Pruning: drop equalities that the kept equalities imply, and directions that are not useful in a search.
+"""Drop equalities that the kept equalities imply, and directions that are not useful in a search.
 
-A hill is a step that a search cannot replace by other steps, because the other steps lead through terms that cost more. An
-equality is also kept if the kept equalities imply it only over a hill.
+A search avoids terms that cost more. Sometimes the kept equalities imply a step, but only through more expensive terms. Such a
+step crosses a hill. An equality with such a step is kept as a search rule.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ DimBinding: TypeAlias = "Callable[[Term], Term | None]"
 def is_useful(candidate: Candidate, numbered: DimBinding) -> bool:
     """Return whether rewriting the candidate's left side to its right side can be useful in a search.
 
-    The direction is not useful in these cases:
+    `numbered` replaces symbols by numbers, so that costs can be computed. The direction is not useful in these cases:
 
     - The left side consists of variables or constants only.
     - The left side does not determine all variables of the right side.
     - A left side is part of the right side.
     - The sides differ only in the names of variables.
-    - The step both executes more operators and does more work, with weights known and with weights unknown.
-    - At least `RULE.min_neutral_operators` operators are only rearranged, and none is saved.
+    - The right side has more operators and at least as much work, both with weights known and with weights unknown.
+    - At least `RULE.min_neutral_operators` operators are rearranged at the same cost, and none is removed.
+
+    Except in the first four cases, a candidate with several outputs is useful.
     """
     left, right = candidate.left, candidate.right
     if all(t.is_variable or not variables(t) for t in left) or not set(variables(*right)) <= set(variables(*left)):
@@ -58,10 +60,11 @@ def is_useful(candidate: Candidate, numbered: DimBinding) -> bool:
 
 
 def crosses_hill(candidate: Candidate, numbered: DimBinding) -> bool:
-    """Return whether the step from left to right costs less, or executes no more operators.
+    """Return whether the step from left to right lowers the cost, or does not execute more operators. Weights are known.
 
-    Costs are computed with known weights. A step to lower costs crosses a hill. A step to higher costs that executes no more
-    operators climbs a hill. Steps with several outputs always count, because they start fewer operators.
+    A step to lower costs is said to cross a hill, and a step to higher costs without more operators to climb a hill. The
+    result is always True for several outputs, because a joint computation starts fewer operators. `numbered` replaces symbols
+    by numbers.
     """
     before, after = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
     old, new = effort(before, weights_known=True), effort(after, weights_known=True)
@@ -69,11 +72,14 @@ def crosses_hill(candidate: Candidate, numbered: DimBinding) -> bool:
 
 
 def is_shortcut(candidate: Candidate, numbered: DimBinding) -> bool:
-    """Return whether the step from left to right helps a search although other rules derive it in more than a few steps.
+    """Return whether the step from left to right helps a search even if several steps of other rules have the same result.
 
-    The step has to cross or climb a hill (see `crosses_hill`). In addition, one of the following must be true: an operator of
-    the step `counts`, the step takes out a constant factor, or a graph of few operators becomes a graph that has or executes
-    fewer operators. In the last case, a single step can tidy terms after another rule.
+    The step has to satisfy `crosses_hill`. In addition, one of the following must be true:
+
+    - An operator of the step `counts`.
+    - The step factors out a constant.
+    - The left side has few operators, and the right side has or executes fewer operators. Such a step tidies terms after
+      another rule.
     """
     if not crosses_hill(candidate, numbered):
         return False
@@ -86,19 +92,19 @@ def is_shortcut(candidate: Candidate, numbered: DimBinding) -> bool:
 
 
 def counts(term: Term) -> bool:
-    """Return whether an operator in the term is heavy or looks rows up at run time.
+    """Return whether an operator in the term is compute-intensive or looks rows up at run time.
 
-    For such operators, it matters which operators around them a runtime can fuse.
+    For such operators, the runtime's choice of fusions with neighbouring operators matters.
     """
     return is_compute_intensive(term) or "lookup" in executed_operators(term)
 
 
 def factors_out_constant(left: Sequence[Term], right: Sequence[Term]) -> bool:
-    """Return whether the step from left to right takes out a constant factor.
+    """Return whether the step from left to right factors out a constant.
 
-    The right side must be a product with a constant, and the left side must not. With known weights, the right side must
-    execute at most as many operators. A constant is a term without variables. Such a step helps because consecutive products
-    with constants become one product.
+    A constant is a term without variables. The right side must be a product with a constant, and the left side must not. With
+    known weights, the right side must not execute more operators. Such a step helps because consecutive products with
+    constants become one product.
     """
     if len(left) != 1 or len(right) != 1 or _by_a_constant(left[0]) or not _by_a_constant(right[0]):
         return False
@@ -107,7 +113,9 @@ def factors_out_constant(left: Sequence[Term], right: Sequence[Term]) -> bool:
 
 
 def _by_a_constant(term: Term) -> bool:
-    """Return whether the term is linear in each of its two operands, and exactly one of them is constant."""
+    """Return whether the term is a product of two operands, exactly one of which is constant. A product is linear in each
+    operand.
+    """
     constant = [not variables(a) for a in term.args]
     return sorted(constant) == [False, True] and is_product(term)
 
@@ -120,7 +128,7 @@ def _renamed(candidate: Candidate) -> bool:
 
 
 def exchanges_variables(rule: Rule) -> bool:
-    """Return whether a rule only exchanges weights with weights or other variables with each other, as commutativity does."""
+    """Return whether a rule only exchanges variables, as commutativity does. Weights are exchanged only with weights."""
     equation = rule.equations[0]
     used = variables(*equation.left)
     if len(used) > DISCOVERY.max_exchanged_variables:
@@ -132,7 +140,9 @@ def exchanges_variables(rule: Rule) -> bool:
 
 
 def _is_exchange(left: Sequence[Term], right: tuple[Term, ...], rows: Sequence[Sequence[Term]]) -> bool:
-    """Return whether exchanging variables within the rows turns the left side into the right side."""
+    """Return whether exchanging variables turns the left side into the right side. Variables in the same row may be
+    exchanged.
+    """
     for orders in itertools.product(*(itertools.permutations(row) for row in rows)):
         exchanged = {
             a: b for row, order in zip(rows, orders, strict=True) for a, b in zip(row, order, strict=True) if a is not b
@@ -144,24 +154,21 @@ def _is_exchange(left: Sequence[Term], right: tuple[Term, ...], rows: Sequence[S
 
 
 def _gains(dear: Term, cheap: Term) -> bool:
-    """Return whether the term `cheap` executes fewer operators than `dear`, or costs clearly less.
-
-    Costs are computed with known weights.
-    """
+    """Return whether the term `cheap` executes fewer operators than `dear`, or costs clearly less. Weights are known."""
     old, new = (effort([t], weights_known=True) for t in (dear, cheap))
     return new.operators < old.operators or new.total < DISCOVERY.kept_cost_share * old.total
 
 
 @dataclass
 class _Place:
-    """The two choices of numbers for a universe's symbols, and the classes of its terms."""
+    """Two choices of numbers for a universe's symbols, and the classes of equal terms of the universe."""
 
     sizings: tuple[Numbered, Numbered]
     classes: Classes
 
 
 class KeptEqualities:
-    """The equalities kept so far, which decide whether a candidate is redundant, a step over a hill, or new."""
+    """The equalities kept so far. They decide whether a candidate is new, redundant, or useful for a search only."""
 
     def __init__(self) -> None:
         self.rewriter = Rewriter()
@@ -170,9 +177,10 @@ class KeptEqualities:
         self._joins: list[Pattern] = []
 
     def sizings(self, universe: Universe) -> tuple[DimBinding, ...]:
-        """Return two ways to replace the symbols of a universe by numbers. Of two extents, each is larger in one of the ways.
+        """Return two functions that replace the symbols of a universe by numbers.
 
-        A step is useful if it is useful with the numbers of either way.
+        The two functions order the extents differently: if one function makes an extent larger than another extent, the other
+        function makes it smaller. A step is useful if it is useful with the numbers of either function.
         """
         return tuple(sizing.of for sizing in self._place(universe).sizings)
 
@@ -183,7 +191,7 @@ class KeptEqualities:
         return self._places[universe.name]
 
     def add(self, rule: Rule) -> bool:
-        """Keep a proved equality, and return whether it is new."""
+        """Keep a proved equality, and return whether it was not kept before."""
         news = rule.text not in self._texts
         self._texts.add(rule.text)
         if news:
@@ -192,11 +200,11 @@ class KeptEqualities:
         return news
 
     def suspect(self, rule: Rule) -> None:
-        """Treat an unproved equality as known, so that candidates that it implies are not tried again."""
+        """Use an unproved equality like a kept equality, so that candidates that it implies are not tried again."""
         self.rewriter.add(rule)
 
     def settle(self, candidate: Candidate) -> None:
-        """Merge the classes of the candidate's two sides, after the candidate was decided or found redundant."""
+        """Record that the candidate's two sides are equal, after the candidate was decided or found redundant."""
         place = self._place(candidate.universe)
         if len(candidate.left) == 1:
             left, right = map(place.sizings[0].of, candidate.left + candidate.right)
@@ -204,9 +212,8 @@ class KeptEqualities:
                 place.classes.merge(left, right)
 
     def idle(self, candidate: Candidate) -> bool:
-        """Return whether the candidate only rearranges many operators.
-
-        No direction then saves an operator or a tenth of the cost.
+        """Return whether the candidate only rearranges many operators, so that no direction saves an operator or a tenth of
+        the cost.
         """
         if len(candidate.left) > 1 or term_size(*candidate.left) <= RULE.min_neutral_operators:
             return False
@@ -217,22 +224,22 @@ class KeptEqualities:
         return True
 
     def part(self, candidate: Candidate) -> str | None:
-        """Return whether the candidate is CORE, SEARCH, or None, which means redundant.
+        """Return CORE, SEARCH, or None if the candidate is redundant.
 
-        A candidate is CORE if the kept equalities do not imply it. It is SEARCH if the kept equalities imply it only over a
-        hill.
+        A candidate is CORE if the kept equalities do not imply it. An implied candidate is SEARCH if one of these cases
+        applies, else redundant:
 
-        These steps are hills:
-
-        - The step saves an operator or a tenth of the cost, and an operator is heavy or there are few operators. Between
-          larger graphs without a heavy operator, hills are low, and a search climbs them by itself.
+        - A direction saves an operator or a tenth of the cost, but steps of kept equalities reach the result only through more
+          expensive terms. The step must also have few operators or a compute-intensive operator. In larger graphs of cheap
+          operators, a search passes through the more expensive terms by itself.
         - Two operators of different kinds compute the same value, and no step leads to the more expensive operator.
         - Different operators compute the same value at the same cost. Costs do not show which of these operators a runtime
-          fuses with the operators around them.
-        - The step takes out a constant factor, and no sequence of steps takes out any factor. Multiplying the other operands by
+          fuses with neighbouring operators.
+        - The step factors out a constant, and no sequence of steps factors out any constant. Multiplying the other operands by
           ones is not a step.
 
-        Joining two outputs takes steps that no single output pays for, so joins are search rules.
+        A candidate with several outputs is SEARCH or redundant, because no single output pays for the steps that compute the
+        outputs together.
         """
         numbered = self.sizings(candidate.universe)[0]
         if len(candidate.left) > 1:
@@ -246,10 +253,10 @@ class KeptEqualities:
         return SEARCH if any(is_hill(candidate) for is_hill in hills) else None
 
     def _over_a_hill(self, candidate: Candidate) -> bool:
-        """Return whether a step with a gain is possible only directly.
+        """Return whether a direction has a gain that a search cannot reach by other steps.
 
-        The step gains with both sets of numbers. With at least one of the sets, other steps lead to the result only through
-        more expensive terms.
+        The direction must have a gain with both choices of numbers for symbols. With at least one choice, other steps must
+        lead to the result only through more expensive terms.
         """
         for steps in self._directions(candidate):
             gains = all(
@@ -260,7 +267,7 @@ class KeptEqualities:
         return False
 
     def _takes_out_a_factor(self, candidate: Candidate) -> bool:
-        """Return whether one side takes a constant factor out of the other, and no sequence of steps does so."""
+        """Return whether a direction factors out a constant, and no sequence of other steps does so."""
         return any(
             all(factors_out_constant([old], [new]) for old, new in steps)
             and not all(self._factors(old, new) for old, new in steps)
@@ -268,14 +275,17 @@ class KeptEqualities:
         )
 
     def _factors(self, old: Term, new: Term) -> bool:
-        """Return whether a sequence of steps through not much more expensive terms takes a constant factor out of `old`."""
+        """Return whether a sequence of steps factors a constant out of `old`. No term on the way may cost much more than `old`
+        and `new`.
+        """
         dearest = max(self.rewriter.cost(old), self.rewriter.cost(new))
         return self.rewriter.leads(old, dearest, lambda term: factors_out_constant([old], [term]))
 
     def _directions(self, candidate: Candidate) -> Iterator[list[tuple[Term, Term]]]:
-        """Yield the steps from left to right and from right to left, each with both sets of numbers.
+        """Yield the steps from left to right and from right to left. Each step is given for both choices of numbers for
+        symbols.
 
-        Nothing is yielded if the candidate is not well typed with both sets.
+        Nothing is yielded if the candidate is not well typed for one of the choices.
         """
         pairs = [tuple(map(sizing, candidate.left + candidate.right)) for sizing in self.sizings(candidate.universe)]
         for turned in (1, -1):
@@ -284,7 +294,8 @@ class KeptEqualities:
                 yield steps
 
     def _of_another_kind(self, candidate: Candidate) -> bool:
-        """Return whether the sides execute one operator each, of different kinds, and no step leads to the more expensive side.
+        """Return whether each side executes one operator, of different kinds, and no step leads from the cheaper to the other
+        side.
 
         Weights are known.
         """
@@ -299,9 +310,10 @@ class KeptEqualities:
         return True
 
     def _in_other_operators(self, candidate: Candidate) -> bool:
-        """Return whether different operators compute both sides at the same cost, and no step leads from one to the other.
+        """Return whether different operators compute both sides at the same cost, and no step leads from one side to the
+        other.
 
-        Costs are computed with known weights. On each side, an operator must `count`.
+        Costs are computed with known weights. On each side, an operator must be compute-intensive or look rows up at run time.
         """
         steps = next(self._directions(candidate), [])
         return bool(steps) and all(self._is_another_way(one, other) for one, other in steps)
@@ -314,7 +326,7 @@ class KeptEqualities:
     def _equal(self, left: Term, right: Term, classes: Classes) -> bool:
         """Return whether the kept equalities imply that the terms are equal.
 
-        The terms are compared by congruence and up to three steps at the root, then by one step and normal forms.
+        The terms are first compared by congruence and up to three steps at the root, then by one step and normal forms.
         """
         goals = {classes.canonical(right)}
         around = [{classes.canonical(left)}]
@@ -331,11 +343,15 @@ class KeptEqualities:
         return self.rewriter.joins(left, right) or self.rewriter.joins_around(left, right)
 
     def _around(self, term: Term, classes: Classes) -> set[Term]:
-        """Return the representatives of all terms that one step at the root gives."""
+        """Return the terms that one step at the root of `term` gives. Each is replaced by the representative of its class in
+        `classes`.
+        """
         return {classes.canonical(t) for t in self.rewriter.steps(term)}
 
     def _joined(self, candidate: Candidate, numbered: DimBinding) -> bool:
-        """Return whether a kept rule already computes these outputs together, with no more operators than the candidate."""
+        """Return whether a kept rule computes the candidate's outputs together, with at most the operators of its right
+        side.
+        """
         left, right = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
         return any(
             match.roots == tuple(left) and term_size(*match.replacements) <= term_size(*right)

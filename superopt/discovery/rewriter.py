@@ -32,21 +32,20 @@ Place: TypeAlias = "tuple[int, str]"
 
 
 class Classes:
-    """Terms that are known to be equal, closed under congruence."""
+    """Equivalence classes of terms, closed under congruence: equal operands give equal terms."""
 
     def __init__(self) -> None:
         self._parents: dict[Term, Term] = {}
 
     def merge(self, term: Term, representative: Term) -> None:
-        """Make the two terms equal."""
+        """Record that the two terms are equal."""
         one, other = self.canonical(term), self.canonical(representative)
         if one is not other:
             self._parents[one] = other
 
     def canonical(self, term: Term) -> Term:
-        """Return the term with every part replaced by the representative of its class.
-
-        Congruent terms have the same canonical term.
+        """Return the term with every part replaced by the representative of its class. Equal terms have the same canonical
+        term.
         """
         if term.args:
             args = tuple(self.canonical(a) for a in term.args)
@@ -62,7 +61,11 @@ class Classes:
         return term
 
     def _contracted(self, term: Term) -> Term:
-        """Return the sum with a pair of operands replaced by another term, wherever the pair is known to equal that term."""
+        """Return the sum with pairs of operands replaced by the term that represents the sum of the pair, if that term is not
+        a sum.
+
+        For example, `a + b + c` becomes `d + c` if `a + b` equals `d`. Any commutative operator is treated as a sum is.
+        """
         if 2 < len(term.args) <= DISCOVERY.max_rewritten_summands:
             for i, j in itertools.combinations(range(len(term.args)), 2):
                 whole = self._root(apply(term.op, term.args[i], term.args[j]))
@@ -74,7 +77,7 @@ class Classes:
 
 @dataclass(frozen=True)
 class DirectedEquation:
-    """An equation in one direction, prepared for matching on first use."""
+    """An equation in one direction. It is prepared for matching on first use."""
 
     left: Term
     right: Term
@@ -87,9 +90,9 @@ class DirectedEquation:
 
     @cached_property
     def place(self) -> Place | None:
-        """The position and the operator of an operand that is not a variable, or None.
+        """The position and the operator of the first operand that is not a variable, or None.
 
-        In a sum or product, the position is -1, which stands for any position.
+        Under a commutative operator, the position is -1, which stands for any position.
         """
         anywhere = operator(self.left.op).commutative
         return next(((-1 if anywhere else i, a.op) for i, a in enumerate(self.left.args) if a.op != VARIABLE), None)
@@ -97,9 +100,9 @@ class DirectedEquation:
 
 @dataclass
 class EquationIndex:
-    """The equations for one operator and rank at the root, by an operator that a matching term must contain.
+    """Equations whose left sides have the same root operator and rank, grouped by an operand that a matching term must have.
 
-    Equations are in the order in which they were added.
+    Each group lists its equations in the order in which they were added.
     """
 
     count: int = 0
@@ -112,7 +115,7 @@ class EquationIndex:
         self.count += 1
 
     def fitting(self, term: Term, since: int) -> Iterator[Pattern]:
-        """Yield the patterns that may match the term, except the first `since` patterns that were added."""
+        """Yield the patterns that may match the term, except the first `since` patterns of the index."""
         commutative = operator(term.op).commutative
         own: dict[Place | None, None] = {None: None}
         own.update(dict.fromkeys((-1 if commutative else i, a.op) for i, a in enumerate(term.args)))
@@ -125,7 +128,10 @@ class EquationIndex:
 
 
 def pattern_may_match(pattern: Term, term: Term, *, root: bool = False) -> bool:
-    """Return whether the term has the pattern's operators at the same places. At the root, a sum may have more operands."""
+    """Return whether the term has the pattern's operators at the same positions. Sizes and attributes are ignored.
+
+    If `root` is True, a sum may have more operands than its pattern.
+    """
     if pattern.op == VARIABLE:
         return len(pattern.shape) == len(term.shape)
     if pattern.op != term.op:
@@ -137,20 +143,20 @@ def pattern_may_match(pattern: Term, term: Term, *, root: bool = False) -> bool:
 
 
 def size_of(term: Term) -> tuple[int, int, str]:
-    """Return a measure by which terms are ordered: a term with fewer operators is smaller."""
+    """Return a sort key for terms. A term with fewer operators has a smaller key."""
     parts = subterms(term)
     return sum(map(weight, parts)), sum(len(t.args) for t in parts), term.key
 
 
 class Spread:
-    """A measure by which terms are ordered: a term is smaller if products are distributed over sums.
+    """A measure by which rewriting orders terms: a term is smaller if products are distributed over sums.
 
-    Differences are also replaced by sums. The measure of a term is a polynomial in the measures of its operands:
+    A sum is also smaller than a difference. The measure of a term is a polynomial in the measures of its operands:
 
-    - for an operator with one operand, three times the operand,
-    - for an operator with several operands that is linear in each of them, the product,
-    - for another operator with several operands, the sum plus one for each operand after the first, where operands after the
-      first are multiplied by three if their order matters.
+    - for an operator with one operand, three times the operand's measure,
+    - for an operator with several operands that is linear in each of them, the product of the measures,
+    - for another commutative operator, the sum of the measures, plus one for each operand after the first,
+    - for any other operator, the same, but each measure after the first is multiplied by three, plus another one.
 
     If two terms have the same measure, the names of their operators are compared alphabetically.
     """
@@ -188,14 +194,14 @@ class Spread:
 
 
 class OrderedRewriting:
-    """Ordered rewriting: up to `DISCOVERY.max_rewriting_steps` steps, each of which makes a term smaller by one measure."""
+    """Rewrites terms by up to `DISCOVERY.max_rewriting_steps` steps, each of which lowers the measure of the term."""
 
     def __init__(self, rewriter: Rewriter, measure: Callable[[Term], Any]) -> None:
         self._rewriter, self._measure = rewriter, measure
         self._known: dict[Term, tuple[Term, int]] = {}
 
     def of(self, term: Term) -> Term:
-        """Return the term after ordered rewriting, which starts with the term's parts."""
+        """Return the term after rewriting. The parts of the term are rewritten first."""
         known, version = self._known.get(term, (term, -1))
         if version == self._rewriter.version:
             return known
@@ -216,9 +222,9 @@ class OrderedRewriting:
 
 
 class Rewriter:
-    """Equalities with one output as rewriting steps.
+    """Equalities with one output, used as rewriting steps in both directions.
 
-    There are two normal forms: with the fewest operators, and with products distributed over sums.
+    There are two normal forms. One has the fewest operators, and the other has products distributed over sums.
     """
 
     def __init__(self) -> None:
@@ -242,11 +248,11 @@ class Rewriter:
             self._rows.setdefault((left.op, left.rank), EquationIndex()).add(DirectedEquation(left, right, where))
 
     def joins(self, left: Term, right: Term) -> bool:
-        """Return whether both terms have a normal form in common."""
+        """Return whether the terms have equal normal forms. Either of the two kinds of normal form suffices."""
         return any(normal.of(left) is normal.of(right) for normal in (self.small, self.spread))
 
     def joins_around(self, left: Term, right: Term) -> bool:
-        """Return whether a step anywhere in one of the terms, or in each of them, makes their normal forms equal."""
+        """Return whether one step anywhere in one term, or in each of the two terms, makes their normal forms equal."""
         normal = self.small.of
         goal_left, goal_right = normal(left), normal(right)
         if goal_left is goal_right:
@@ -258,7 +264,10 @@ class Rewriter:
         return goal_left in around_right or bool(around_left & around_right)
 
     def neighbours(self, term: Term, takes: Callable[[Term, Term], bool] = lambda *_: True) -> Iterator[Term]:
-        """Yield the terms that one step gives, in either direction and anywhere in the term, by steps that `takes` accepts."""
+        """Yield the terms that one step anywhere in the term gives, in either direction of an equality.
+
+        `takes` decides, for a part and its replacement, whether the step is used.
+        """
         for part in subterms(term):
             for after in self.steps(part):
                 if not takes(part, after):
@@ -269,9 +278,9 @@ class Rewriter:
                     continue
 
     def steps(self, term: Term) -> tuple[Term, ...]:
-        """Return the terms that one step at the root gives, in either direction.
+        """Return the terms that one step at the root of the term gives, in either direction of an equality.
 
-        The terms are cached. If rules are added, only these rules are tried for a cached term.
+        The result is cached. If rules are added later, only these rules are tried for a cached term.
         """
         row = self._rows.get((term.op, term.rank))
         if row is None or len(term.args) > DISCOVERY.max_rewritten_summands:
@@ -284,19 +293,18 @@ class Rewriter:
         return known
 
     def descends(self, start: Term, goal: Term) -> bool:
-        """Return whether steps lead from the start to a term of at most the goal's cost.
+        """Return whether steps lead from the term `start` to a term that costs at most the cost of `goal`.
 
-        All terms on the way cost at most `DISCOVERY.max_climb_factor` times as much as the start. Costs are computed with known
-        weights.
+        Every term on the way costs at most `DISCOVERY.max_climb_factor` times the cost of `start`. Weights are known.
         """
         enough = self.cost(goal)
         return self.leads(start, self.cost(start), lambda term: self.cost(term) <= enough)
 
     def leads(self, start: Term, dearest: float, arrived: Callable[[Term], bool]) -> bool:
-        """Return whether steps lead to a term for which `arrived` returns True.
+        """Return whether steps lead from the term `start` to a term for which `arrived` returns True.
 
-        All terms on the way cost at most `DISCOVERY.max_climb_factor` times `dearest`. Only steps that a search would take are
-        used, except at the root of the start, where all steps are used.
+        Every term on the way costs at most `DISCOVERY.max_climb_factor` times `dearest`. At the root of `start`, all steps are
+        used. Otherwise, only steps that a search would take are used.
         """
         limit = DISCOVERY.max_climb_factor * dearest
         if any(map(arrived, self.steps(start))):
@@ -316,20 +324,20 @@ class Rewriter:
         return False
 
     def cost(self, term: Term) -> float:
-        """Return the term's total cost with known weights."""
+        """Return the term's run-time cost if weights are known."""
         return self._effort(term)[0].total
 
     def _effort(self, term: Term) -> tuple[Effort, Effort]:
-        """Return the term's cost with known weights, and with unknown weights."""
+        """Return the term's run-time cost with known weights, and the cost with unknown weights."""
         known = self._efforts.get(term)
         if known is None:
             known = self._efforts[term] = effort([term], weights_known=True), effort([term], weights_known=False)
         return known
 
     def _serves(self, part: Term, after: Term) -> bool:
-        """Return whether a search would take the step.
+        """Return whether a search would take the step from `part` to `after`.
 
-        A search does not rewrite weight-only terms, and has no rules that only add operators.
+        A search does not rewrite terms that depend on weights only. It has no rules that add operators without saving work.
         """
         names = [v.name for v in variables(part)]
         if names and WEIGHTS.issuperset(names):

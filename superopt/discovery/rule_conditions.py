@@ -11,13 +11,18 @@ from superopt.rules.rule import Rule
 
 
 class ConditionJudge(Protocol):
-    """A judge that tests which forms of a rule may be true."""
+    """Random tests of equations, by which generalisation chooses between forms of a rule."""
 
     def plausible(self, equations: Sequence[Equation]) -> bool:
-        """Return whether random tests find no difference between the sides of any of the equations."""
+        """Return whether each equation passes random tests."""
 
     def outcomes(self, equation: Equation) -> Sequence[tuple[Mapping[str, Extent], bool]]:
-        """Return random values of the equation's attribute variables, each with whether the equation's sides agree."""
+        """Return random values of the equation's attribute variables. Each assignment comes with whether the equation's sides
+        agree.
+        """
 
     def completed(self, rule: Rule) -> Rule | None:
-        """Return the rule with all conditions that its right side needs, or None if no conditions suffice at all its ranks."""
+        """Return the rule with all conditions under which its right side is well typed.
+
+        Returns None if no conditions suffice at all ranks of the rule.
+        """

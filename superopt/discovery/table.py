@@ -1,7 +1,8 @@
-"""The representatives of a universe's classes as columns of numbers, from which terms are built in batches.
+"""The representatives of enumerated terms as columns of numbers, from which larger terms are built in batches.
 
-A number identifies a representative. A code identifies an operator with its attributes, and another code identifies a shape.
-The operators inside a representative are representatives too, and are listed by their numbers.
+A representative stands for all enumerated terms of equal value. A number identifies a representative. A code identifies an
+operator with its attributes, and another code identifies a shape. The operators inside a representative are representatives
+too, and are listed by their numbers.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class Numbering:
 
 
 class Table:
-    """Columns with one entry for each representative, in the order in which the representatives were found."""
+    """Columns with one entry for each representative of a class of equal terms, in the order in which the representatives were
+    found.
+    """
 
     def __init__(self, universe: Universe) -> None:
         self.universe = universe
@@ -76,7 +79,11 @@ class Table:
         return self._arrays[name]
 
     def add(self, term: Term, code: int, level: int) -> int:
-        """Add a representative whose operands are representatives, and return its number."""
+        """Add a representative whose operands are representatives, and return its number.
+
+        `code` identifies its operator with the attributes, and `level` is its number of operators as it counts towards the
+        limit.
+        """
         number = len(self.terms)
         self.terms.append(term)
         self.numbers[term] = number
@@ -109,23 +116,29 @@ class Table:
         return found
 
     def code_of(self, number: int) -> OperatorCode:
-        """Return the operator and attributes with this code."""
+        """Return the operator and attributes with the code `number`."""
         found: OperatorCode = self.codes.things[number]
         return found
 
     def level_of(self, runs: Ints, weighs: Ints) -> Ints:
-        """Return the level of terms with `runs` operators that run and `weighs` operators that only weights reach."""
+        """Return the number of operators of terms, as it counts towards the universe's limit.
+
+        `runs` counts the operators that are executed at run time, and `weighs` the operators that depend on weights only. The
+        first `Universe.weighing` operators on weights do not count.
+        """
         return np.asarray(runs + np.maximum(weighs - self.universe.weighing, 0))
 
     def inside(self, operands: Ints) -> Ints:
-        """Return the distinct operators inside each row of operands. Operands and result are padded with -1."""
+        """Return the distinct operators inside the terms of each row of `operands`. Operands and result are padded with -1."""
         nodes = np.where(operands[..., None] >= 0, self.nodes[operands], -1)
         together = np.sort(nodes.reshape(len(operands), operands.shape[1] * MOST_OPERATORS), axis=1)
         together[:, 1:][together[:, 1:] == together[:, :-1]] = -1
         return np.asarray(together)
 
     def count(self, nodes: Ints) -> tuple[Ints, Ints]:
-        """Count the operators in each row of nodes: those that run, and those that only weights reach."""
+        """Count the operators in each row of `nodes`: first the operators executed at run time, then those that depend on
+        weights only.
+        """
         there = nodes >= 0
         safe = np.where(there, nodes, 0)
         return (np.where(there, self.run[safe], 0)).sum(axis=1), (np.where(there, self.weighing[safe], 0)).sum(axis=1)
@@ -133,7 +146,7 @@ class Table:
     def prefixed(self, used: Ints) -> Flags:
         """Return whether each term uses its interchangeable variables from the first on, without gaps.
 
-        Every other term is a renaming of such a term.
+        `used` has a bit for each variable of a term. Every term with a gap is a renaming of a term without gaps.
         """
         good = np.ones(len(used), dtype=bool)
         for row in self.universe.variables:

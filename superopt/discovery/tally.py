@@ -1,4 +1,4 @@
-"""Count the graphs that the terms of a universe stand for. An argument of a term stands for every graph of its class."""
+"""Count the graphs that the enumerated terms stand for. An argument of a term stands for every graph of equal value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from superopt.policy import DISCOVERY
 
 
 class GraphTally:
-    """A count of graphs with at most `most` operators. If arguments of a term share work, only the term itself counts."""
+    """A count of graphs with at most `most` operators.
+
+    An argument of a term stands for every graph of equal value. If arguments of a term share operators, only the term itself
+    counts.
+    """
 
     def __init__(self, table: Table, typing: Typing, most: int) -> None:
         self.table = table
@@ -23,11 +27,13 @@ class GraphTally:
         self._counted: Ints | None = None
 
     def leaves(self, count: int) -> None:
-        """Add variables and constants, each with its own class."""
+        """Set the number of variables and constants. They have the first class numbers."""
         self._leaves = count
 
     def add(self, rows: Rows, classes: Ints, *, last: bool) -> None:
-        """Add terms of one level with their classes. Terms of the last level are not used as arguments."""
+        """Add terms with one number of operators, and the class of each term. Terms of the last level are not used as
+        arguments.
+        """
         for start in range(0, len(rows), DISCOVERY.tallied_row_count):
             part = rows.at(np.arange(start, min(start + DISCOVERY.tallied_row_count, len(rows))))
             kids = self._kids(part)
@@ -57,17 +63,19 @@ class GraphTally:
         return found
 
     def _own(self, rows: Rows, kids: Ints) -> Ints:
-        """Return how many operators the root of each term stands for: n - 1 for a sum of n operands."""
+        """Return how many operators the root of each term stands for: n - 1 for a commutative operator with n operands, else
+        1.
+        """
         sums = np.array([self.table.code_of(k.code).commutative for k in self.typing.kinds.things], dtype=bool)
         return np.where(sums[rows.kinds] if len(rows) else False, (kids >= 0).sum(axis=1) - 1, 1)
 
     def _unshared(self, kids: Ints, own: Ints) -> Ints:
-        """Return the number of terms with more operators than `most`, if shared operators are counted each time."""
+        """Return the number of terms with more than `most` operators if an operator is counted each time that it occurs."""
         counts = own + np.where(kids >= 0, self._sizes()[kids], 0).sum(axis=1)
         return np.asarray((counts > self.most).sum())
 
     def _sizes(self) -> Ints:
-        """Return the number of operators of each representative, if shared operators are counted each time."""
+        """Return the number of operators of each representative. An operator is counted each time that it occurs."""
         if len(self._tree) != len(self.table):
             own = self.table.run + self.table.weighing
             for number in range(len(self._tree), len(self.table)):
@@ -76,7 +84,7 @@ class GraphTally:
         return np.asarray(self._tree, dtype=np.int64)
 
     def _members(self) -> Ints:
-        """Return, for each class, the number of its graphs with 0, 1, ... operators, from terms below the last level."""
+        """Return, for each class, the numbers of its graphs with 0, 1, ... operators. Terms of the last level are left out."""
         if self._counted is None:
             counts = np.zeros((len(self.table), self.most + 1), dtype=np.int64)
             counts[: self._leaves, 0] = 1
@@ -87,9 +95,10 @@ class GraphTally:
         return self._counted
 
     def _ways(self, members: Ints, kids: Ints, operators: Ints) -> Ints:
-        """Return the number of ways to choose graphs for the arguments with this many operators in total.
+        """Return the number of ways to choose graphs for the arguments `kids`, such that the graphs have `operators` operators
+        in total.
 
-        The result is 0 for a negative number of operators.
+        `members` has the numbers of graphs of each class. The result is 0 for a negative number of operators.
         """
         ways = np.zeros((len(kids), self.most + 1), dtype=np.int64)
         ways[:, 0] = 1

@@ -1,8 +1,8 @@
 """Universes: typed vocabularies of variables, constants and operator templates.
 
 A template is an operator with attributes. The variables of a universe share symbols as extents, so that operators can be
-applied to them together. Rules are generalised to independent extents afterwards. The variables in one row of `variables` are
-interchangeable.
+applied to several variables together. Generalisation later gives each variable its own extents. The variables in one row of
+`variables` are interchangeable.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ WEIGHTS = frozenset({"w", "v", "u", "b", "c", "t", "r"})
 
 @dataclass(frozen=True)
 class Template:
-    """An operator with its attributes.
+    """An operator with its attributes, as it is applied during the enumeration of terms.
 
     Attributes:
         op: the operator.
         operands: the number of operands.
         attributes: the attributes.
-        cut: if not 0, an axis. The template then stands for the two parts of the operand along this axis, for each boundary
-            between two parts.
-        first: if not 0, the first extent that the first operand must have. It distinguishes activations from weights.
+        cut: if not 0, an axis. The template is then a slice that cuts its operand into two parts along this axis. Every
+            possible boundary between the two parts is used.
+        first: if not 0, the required first extent of the first operand. It distinguishes activations from weights.
         beside: if not empty, an operator. One of the operands must be a result of this operator.
         weighted: whether the second operand must consist of weights only and the first operand must not.
         takes: for each operand, the operators and the names of variables that are allowed. An empty or missing entry allows all
@@ -47,7 +47,7 @@ class Template:
 
 @dataclass(frozen=True)
 class Constant:
-    """A constant, and the operators of which it may be a direct operand."""
+    """A constant, and the operators that may take the constant as a direct operand."""
 
     term: Term
     under: tuple[str, ...]
@@ -58,12 +58,12 @@ class Universe:
     """A vocabulary of variables, constants and operators, from which terms are enumerated.
 
     Attributes:
-        family: the family of the universe's rules.
+        family: the family of the universe's rules. The rules of a family are stored in one file.
         name: the name of the universe.
         variables: the variables, in rows of interchangeable variables.
         constants: the constants, which do not count as operators.
         templates: the operators.
-        ranges: the numbers that a symbol may stand for in an environment.
+        ranges: for each symbol, the numbers that may replace the symbol when terms are evaluated.
         limit: the most operators of a term.
         repeats: whether an operator may have the same operand twice, and whether scale and relu may be applied to themselves.
         instances: values for symbols. If the left side of a rule does not determine the symbols, the rule is stated for these
@@ -71,7 +71,7 @@ class Universe:
         small: symbols of extents, such as low ranks, that are small compared with all other extents when costs are compared.
         conditions: the names of variables that are 0 or 1.
         positive: the names of variables that are greater than 0.
-        weighing: the number of operators that are not counted because only weights reach them.
+        weighing: the number of operators on weights alone that do not count towards `limit`.
     """
 
     family: str
@@ -94,7 +94,7 @@ FACTORS: tuple[Extent, ...] = (2, 3, 5, 7)
 
 
 def symbols(names: str) -> list[Size]:
-    """Return extents and attribute variables with these names."""
+    """Return a symbolic extent or attribute variable for each name in the space-separated list `names`."""
     return [size(Sym(name)) for name in names.split()]
 
 
@@ -104,7 +104,10 @@ def unary(op: str, *, first: Extent = 0, **attributes: Attribute) -> Template:
 
 
 def binary(op: str, *, first: Extent = 0, beside: str = "", **attributes: Attribute) -> Template:
-    """Return a template for an operator with two operands."""
+    """Return a template for an operator with two operands.
+
+    If `beside` is an operator, one of the operands must be a result of `beside`.
+    """
     return Template(op, 2, attributes, first=first, beside=beside)
 
 
@@ -114,5 +117,5 @@ def convolution(pads: tuple[Extent, ...], *, group: Extent, **attributes: Attrib
 
 
 def split_parts(axis: int) -> Template:
-    """Return a template for the two parts of an operand along an axis."""
+    """Return a template that cuts an operand along an axis into two parts, at each possible boundary."""
     return Template("slice", 1, cut=axis)

@@ -1,4 +1,7 @@
-"""The order in which universes are explored: rules of a universe make candidates with the same operators redundant."""
+"""The order in which universes (vocabularies of operators and variables) are explored.
+
+If an earlier universe has the same operators, its rules make candidates of a later universe redundant.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,13 @@ from superopt.policy import DISCOVERY
 
 
 def foundations(universes: Sequence[Universe]) -> dict[str, tuple[str, ...]]:
-    """Return, for each universe, the names of the earlier universes that it waits for, in the given order.
+    """Return, for each universe, the names of the earlier universes whose results it needs, in the given order.
 
-    Two operators of one universe form a pair, because its terms combine them. A pair is known if an earlier universe has the
-    pair too. A universe waits for the fewest earlier universes that have the share `DISCOVERY.covered_pair_share` of its known
-    pairs. If several universes have equally many of these pairs, the universe with more pairs in total is chosen. A universe
-    also waits for the universes for which those universes wait.
+    A universe is a vocabulary of operators and variables. Every two of its operators form a pair. A pair is shared if an
+    earlier universe has the pair too. For each universe, earlier universes are chosen greedily, until they have the share
+    `DISCOVERY.covered_pair_share` of its shared pairs. The next choice is the universe with the most missing pairs. Among
+    equal choices, the universe with more pairs in total is chosen. The result also contains the universes that the chosen
+    universes need.
     """
     found: dict[str, tuple[str, ...]] = {}
     meetings = {u.name: _meetings(u) for u in universes}

@@ -1,4 +1,8 @@
-"""The values of representatives in every environment, and digests of terms over the representatives."""
+"""The values of representatives in every environment, and digests of terms whose operands are representatives.
+
+A representative stands for all enumerated terms of equal value. An environment assigns numbers to symbols and arrays to
+variables.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +26,14 @@ SHAPED = 11
 
 @dataclass(frozen=True)
 class Digests:
-    """Digests of some terms.
+    """Digests of some terms over the environments, which assign numbers to symbols and arrays to variables.
 
     Attributes:
         defined: whether each requested row has a digest. The other columns have entries only for rows with a digest.
         every: the digest over all environments.
         positive: the digest over the environments with positive inputs only.
         total: whether a term is defined in every environment.
-        sure: False if only the first environment was evaluated, because no other term has the same value there.
+        sure: False if only the first environment was evaluated, because no other term has the same value in this environment.
     """
 
     defined: Flags
@@ -40,7 +44,7 @@ class Digests:
 
 
 class ValueColumns:
-    """Columns of values, one array for each environment and shape, and the digests of the representatives."""
+    """The values of representatives, in one array for each environment and shape, and the digests of the representatives."""
 
     def __init__(self, table: Table, fingerprints: Fingerprints) -> None:
         self.table = table
@@ -85,10 +89,10 @@ class ValueColumns:
         self.total = np.concatenate([self.total, total])
 
     def digests(self, rows: Rows, kinds: Sequence[TermKind], *, quick: bool) -> Digests:
-        """Return the digests of the rows.
+        """Return the digests of the terms in `rows`.
 
-        If `quick` is True, only rows whose value in the first environment is not unique are evaluated in the other
-        environments.
+        If `quick` is True, a term is evaluated in the first environment, and in the other environments only if another term
+        has the same value in the first environment.
         """
         shapes = np.array([k.result for k in kinds], dtype=np.int64)
         found = [self._of(rows, kinds, 0)]
@@ -107,14 +111,18 @@ class ValueColumns:
         return Digests(defined, total[defined], positive[defined], whole[defined], sure[defined])
 
     def _of(self, rows: Rows, kinds: Sequence[TermKind], number: int) -> tuple[Hashes, Flags]:
-        """Return digests of rows in one environment, and whether the values are exact."""
+        """Return digests of the terms in `rows` in environment `number`, and whether their values are exact."""
         digests, exact = np.zeros(len(rows), np.uint64), np.zeros(len(rows), bool)
         for members, value in self._evaluated(rows, kinds, number):
             digests[members], exact[members] = self.fingerprints.digests(value, number)
         return digests, exact
 
     def _evaluated(self, rows: Rows, kinds: Sequence[TermKind], number: int) -> Iterator[tuple[Ints, Array]]:
-        """Yield the rows' values in one environment, in batches of one kind. Kinds that are not defined there are left out."""
+        """Yield the values of the terms in `rows` in environment `number`, in batches of one kind.
+
+        A kind has one operator, its attributes and the operand shapes. Kinds that are not defined in the environment are left
+        out.
+        """
         columns = np.asarray(self._columns, dtype=np.int64)
         order = np.argsort(rows.kinds, kind="stable")
         edges = np.flatnonzero(np.diff(rows.kinds[order])) + 1
@@ -132,7 +140,7 @@ class ValueColumns:
                 yield part, np.broadcast_to(value, (*value.shape[:-1], len(part)))
 
     def _step(self, stores: Sequence[Array | None]) -> int:
-        """Return the number of terms to evaluate at once, so that intermediate values fit into a cache."""
+        """Return the number of terms to evaluate at once, chosen so that intermediate values fit into a processor cache."""
         sizes = [s[..., 0].size for s in stores if s is not None]
         return int(np.clip(DISCOVERY.max_batch_elements // (max(sizes) * (min(sizes) if len(sizes) > 1 else 1)), 64, 1 << 14))
 
@@ -140,7 +148,11 @@ class ValueColumns:
         return digests + mixed_ids(shapes, SHAPED)
 
     def _summed(self, found: Sequence[tuple[Hashes, Flags]], shapes: Ints) -> tuple[Hashes, Hashes, Hashes, Flags]:
-        """Return the digests in the first environment, in all, and in those with positive inputs; and whether all are exact."""
+        """Combine the digests of single environments.
+
+        Returns the digests in the first environment, over all environments, and over those with positive inputs, and whether
+        the values are exact in all environments.
+        """
         parts = [d * np.uint64(2 * e + 1) for e, (d, _) in enumerate(found)]
         positive = functools.reduce(lambda a, b: a + b, parts[: self.fingerprints.positive])
         every = functools.reduce(lambda a, b: a + b, parts)
@@ -148,7 +160,7 @@ class ValueColumns:
         return self._salted(found[0][0], shapes), self._salted(every, shapes), self._salted(positive, shapes), total
 
     def add(self, rows: Rows, kinds: Sequence[TermKind]) -> None:
-        """Store the values of rows that became representatives, in the order in which the table has them."""
+        """Store the values and digests of terms that became representatives, in the order in which the table has them."""
         base = len(self._columns)
         self._columns += [0] * len(rows)
         results = np.array([kinds[k].result for k in rows.kinds.tolist()], dtype=np.int64)
@@ -201,7 +213,7 @@ class ValueColumns:
 
 
 def _repeated(values: Hashes, where: Flags) -> Flags:
-    """Return which of the values selected by `where` occur more than once among the selected values."""
+    """Return, for each value, whether `where` selects it and another selected value is equal."""
     _, inverse, counts = np.unique(values[where], return_inverse=True, return_counts=True)
     found = np.zeros(len(values), bool)
     found[where] = counts[inverse] > 1

@@ -1,8 +1,8 @@
-"""The weakest conditions on real attribute variables that may make an equation true.
+"""Find the weakest conditions on real attribute variables under which an equation may be true.
 
-Random values of the variables are tried. A condition is a conjunction of a few comparisons of variables with 0, with 1 and with
-each other. The condition must be false at every value at which the sides differ. The weakest condition is true at the most
-other values.
+A condition is a conjunction of a few comparisons of variables with 0, with 1 and with each other. The equation is tested at
+random values of the variables. The condition must be false wherever the two sides differ. Among such conditions, the weakest
+condition is true at the most tested values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from superopt.policy import DISCOVERY
 
 
 def weakest_conditions(equation: Equation, judge: ConditionJudge) -> Iterator[tuple[Cond, ...]]:
-    """Yield conditions that are false at every value at which the equation was found wrong, the least restrictive first."""
+    """Yield conditions that exclude all random values at which the equation's sides differ, the least restrictive first.
+
+    Each condition is a tuple of comparisons. At most `DISCOVERY.condition_choice_count` conditions are yielded.
+    """
     reals = sorted(a for a in attribute_atoms(*equation.left) if isinstance(a, Sym) and a.real)
     outcomes = judge.outcomes(equation) if reals else ()
     wrong = [values for values, agrees in outcomes if not agrees]
@@ -40,7 +43,7 @@ def weakest_conditions(equation: Equation, judge: ConditionJudge) -> Iterator[tu
 
 
 def _degenerate(conditions: tuple[Compare, ...]) -> bool:
-    """Return whether two of the conditions restrict a range to a single number."""
+    """Return whether two of the comparisons allow a single number only, as `a >= 1` and `1 >= a` do."""
     return any(one.left + other.left == 0 for one, other in itertools.combinations(conditions, 2))
 
 

@@ -129,7 +129,7 @@ DEPTHWISE = Universe(
     ranges=WINDOWS,
 )
 
-# The kernel of w is that of u, enlarged by e0 rows above, e1 columns to the left, e2 rows below and e3 columns to the right.
+# The kernel w is the kernel u, enlarged by e0 rows above, e1 columns to the left, e2 rows below and e3 columns to the right.
 
 E0, E1, E2, E3 = symbols("e0 e1 e2 e3")
 _WIDER_PADS = (P0 + D0 * E0, P1 + D1 * E1, P2 + D0 * E2, P3 + D1 * E3)

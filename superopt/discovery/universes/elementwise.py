@@ -1,4 +1,4 @@
-"""Universes that are derived from an operator's traits: how an elementwise operator commutes with moves of elements.
+"""Universes for elementwise operators: vocabularies for rules by which an operator commutes with operators that move elements.
 
 Operators that no other universe mentions get their universes here. So a new definition in specs/ suffices for rules about the
 new operator.
@@ -18,14 +18,18 @@ CONDITIONS = frozenset({"c", "d"})
 N, K = symbols("n k")
 MATRICES, ROW = tuple(variable(name, (N, K)) for name in "xyzq"), variable("t", (K,))
 PARAMETERS = (1, 2, 3)
-"""The values of an operator's real attributes in an environment: small, so that a threshold divides the values of operands."""
+"""The values of an operator's real attributes in evaluations. They are small, so that operands lie on both sides of a
+threshold.
+"""
 LEAVES = tuple(v.name for v in (*MATRICES, ROW))
 OPERANDS = (*LEAVES, "transpose", "expand", "reshape", "slice", "concat")
-"""The operands of an operator of several operands. Its own results are left out, because they tell little about moves."""
+"""The allowed operands of an operator with several operands. The operator's own results are left out, because rules about them
+say little about moves of elements.
+"""
 
 
 def universes_of(name: str) -> tuple[Universe, ...]:
-    """Return the universes for the operator: one if it is elementwise, else none."""
+    """Return the universes (vocabularies for enumeration) for the operator: one if it is elementwise, else none."""
     spec = operator(name)
     if spec.definition is None or any(p.kind != "real" for p in spec.parameters):
         return ()

@@ -1,4 +1,7 @@
-"""The universes in the order of exploration: rules of an earlier universe make rules of a later universe redundant."""
+"""The universes (vocabularies for enumeration) in the order of exploration.
+
+The rules of an earlier universe make rules of a later universe redundant.
+"""
 
 from __future__ import annotations
 

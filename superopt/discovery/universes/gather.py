@@ -1,4 +1,6 @@
-"""The lookups family: rows of tables at positions known only at run time, and operations that can move to the table."""
+"""The lookups family: rows of a table at positions that are known only at run time, and operations that can be applied to the
+table instead of the rows.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ LINEAR = Universe(
 
 
 def functions(name: str, *templates: Template, positive: bool = False) -> Universe:
-    """Return a universe for rules by which these functions of a table's rows commute with lookups."""
+    """Return a universe (a vocabulary for enumeration) for rules by which functions of a table's rows commute with lookups."""
     return Universe(
         family="lookups",
         name=name,

@@ -84,7 +84,9 @@ SCORES = Universe(
 
 
 def _lone(order: tuple[int, ...]) -> Universe:
-    """Return a universe of heads of a batch of one, whose other axes are permuted to this order."""
+    """Return a universe (a vocabulary for enumeration) of attention heads in a batch of one. `order` permutes the other
+    axes.
+    """
     heads = N, H, K
     return Universe(
         family="heads",

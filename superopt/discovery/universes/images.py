@@ -1,4 +1,4 @@
-"""The images family: upsampling, pooling and blocks next to pointwise convolutions, and transposed convolutions."""
+"""The images family: upsampling, pooling, rearrangements of blocks and channels, pointwise and transposed convolutions."""
 
 from __future__ import annotations
 

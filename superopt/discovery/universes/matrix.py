@@ -1,4 +1,7 @@
-"""The matrix family: elementwise operators, matrix products, pieces of tensors and reductions, at rank 2 and widened later."""
+"""The matrix family: elementwise operators, matrix products, parts of tensors and reductions.
+
+Terms are enumerated at rank 2. The rules are generalised to more ranks later.
+"""
 
 from __future__ import annotations
 

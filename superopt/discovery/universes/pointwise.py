@@ -1,4 +1,4 @@
-"""The pointwise family: functions of single elements, maxima and conditions, and how they commute with moves."""
+"""The pointwise family: functions of single elements, maxima and conditions, and how they commute with moves of elements."""
 
 from __future__ import annotations
 
@@ -185,7 +185,9 @@ CONDITIONS = Universe(
 
 
 def moves(name: str, *functions: Template, positive: bool = False) -> Universe:
-    """Return a universe for rules by which these functions commute with operators that only move elements."""
+    """Return a universe (a vocabulary for enumeration) for rules by which functions commute with operators that only move
+    elements.
+    """
     return Universe(
         family="pointwise",
         name=name,

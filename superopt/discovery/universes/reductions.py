@@ -1,4 +1,7 @@
-"""The reductions family: sums, means and maxima over axes, softmax, normalizations and scans, at rank 2 and widened later."""
+"""The reductions family: sums, means and maxima over axes, softmax, normalizations and scans.
+
+Terms are enumerated at rank 2. The rules are generalised to more ranks later.
+"""
 
 from __future__ import annotations
 

@@ -218,7 +218,10 @@ NUMBERS = Universe(
 
 
 def _regrouped(name: str, one: Shape, other: Shape, shapes: Sequence[Shape], axes: Sequence[int]) -> Universe:
-    """Return a universe with two tensors, a concatenation along each of the axes and a reshape to each of the shapes."""
+    """Return a universe (a vocabulary for enumeration) with two tensors of shapes `one` and `other`.
+
+    Its operators are a concatenation along each axis in `axes` and a reshape to each shape in `shapes`.
+    """
     return Universe(
         family="stacks",
         name=name,
@@ -249,7 +252,10 @@ REGROUPED = (
 
 
 def _neighbouring(name: str, whole: Shape, axis: int, step: Extent, shape: Shape, along: int) -> Universe:
-    """Return a universe of two neighbouring parts of a tensor, cut along one axis from `P` on and joined along another axis."""
+    """Return a universe (a vocabulary for enumeration) of two neighbouring slices of a tensor, and their concatenation.
+
+    The slices have length `step` along `axis` and start at `P` and `P + step`. They are concatenated along the axis `along`.
+    """
     cuts = (P, P + step), (P + step, P + 2 * step), (P, P + 2 * step)
     return Universe(
         family="stacks",

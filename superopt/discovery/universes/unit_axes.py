@@ -1,4 +1,4 @@
-"""The lone family: operators along axes with one position, as in attention to a single token."""
+"""The lone family: operators along axes of size 1, as in attention to a single token."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ SMALL: tuple[Extent, ...] = (2, 3, 4)
 
 
 def _alone(op: str, **attributes: Attribute) -> Template:
-    """Return a template for an operator that is applied only to the column variable."""
+    """Return a template for an operator that is applied only to the column variable `x`."""
     return Template(op, 1, attributes, takes=(("x",),))
 
 
 def _lone(name: str, rows: Extent) -> Universe:
-    """Return a universe of operators along an axis with one position, where they are constant or have no effect."""
+    """Return a universe (a vocabulary for enumeration) of operators along an axis of size 1.
+
+    Along such an axis, the operators are constant or have no effect.
+    """
     return Universe(
         family="lone",
         name=name,
@@ -37,7 +40,10 @@ def _lone(name: str, rows: Extent) -> Universe:
 
 
 def _head(name: str, *batch: Extent, rows: Extent) -> Universe:
-    """Return a universe of products of ones with stacks of single rows, as in each head of attention to a single token."""
+    """Return a universe of products of ones with stacks of single rows, as in each head of attention to a single token.
+
+    A universe is a vocabulary from which terms are enumerated.
+    """
     axes = (*range(-2 - len(batch), -2), -1)
     return Universe(
         family="lone",
