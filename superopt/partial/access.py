@@ -1,8 +1,8 @@
-"""The elements that a program reads to compute chosen positions, as an explicit sum of products.
+"""Find the elements that a program reads at chosen output positions, as an explicit sum of products.
 
-Definitions are interpreted with arrays of integers as indices. The last axis of such an array is the chosen output positions,
-and every summation adds an axis in front. A value is a list of products that are summed. Each product is a number times
-elements of variables.
+Operator definitions are interpreted with arrays of integers as indices. The last axis of such an array is the chosen output
+positions, and every summation adds an axis in front. A value is a sum of products. Each product is a number times elements of
+variables.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
@@ -29,13 +29,13 @@ Coordinates: TypeAlias = "tuple[Array, ...]"
 
 @dataclass(frozen=True)
 class ElementProduct:
-    """A number times elements of variables.
+    """A number times elements of variables, at each chosen position and for each combination of summation indices.
 
     All arrays broadcast together.
 
     Attributes:
         coefficient: The number.
-        seen: A flag for each combination of summation indices and position: whether the product exists there.
+        seen: A flag for each combination of summation indices and position: whether the product is part of the sum.
         factors: Pairs of a variable and the position at which the variable is read. A position has one array per axis.
     """
 
@@ -49,7 +49,7 @@ class ElementProduct:
 
 @dataclass(frozen=True)
 class SummedProducts:
-    """The value of an expression: products that are summed over every axis but the last."""
+    """The value of an expression: the sum of the products, over every axis of their arrays except the last."""
 
     products: tuple[ElementProduct, ...]
 
@@ -73,18 +73,18 @@ class SummedProducts:
         )
 
     def only(self, condition: Any) -> SummedProducts:
-        """Return the value restricted to where the condition holds. It is zero elsewhere."""
+        """Return the value where the condition holds, and zero elsewhere."""
         if condition is True:
             return self
         return SummedProducts(tuple(replace(p, seen=p.seen & condition) for p in self.products))
 
     def value(self) -> Any:
-        """Return the value of a sum without factors."""
+        """Return the number that the products sum to, if no product has elements of variables as factors."""
         return sum(np.where(p.seen, p.coefficient, 0.0) for p in self.products)
 
 
 class _Products:
-    """The interpretation that gives every summation its own axis.
+    """The interpretation of index notation that gives every summation its own array axis.
 
     An index is an array of integers and a value is a `SummedProducts`.
     """
@@ -138,7 +138,7 @@ class _Products:
 
 
 def _counted(value: SummedProducts, extent: int, axis: int) -> SummedProducts:
-    """Sum numbers over an axis into one number."""
+    """Sum a value without variables over an axis, and return the resulting number as a value."""
     numbers = np.asarray(value.value(), dtype=np.float64)
     along = numbers.ndim > axis and numbers.shape[-axis - 1] == extent
     summed = numbers.sum(axis=-axis - 1, keepdims=True) if along else numbers * extent
@@ -153,7 +153,7 @@ def _along(product: ElementProduct, extent: int, axis: int) -> ElementProduct:
 
 @dataclass(frozen=True)
 class Reads:
-    """The products of every chosen position, in arrays of shape (products, positions).
+    """Products of the same variables, in arrays of shape (products, positions).
 
     Attributes:
         variables: The variables that are multiplied.
@@ -169,7 +169,7 @@ class Reads:
 
 
 def product_reads(program: Term, positions: tuple[Array, ...]) -> tuple[Reads, ...]:
-    """Return the products that the program sums at the positions, grouped by the variables multiplied.
+    """Return the products that the program sums at the given output positions, grouped by the variables that are multiplied.
 
     `positions` has one array of indices per output axis.
 
@@ -193,7 +193,7 @@ def _flattened(product: ElementProduct, count: int) -> Reads:
 
 
 def _tensor(term: Term) -> index.Tensor:
-    """Return the term as a tensor whose values are sums of products of its variables' elements."""
+    """Return the term in index notation, with elements that are sums of products of the variables' elements."""
     if term.is_variable:
         return index.Tensor(term.shape, functools.partial(_element, term))
     return interpret(term, [_tensor(a) for a in term.args])

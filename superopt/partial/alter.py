@@ -1,4 +1,7 @@
-"""Mutants of one term: an operator with changed attributes, and results of rules whose conditions are ignored."""
+"""Mutants of one term: an operator with changed attributes, and results of rules whose conditions are ignored.
+
+A mutant is a term that equals the original term at some output positions.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,10 @@ Change = tuple[Term, tuple[str, ...]]
 
 
 def alter_attributes(term: Term) -> Iterator[Change]:
-    """Yield terms that differ from the term in one or two numbers of the operator's attributes.
+    """Yield versions of the term in which one or two numbers of the root operator's attributes are changed.
 
-    Each term has the same shape as the original and equals it at enough positions (see `is_likely_mutant`). A description of
-    the change goes with each term.
+    Each version has the shape of `term` and equals `term` at enough positions (see `is_likely_mutant`). Each version comes with
+    a description of the change.
     """
     numbers = [
         (name, position, value)
@@ -62,7 +65,11 @@ def _changed(term: Term, changes: Sequence[tuple[str, int, int]]) -> dict[str, A
 
 
 def unconditional(outputs: Sequence[Term], rules: Sequence[Rule]) -> Iterator[tuple[Term, Term, tuple[str, ...]]]:
-    """Apply single-output rules without checking their conditions. Yield each term, its mutant and the name of the rule."""
+    """Apply single-output rules without checking their conditions.
+
+    Yields each rewritten term, the result, and a description that names the rule. Results that equal the term at too few
+    positions are left out (see `is_likely_mutant`).
+    """
     live = [t for t in subterms(*outputs) if not t.is_variable and not t.constant]
     kinds = {t.op for t in live}
     for rule in rules:
@@ -84,7 +91,9 @@ def _patterns(rule: Rule) -> tuple[Pattern, ...]:
 
 
 def is_likely_mutant(program: Term, mutant: Term) -> bool:
-    """Return whether the mutant equals the program, over prime fields, at enough random positions to be worth judging."""
+    """Return whether `mutant` equals `program` at enough random positions for a full judgement. Values are residues in prime
+    fields.
+    """
     rng = np.random.default_rng(SEED)
     at = np.stack([rng.integers(0, n, MUTANT.sampled_position_count) for n in program.sizes], axis=-1)
     points = _points(program)
@@ -98,5 +107,5 @@ def is_likely_mutant(program: Term, mutant: Term) -> bool:
 
 @functools.lru_cache(maxsize=1)
 def _points(program: Term) -> Points:
-    """Return random inputs with cached values of the program, so that all mutants of the program share the values."""
+    """Return random inputs with cached values of the program. All mutants of the program share these values."""
     return Points(program, PrimeFields(primes(FIELDS)), SEED)

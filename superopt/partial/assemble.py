@@ -1,4 +1,4 @@
-"""Assembly of tensors from boxes, by concatenation of adjacent boxes and interleaving of alternating boxes."""
+"""Assemble a tensor from boxes of its positions, by concatenating adjacent boxes and interleaving alternating boxes."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ Make: TypeAlias = "Callable[[Box, Any], Term]"
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """A label for each position, as a grid of cells: cell i of an axis spans edges[i] to edges[i + 1]."""
+    """A label for each position of a tensor, as a grid of cells. Cell i of an axis spans the positions edges[i] to edges[i +
+    1].
+    """
 
     edges: tuple[tuple[int, ...], ...]
     labels: Array
 
     @classmethod
     def of(cls, sizes: Sequence[int], labelled: Sequence[tuple[Box, Any]], other: Any) -> Cells:
-        """Label each position with the label of the last box that holds it, or with `other`."""
+        """Label each position with the label of the last box that contains it, or with `other` outside all boxes."""
         edges = []
         for axis, n in enumerate(sizes):
             runs = [box.runs[axis] for box, _ in labelled]
@@ -48,20 +50,20 @@ class Cells:
 
     @property
     def whole(self) -> Window:
-        """The window of all cells."""
+        """The cell ranges, one for each axis, of the whole grid."""
         return tuple((0, n) for n in self.labels.shape)
 
     def box(self, window: Window) -> Box:
-        """Return the positions of a window of cells."""
+        """Return the box of positions in a range of cells for each axis."""
         return Box(tuple(Run(e[a], e[b] - e[a]) for e, (a, b) in zip(self.edges, window, strict=True)))
 
     def uniform(self, window: Window) -> bool:
-        """Return whether all cells of a window have the same label."""
+        """Return whether all cells in a range of cells for each axis have the same label."""
         part = self.labels[tuple(slice(a, b) for a, b in window)]
         return bool((part == part.flat[0]).all())
 
     def label(self, window: Window) -> Any:
-        """Return the label of a window's first cell."""
+        """Return the label of the first cell in a range of cells for each axis."""
         return self.labels[tuple(a for a, _ in window)]
 
 
@@ -77,8 +79,8 @@ def assemble_boxes(
 ) -> Term:
     """Return the tensor of these sizes that equals make(box, label) in each labelled box.
 
-    Straight cuts divide the tensor into as few boxes as possible. Positions outside all boxes have the label `other`. If runs
-    have a step that divides the axis, each class of positions modulo the step is assembled separately.
+    Straight cuts divide the tensor into few boxes with one label each. Positions outside all boxes have the label `other`. If a
+    box takes every `step`-th position of an axis that `step` divides, each residue class of positions is assembled separately.
     """
     for axis, n in enumerate(sizes):
         step = math.lcm(*(box.runs[axis].step for box, _ in labelled if box.runs[axis].count > 1), 1)
@@ -90,7 +92,10 @@ def assemble_boxes(
 def _interleaved(
     sizes: Sequence[int], labelled: Sequence[tuple[Box, Any]], other: Any, make: Make, axis: int, step: int
 ) -> Term:
-    """Assemble each class of positions modulo `step` and interleave them. See `assemble_boxes`."""
+    """Assemble each residue class of positions modulo `step` along the axis, and interleave the classes.
+
+    The arguments are those of `assemble_boxes`.
+    """
     shape = [n // step if a == axis else n for a, n in enumerate(sizes)]
     stacked = []
     for first in range(step):
@@ -108,19 +113,19 @@ def _interleaved(
 
 
 def _counted(run: Run, every: Run) -> Run:
-    """Return the indices within `every` of the run's positions. `every` contains the run."""
+    """Return the run's positions as indices into the run `every`, which contains them."""
     return Run((run.start - every.start) // every.step, run.count, max(run.step // every.step, 1))
 
 
 def concat_nested(parts: Sequence[Term], axis: int) -> Term:
-    """Concatenate the parts along an axis that is counted from the end. The concatenations nest to the right."""
+    """Concatenate the parts along `axis`, which is counted from the end. The concatenations nest to the right."""
     return functools.reduce(lambda rest, part: apply("concat", part, rest, axis=axis), reversed(parts))
 
 
 def _side_by_side(cells: Cells, make: Make) -> Term:
-    """Build the term from windows of one label, into which straight cuts across whole windows divide the grid.
+    """Return the concatenation of make(box, label) for boxes with one label each, into which straight cuts divide the grid.
 
-    On small grids the number of windows is the smallest possible.
+    On small grids, the number of boxes is the smallest possible.
     """
     few = math.prod(n * (n + 1) // 2 for n in cells.labels.shape) <= MUTANT.max_assembly_windows
 
@@ -150,7 +155,7 @@ def _cut(window: Window, axis: int, at: int) -> tuple[Window, Window]:
 
 
 def _alike(cells: Cells, cut: tuple[int, Window, Window]) -> bool:
-    """Return whether adjacent cells on the two sides of a cut have the same labels."""
+    """Return whether the cells on both sides of a cut have the same labels."""
     axis, low, high = cut
     before, after = low[axis][1] - 1, high[axis][0]
     sides = [cells.labels[tuple(place if a == axis else slice(*low[a]) for a in range(len(low)))] for place in (before, after)]
@@ -158,7 +163,7 @@ def _alike(cells: Cells, cut: tuple[int, Window, Window]) -> bool:
 
 
 def piecewise_constant(sizes: Sequence[int], labelled: Sequence[tuple[Box, Fraction]], other: Fraction) -> Term:
-    """Return the constant tensor with each box's number, and `other` elsewhere.
+    """Return the constant tensor with the number of each labelled box, and `other` elsewhere.
 
     Axes along which the tensor is constant are expanded. The term has no inputs, so it can be folded like any other weight.
     """
@@ -172,17 +177,18 @@ def piecewise_constant(sizes: Sequence[int], labelled: Sequence[tuple[Box, Fract
 
 
 def _filled(box: Box, number: Fraction) -> Term:
-    """Return a tensor of the box's shape that holds the number everywhere."""
+    """Return a tensor of the box's shape in which each element is `number`."""
     if number in (0, 1):
         return apply("ones" if number else "zeros", shape=box.shape)
     return apply("scale", apply("ones", shape=box.shape), factor=number)
 
 
 def box_covers(sizes: Sequence[int], boxes: Sequence[Box]) -> list[tuple[Box, ...]]:
-    """Return several covers of the boxes, each a tuple of boxes that together contain all the given boxes.
+    """Return several covers of the boxes. A cover is a tuple of boxes that together contain all the given boxes.
 
-    The covers are the boxes themselves, the boxes extended to whole axes, and one box that holds all boxes. Covers of the whole
-    tensor are left out. Within a cover, boxes inside other boxes are dropped.
+    One cover consists of the boxes themselves. Others consist of the boxes extended to whole axes, and one is the smallest box
+    around all boxes. Covers of the whole tensor are left out. Within a cover of extended boxes, boxes inside other boxes are
+    dropped.
     """
     whole = [Run(0, n) for n in sizes]
     found = {tuple(sorted(boxes)): None, (functools.reduce(Box.hull, boxes),): None}
@@ -194,6 +200,6 @@ def box_covers(sizes: Sequence[int], boxes: Sequence[Box]) -> list[tuple[Box, ..
 
 
 def is_box_within(inner: Box, outer: Box) -> bool:
-    """Return whether the outer box holds every position of the inner box."""
+    """Return whether the box `outer` contains every position of the box `inner`."""
     common = outer.intersect(inner)
     return common is not None and common.size == inner.size

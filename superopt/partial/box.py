@@ -1,4 +1,4 @@
-"""Boxes of positions: products of arithmetic progressions."""
+"""Boxes of tensor positions: one arithmetic progression of positions for each axis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, order=True)
 class Run:
-    """The `count` positions start, start + step, ... of one axis. Both `count` and `step` are at least 1."""
+    """An arithmetic progression of `count` positions along one axis: start, start + step, ... Both `count` and `step` are at
+    least 1.
+    """
 
     start: int
     count: int
@@ -35,7 +37,7 @@ class Run:
         return self.start <= position <= self.last and (position - self.start) % self.step == 0
 
     def positions(self) -> Array:
-        """Return every position, in order: int64 of shape (count,)."""
+        """Return every position of the run in order, as int64 of shape (count,)."""
         return self.start + self.step * np.arange(self.count, dtype=np.int64)
 
     def cut(self, points: Iterable[int]) -> tuple[Run, ...]:
@@ -51,7 +53,7 @@ class Run:
         )
 
     def intersect(self, other: Run) -> Run | None:
-        """Return the common positions, or None if there are none."""
+        """Return the positions in both runs as a run, or None if there are none."""
         step = math.lcm(self.step, other.step)
         common = math.gcd(self.step, other.step)
         if (other.start - self.start) % common:
@@ -63,7 +65,7 @@ class Run:
         return Run(first, (high - first) // step + 1, step) if first <= high else None
 
     def hull(self, other: Run) -> Run:
-        """Return the smallest run that holds every position of both runs."""
+        """Return the smallest run (arithmetic progression) that contains both runs."""
         steps = [run.step for run in (self, other) if run.count > 1]
         step = math.gcd(*steps, self.start - other.start) or 1
         start = min(self.start, other.start)
@@ -72,7 +74,7 @@ class Run:
 
 @dataclass(frozen=True, order=True)
 class Box:
-    """A product of runs, one for each axis."""
+    """A box of tensor positions: the product of one run (arithmetic progression of positions) for each axis."""
 
     runs: tuple[Run, ...]
 
@@ -95,44 +97,44 @@ class Box:
 
     @property
     def bounds(self) -> tuple[tuple[int, int], ...]:
-        """The first position of each axis, and one past its last position."""
+        """For each axis, the first position, and the last position plus one."""
         return tuple((run.start, run.last + 1) for run in self.runs)
 
     @property
     def first(self) -> tuple[int, ...]:
-        """The corner at the first position of every axis."""
+        """The first position of the box along every axis."""
         return tuple(run.start for run in self.runs)
 
     def contains(self, position: Sequence[int]) -> bool:
-        """Return whether the box holds the position, given as one number per axis."""
+        """Return whether the box contains `position`, which has one number per axis."""
         return all(p in run for p, run in zip(position, self.runs, strict=True))
 
     def grid(self) -> tuple[Array, ...]:
-        """Return the positions of each axis as index arrays that broadcast to `shape`."""
+        """Return the positions along each axis as index arrays that broadcast to `shape`."""
         axes = np.ix_(*(run.positions() for run in self.runs)) if self.runs else ()
         return tuple(np.asarray(a) for a in axes)
 
     def intersect(self, other: Box) -> Box | None:
-        """Return the common positions, or None if there are none."""
+        """Return the box of the positions in both boxes, or None if there are none."""
         runs = [a.intersect(b) for a, b in zip(self.runs, other.runs, strict=True)]
         return Box(tuple(run for run in runs if run)) if all(runs) else None
 
     def hull(self, other: Box) -> Box:
-        """Return the smallest box that holds every position of both boxes."""
+        """Return the smallest box that contains both boxes."""
         return Box(tuple(a.hull(b) for a, b in zip(self.runs, other.runs, strict=True)))
 
     def along(self, axis: int, run: Run) -> Box:
-        """Return the box with its run along one axis replaced by `run`."""
+        """Return the box with its positions along one axis replaced by `run`."""
         return replace(self, runs=(*self.runs[:axis], run, *self.runs[axis + 1 :]))
 
 
 def full_box(shape: Sequence[int]) -> Box:
-    """Return the box of every position of a tensor of this shape."""
+    """Return the box of all positions of a tensor with this shape."""
     return Box(tuple(Run(0, n) for n in shape))
 
 
 def merge_boxes(boxes: Iterable[Box]) -> tuple[Box, ...]:
-    """Merge disjoint boxes where possible. The result is sorted, disjoint, and has the same positions in no more boxes."""
+    """Merge disjoint boxes where possible. The result is sorted and disjoint, and covers the same positions."""
     found = sorted(set(boxes))
     while True:
         before = len(found)
@@ -146,7 +148,10 @@ def merge_boxes(boxes: Iterable[Box]) -> tuple[Box, ...]:
 
 
 def _joined(runs: Sequence[Run]) -> Sequence[Run]:
-    """Return the union of disjoint runs, merged greedily from the first position. Without a gain, return the given runs."""
+    """Return the union of disjoint runs as fewer runs, merged greedily from the first position.
+
+    If the number of runs does not decrease, return the given runs.
+    """
     if len(runs) == 1:
         return runs
     positions = np.sort(np.concatenate([run.positions() for run in runs]))
@@ -166,7 +171,10 @@ def _progressions(positions: Sequence[int]) -> Iterator[Run]:
 
 
 def covering(flags: Array, box: Box, axes: Sequence[int]) -> Iterator[Box]:
-    """Yield disjoint boxes with the positions of `box` whose flag is set. The flags are indexed by position along `axes`."""
+    """Yield disjoint boxes that together contain the positions of `box` whose flag is True.
+
+    `flags` has one axis for each axis of the box in `axes`. A flag applies to all positions along the other axes.
+    """
     if not flags.any():
         return
     if not axes or flags.all():

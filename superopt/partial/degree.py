@@ -1,4 +1,7 @@
-"""Bounds on the degree and the coefficients of a program as a polynomial in its variables, for the error bound."""
+"""Bounds on the degree and the coefficients of a program as a polynomial in its variables.
+
+The error bound of random tests in prime fields depends on these bounds.
+"""
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
 
@@ -26,8 +29,8 @@ class Extremes:
         degree: The degree.
         numerators: The base-2 logarithm of the sum of the coefficients' magnitudes times the common denominator.
         denominator: The base-2 logarithm of a common denominator of the coefficients.
-        counts: For a value that counts the indices at which conditions hold, one bound for each sum: the value is at most the
-            product of the bounds. The conditions of each sum concern that sum's index alone.
+        counts: For a value that counts the indices at which conditions hold, one bound for each sum. The value is at most the
+            product of the bounds. The conditions of a sum depend on the index of this sum alone.
     """
 
     degree: int = 0
@@ -47,13 +50,13 @@ class Extremes:
 
 
 def _sum(a: float, b: float) -> float:
-    """Return the base-2 logarithm of a sum, given the base-2 logarithms of the two summands."""
+    """Return log2(2 ** a + 2 ** b)."""
     low, high = sorted((a, b))
     return high if low == -math.inf else high + math.log2(1 + 2 ** (low - high))
 
 
 class Bounds:
-    """The interpretation of index notation in which a value is `Extremes` and conditions and indices are ignored."""
+    """The interpretation of index notation in which a value is `Extremes`, bounds for a polynomial. Indices are ignored."""
 
     def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
         return index.Tensor(shape, at)
@@ -78,7 +81,7 @@ class Bounds:
         return Extremes(0, numerators, math.log2(fraction.denominator))
 
     def call(self, function: str, *arguments: Extremes) -> Extremes:
-        """Return bounds for the reciprocal of a count. The count is a product of one count for each sum."""
+        """Return bounds for the reciprocal of a count of indices. The count is a product of one count for each sum."""
         value = arguments[0]
         if function != "reciprocal" or value.degree or value.denominator or not value.counts:
             raise Undecidable(f"{function} of values is no polynomial")
@@ -100,7 +103,7 @@ class Bounds:
 
 @functools.lru_cache(maxsize=4096)
 def extremes(program: Term) -> Extremes:
-    """Return bounds for the polynomial at each position of the program.
+    """Return bounds that hold for the polynomial at every output position of the program.
 
     Raises:
         Undecidable: The program is not a polynomial.
@@ -113,10 +116,12 @@ def extremes(program: Term) -> Extremes:
 
 
 def bounds(term: Term, known: Mapping[Term, Extremes], meaning: Bounds) -> Extremes:
-    """Return the bounds of a term from the bounds of its operands, under an interpretation whose values are `Extremes`.
+    """Return bounds for a term as a polynomial, computed from the bounds of its operands in `known`.
+
+    `meaning` is the interpretation of index notation, whose values are `Extremes`.
 
     Raises:
-        Undecidable: The term is not a polynomial in its operands, or a number in it is in no field.
+        Undecidable: The term is not a polynomial in its operands, or some number in it cannot be represented in a prime field.
     """
     operands = [index.Tensor(a.shape, functools.partial(_constant, known[a])) for a in term.args]
     try:

@@ -1,4 +1,4 @@
-"""Arithmetic in several prime fields at once, as a domain of `superopt.algebra.evaluate`.
+"""Arithmetic in several prime fields at once, as a number domain for `superopt.algebra.evaluate`.
 
 The last axis of an array has one entry per field.
 """
@@ -25,11 +25,11 @@ Array = npt.NDArray[Any]
 BITS = 31
 HALF = 16
 MOST_TERMS = 1 << 20
-"""The most products of halves that float64 sums without rounding."""
+"""The most products of 16-bit halves that float64 sums without rounding."""
 
 
-class TooLarge(Exception):  # noqa: N818 (no error: fewer positions are worked out at a time)
-    """Raised when an evaluation would hold too many values in memory. Fewer positions must be evaluated at a time."""
+class TooLarge(Exception):  # noqa: N818 (no error: the caller evaluates fewer positions at a time)
+    """Raised when an evaluation would need too much memory. The caller then evaluates fewer positions at a time."""
 
 
 @functools.cache
@@ -45,9 +45,9 @@ def primes(count: int) -> tuple[int, ...]:
 
 
 def _is_prime(odd: int) -> bool:
-    """Return whether an odd number is prime.
+    """Return whether an odd number below 3,215,031,751 is prime.
 
-    The test is that of Miller and Rabin, which is exact below 3,215,031,751 with the bases 2, 3, 5 and 7.
+    The test is that of Miller and Rabin, which is exact below this bound with the bases 2, 3, 5 and 7.
     """
     twos = ((odd - 1) & -(odd - 1)).bit_length() - 1
     for base in (2, 3, 5, 7):
@@ -58,9 +58,9 @@ def _is_prime(odd: int) -> bool:
 
 
 class FieldResidues:
-    """Residues of shape (..., fields): the product of `factors`, summed over the first `summed` axes.
+    """Residues in several prime fields: the product of the arrays `factors`, summed over the first `summed` axes.
 
-    The sum of products is computed on demand. The sum is computed as a matrix product if the factors have separate axes.
+    The shape is (..., fields). The result is computed on demand, as a matrix product if the factors have separate axes.
     """
 
     __slots__ = ("factors", "moduli", "summed", "value")
@@ -77,10 +77,10 @@ class FieldResidues:
 
     @property
     def array(self) -> Array:
-        """The residues.
+        """The residues as an array.
 
         Raises:
-            TooLarge: There are more residues than memory should hold.
+            TooLarge: The array would need too much memory.
         """
         if self.value is None:
             self.value = contract_residues(self.factors, self.summed, self.moduli)
@@ -101,7 +101,7 @@ class FieldResidues:
 
 
 def contract_residues(factors: Sequence[Array], summed: int, moduli: Array) -> Array:
-    """Return the product of one or two arrays of residues, summed over the first axes of their broadcast shape."""
+    """Return the product of one or two arrays of residues, summed over the first `summed` axes of their broadcast shape."""
     rank = max(f.ndim for f in factors)
     wide = [f.reshape((1,) * (rank - f.ndim) + f.shape) for f in factors]
     if len(wide) == 1:
@@ -118,7 +118,7 @@ def contract_residues(factors: Sequence[Array], summed: int, moduli: Array) -> A
 
 
 def _matrix_product(a: Array, b: Array, summed: int, modulus: int) -> Array:
-    """Return the sum of products of `contract_residues` in one field, as a matrix product.
+    """Return the product of two arrays of residues in one field, summed over the first `summed` axes, as a matrix product.
 
     Axes along which only one factor varies become rows or columns. Axes along which both factors vary become a batch.
     """
@@ -146,9 +146,9 @@ def _matrix_product(a: Array, b: Array, summed: int, modulus: int) -> Array:
 
 
 def _modular(a: Array, b: Array, modulus: int) -> Array:
-    """Return the matrix product of residues.
+    """Return the matrix product of residues modulo `modulus`.
 
-    Products of 16-bit halves are exact in float64, for sums of up to 2 ** 20 products.
+    The residues are split into 16-bit halves. Float64 sums up to 2 ** 20 products of halves exactly.
     """
     total: Any = 0
     for start in range(0, a.shape[-1], MOST_TERMS):
@@ -166,7 +166,7 @@ def _halves(a: Array) -> tuple[Array, Array]:
 
 
 class PrimeFields:
-    """The domain whose values are residues modulo primes below 2 ** 31, so that int64 holds their products."""
+    """The number domain of residues modulo primes below 2 ** 31. Int64 holds the product of two residues."""
 
     tail = 1
 
@@ -193,7 +193,7 @@ class PrimeFields:
         return self.read(np.where(np.asarray(condition)[..., None], then.array, other.array))
 
     def number(self, value: Any) -> FieldResidues:
-        """Return the residues of a number, or of an array of indices.
+        """Return the residues of a number, or of an array of integers.
 
         Raises:
             Undecidable: The number is not finite, or one of the primes divides its denominator.
@@ -215,10 +215,10 @@ class PrimeFields:
 
 
 def residues(number: Any, moduli: Sequence[int]) -> tuple[int, ...]:
-    """Return the residues of a rational number. A float is treated as an exact binary fraction.
+    """Return the residue of a rational number for each modulus. A float is treated as an exact binary fraction.
 
     Raises:
-        Undecidable: The number is not finite, or one of the primes divides its denominator.
+        Undecidable: The number is not finite, or one of the moduli divides its denominator.
     """
     if isinstance(number, float) and not math.isfinite(number):
         raise Undecidable(f"{number} is in no field")
@@ -231,7 +231,7 @@ def residues(number: Any, moduli: Sequence[int]) -> tuple[int, ...]:
 def reconstruct_rational(residue: int, modulus: int) -> Fraction | None:
     """Return the fraction with this residue, or None if no fraction has a small numerator and denominator.
 
-    Both must be at most the square root of half the modulus.
+    The numerator and the denominator must be at most the square root of half the modulus.
     """
     bound = math.isqrt(modulus // 2)
     (r0, s0), (r1, s1) = (modulus, 0), (residue % modulus, 1)
@@ -242,7 +242,7 @@ def reconstruct_rational(residue: int, modulus: int) -> Fraction | None:
 
 
 def draw_residues(name: str, positions: Array, seed: int, moduli: Array) -> Array:
-    """Return pseudorandom residues of a variable at row-major positions, of shape (positions, fields).
+    """Return pseudorandom residues for the elements of a variable at row-major positions, of shape (positions, fields).
 
     Each residue depends only on the name, the position, the field and the seed.
     """

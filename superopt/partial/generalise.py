@@ -1,9 +1,9 @@
-"""Generalisation of mutants at several sizes to one term over variable sizes, with expressions in place of numbers.
+"""Generalise mutants found at several sizes to one term over symbolic sizes.
 
-A draw is a program at given sizes (`superopt.partial.sizes`). Mutants of two draws have the same form if the same steps on the
-same operators made them, and if they differ in numbers alone. Each number is then written as an expression over the extents and
-attributes of the program, or over the extents of the operator's operands. The result is a guess, which is tried at other sizes
-(`superopt.partial.discover`).
+A mutant is a term that equals a program at some output positions. A draw is a family's program at random numeric sizes
+(`superopt.partial.sizes`). Mutants of two draws have the same form if the same steps on the same operators made them, and if
+only numbers differ. Each number is then replaced by an expression over the extents and attributes of the program, or over the
+extents of the operator's operands. The result is a guess, which is tested at other sizes (`superopt.partial.discover`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ NUMERIC = ("extent", "extents", "real")
 
 
 def forms(draw: FamilyDraw, mutant: Mutant) -> Iterator[Form]:
-    """Yield the forms of a mutant: its operators and the steps that made it. Mutants of other draws may have the same forms.
+    """Yield keys by which mutants found at different sizes are grouped: the operators of the mutant and the steps that made it.
 
-    In a form, each number in a step is replaced by itself, or by an extent or attribute of the program with that value. Each
-    combination of replacements is another form.
+    In a key, each number in a step is either kept or replaced by an extent or attribute of the program with the same value.
+    Each combination of replacements gives one key.
     """
     if isinstance(mutant.term, tuple):
         return
@@ -46,7 +46,7 @@ def forms(draw: FamilyDraw, mutant: Mutant) -> Iterator[Form]:
 
 @functools.lru_cache(maxsize=1 << 14)
 def skeleton(term: Term) -> Form:
-    """Return the structure of the term without its extents and real numbers. Axes are part of the structure."""
+    """Return the structure of the term as nested tuples, without extents and real numbers. Axes are part of the structure."""
     if term.is_variable:
         return (term.name,)
     kinds = {p.name: p.kind for p in operator(term.op).parameters}
@@ -60,7 +60,10 @@ def _count(value: Attribute) -> int:
 
 
 def generalise_terms(drawn: Sequence[FamilyDraw], terms: Sequence[Term]) -> Iterator[Term]:
-    """Yield a few terms over the family's variable sizes, the simplest first. Each equals the given term at every draw."""
+    """Yield a few terms over the family's symbolic sizes that equal the given terms, the simplest first.
+
+    `terms` has one term for each draw in `drawn`. A draw is the family's program at random numeric sizes.
+    """
     found: set[Term] = set()
     for choice in range(MUTANT.max_terms_per_form):
         try:
@@ -73,11 +76,14 @@ def generalise_terms(drawn: Sequence[FamilyDraw], terms: Sequence[Term]) -> Iter
 
 
 class _UnfitError(Exception):
-    """Raised when no expression tried equals a number of a term at all draws."""
+    """Raised when no expression that was tried equals a number of the terms at all sizes."""
 
 
 class _Writer:
-    """A writer of terms of one form over variable sizes. The first `choice` expressions that fit a number are skipped."""
+    """Rebuilds terms of one form, found at different numeric sizes, as one term over symbolic sizes.
+
+    For each number, the first `choice` expressions with the right values are skipped.
+    """
 
     def __init__(self, drawn: Sequence[FamilyDraw], choice: int) -> None:
         self.family = drawn[0].family
@@ -92,7 +98,7 @@ class _Writer:
         self.done: dict[tuple[Term, ...], Term] = {}
 
     def written(self, terms: tuple[Term, ...]) -> Term:
-        """Return the term over variable sizes that equals these terms.
+        """Return the term over symbolic sizes that equals each of the given terms at its sizes.
 
         Raises:
             _UnfitError: There is no such term.
@@ -142,14 +148,14 @@ class _Writer:
 
 
 def _operands(term: Term) -> tuple[Term, ...]:
-    """Return the operands in an order that is the same for all terms of one form."""
+    """Return the operands in a canonical order. Terms that differ only in numbers have the same order."""
     if operator(term.op).commutative:
         return tuple(sorted(term.args, key=lambda t: repr(skeleton(t))))
     return term.args
 
 
 def split_merged_axes(term: Term) -> Term:
-    """Return an equal term in which a transpose of merged axes becomes a transpose of the single axes."""
+    """Return an equal term in which a transpose of merged axes is replaced by a transpose of the separate axes."""
     done: dict[Term, Term] = {}
     for each in subterms(term):
         args = tuple(done[a] for a in each.args)
@@ -176,7 +182,7 @@ def _unmerged(outer: Term) -> Term:
 
 
 def _finer(coarse: Sequence[Extent], axes: Sequence[Extent]) -> list[list[Extent]]:
-    """Split each coarse axis into the fine axes that it is a product of, in order, and a remainder if there is one."""
+    """Split each extent in `coarse` into the factors in `axes` that divide it, in order, and a remainder if there is one."""
     found: list[list[Extent]] = []
     left = list(axes)
     for axis in coarse:
@@ -191,7 +197,7 @@ def _finer(coarse: Sequence[Extent], axes: Sequence[Extent]) -> list[list[Extent
 
 
 def _divided(whole: Extent, by: Extent) -> Extent | None:
-    """Return the quotient if the division is exact at all sizes, otherwise None."""
+    """Return the quotient if the division is exact for all values of the symbols, otherwise None."""
     if isinstance(whole, int) and isinstance(by, int):
         return whole // by if whole % by == 0 else None
     quotient = floor_divide(whole, by)

@@ -1,4 +1,4 @@
-"""Layouts to try for an operator: all steps that the sizes allow, on the data alone or on both data and output."""
+"""Enumerate layouts to try for an operator, on the data alone or on both data and output."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ from superopt.policy import MUTANT
 def layouts(
     x: Sequence[int], y: Sequence[int], factors: Collection[int], steps: int
 ) -> Iterator[tuple[Layout, Layout, tuple[Step, ...]]]:
-    """Yield triples of a layout of the data, a layout of the output and the steps chosen, those with fewer steps first.
+    """Yield a layout of the data, a layout of the output and the layout steps, with fewer steps first.
 
     Each step on the data is tried with and without the same step on the output, if the output has the axes. A fold moves a
-    whole axis, or a factor of an axis from `factors`. If the factor does not divide the axis, the axis is padded first.
+    whole axis, or a factor of an axis, into another axis. If the factor does not divide the axis, the axis is padded first.
+
+    Args:
+        x: The shape of the data.
+        y: The shape of the output.
+        factors: The factors that folds may move.
+        steps: The largest number of steps, of which at most 2 are used.
     """
     x, y = tuple(x), tuple(y)
     yield Layout(x, ()), Layout(y, ()), ()
@@ -28,7 +34,7 @@ def layouts(
 
 
 def _axes(step: Step) -> tuple[int, ...]:
-    """Return the axes that a step affects, counted from the front."""
+    """Return the axes that a layout step affects, counted from the front."""
     match step:
         case Fold():
             return step.source, step.target
@@ -63,7 +69,9 @@ def _growths(x: Sequence[int]) -> Iterator[Step]:
 
 
 def _pairs(ones: Sequence[Step]) -> Iterator[tuple[Step, Step]]:
-    """Yield pairs of similar steps: two folds that differ only in the source, or two axes padded to the same multiple."""
+    """Yield pairs of similar layout steps: folds that differ only in the source axis, or paddings of two axes to the same
+    multiple.
+    """
     for first, second in itertools.combinations(ones, 2):
         if isinstance(first, Fold) and isinstance(second, Fold):
             alike = (first.from_inner, first.to_inner, first.target) == (second.from_inner, second.to_inner, second.target)
@@ -74,7 +82,7 @@ def _pairs(ones: Sequence[Step]) -> Iterator[tuple[Step, Step]]:
 
 
 def _layout(shape: tuple[int, ...], steps: Sequence[Step]) -> Layout:
-    """Return the layout of these steps. Before a fold whose factor does not divide the axis, the axis is padded."""
+    """Return the layout with the given steps. Before a fold whose factor does not divide the axis, the axis is padded."""
     taken: list[Step] = []
     current = shape
     for step in steps:

@@ -1,9 +1,9 @@
-"""Parts of a program's output, computed by the program's own operators from the parts of the inputs that they need.
+"""Compute a part of a program's output by the program's own operators, from only the parts of the inputs that are needed.
 
 No table lists the attributes with which an operator computes a part of its result, so the attributes are searched for.
 Attributes that give the shape of the part are tried, those with the fewest changes first. They are accepted if the result
-equals the part at sampled positions. For example, a pad shrinks to the padding inside the part, a stride becomes 1 if the
-inputs hold only the positions that the stride keeps, and a group count shrinks with the channels.
+equals the part at sampled positions. For example, a pad shrinks to the padding inside the part. A stride becomes 1 if the
+inputs hold only the positions that the stride keeps. A group count shrinks with the channels.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SEED = 0
 
 
 def slice_box(term: Term, box: Box) -> Term:
-    """Return the positions of the box, cut out of the term."""
+    """Return the part of the term at the positions of the box, by slices and strides."""
     for axis, run in zip(range(-term.rank, 0), box.runs, strict=True):
         term = _cut(term, axis, run)
     return term
@@ -43,8 +43,9 @@ def _cut(term: Term, axis: int, run: Run) -> Term:
 def restrict_program(program: Term, box: Box) -> Term:
     """Return a term that equals the program in the box, and that reads only the needed parts of the program's variables.
 
-    The term applies the program's own operators to these parts. If no attributes make an operator compute its part of the
-    result, the operator computes a larger part, at worst its whole result, which is then cut.
+    The term applies the program's own operators to these parts. For some operators, no attributes may be found that compute the
+    needed part of the result. Such an operator computes a larger part, at worst its whole result, and the needed part is sliced
+    from it.
     """
     if program.is_variable:
         return slice_box(program, box)
@@ -57,7 +58,7 @@ def restrict_program(program: Term, box: Box) -> Term:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _along(term: Term, axis: int, run: Run) -> tuple[Term, Run]:
-    """Return a part of the term that holds the run along the axis, and the run's position within the part.
+    """Return a part of the term that holds all positions of `run` along the axis, and the positions of `run` within this part.
 
     The term's own operator computes the part. If no attributes make the operator compute a smaller part, the part is the whole
     term.
@@ -71,9 +72,10 @@ def _along(term: Term, axis: int, run: Run) -> tuple[Term, Run]:
 
 
 def _enclosing(run: Run, extent: int) -> Iterator[Run]:
-    """Yield the run, then a few larger runs that contain the run, small ones first. The whole axis is never yielded.
+    """Yield `run`, then a few larger runs that contain it, small runs first. The whole axis is never yielded.
 
-    Each end of a larger run is the run's own end, an end of the axis, or a multiple of a divisor of the axis.
+    A run is an arithmetic progression of positions. Each end of a larger run is the end of `run`, an end of the axis, or a
+    multiple of a divisor of the axis.
     """
     yield run
     start, stop = run.start, run.last + 1
@@ -85,9 +87,10 @@ def _enclosing(run: Run, extent: int) -> Iterator[Run]:
 
 
 def _part(term: Term, axis: int, run: Run) -> Term | None:
-    """Return the term's operator applied to parts of the operands, such that it computes this part of the result.
+    """Return the part of the term at the positions of `run` along the axis, computed by the term's operator from parts of the
+    operands.
 
-    Return None if no attributes that are tried do so.
+    Return None if none of the tried attributes compute this part.
     """
     box = full_box(term.sizes).along(axis + term.rank, run)
     operands = [variable(f"operand{place}", arg.shape, constant=arg.constant) for place, arg in enumerate(term.args)]
@@ -110,10 +113,10 @@ def _part(term: Term, axis: int, run: Run) -> Term | None:
 
 
 def _needed(alone: Term, operands: Sequence[Term], box: Box) -> dict[int, Box] | None:
-    """Return the halo of the box in each operand that is read: a mapping of operand numbers to boxes.
+    """Return, by the number of each operand that is read, the box of the operand's positions that `box` of the result needs.
 
-    Along an axis where the part reads the same positions as the whole result, the halo is the whole axis. Return None if the
-    operator is not a polynomial.
+    Along an axis where `box` needs the same positions as the whole result, the operand's box is the whole axis. Return None if
+    the operator is not a polynomial.
     """
     try:
         part, most = variable_halos(alone, box), variable_halos(alone, full_box(alone.sizes))
@@ -129,14 +132,18 @@ def _needed(alone: Term, operands: Sequence[Term], box: Box) -> dict[int, Box] |
 
 
 def positions_of(box: Box) -> Array:
-    """Return the corners of the box and some positions between, relative to the box, of shape (count, rank)."""
+    """Return the corners of the box and some random positions in the box, relative to its first position, of shape (count,
+    rank).
+    """
     corners = itertools.product(*((0, n - 1) if n > 1 else (0,) for n in box.shape))
     between = np.random.default_rng(SEED).integers(0, box.shape, (MUTANT.part_sample_count, box.rank))
     return np.concatenate([np.array(list(corners), dtype=np.int64), between])
 
 
 def _candidates(term: Term, axis: int, operands: Sequence[Term], box: Box, halos: Mapping[int, Box]) -> Iterator[Term]:
-    """Yield terms over the operands' parts that have the shape of the box and may equal the term there, best guesses first."""
+    """Yield terms over the operands' parts that have the shape of the box, best guesses first. They may equal the term in the
+    box.
+    """
     yield from (x for x in operands if x.shape == box.shape)
     if len(operands) < len(term.args):
         yield apply("zeros", shape=box.shape)
@@ -156,14 +163,20 @@ def _applied(term: Term, operands: Sequence[Term], attributes: Mapping[str, Attr
 
 @dataclass(frozen=True)
 class _Number:
-    """A number among an operator's attributes, with the values to try for a part."""
+    """A number among an operator's attributes.
+
+    Attributes:
+        name: the name of the attribute.
+        place: the position of the number in the attribute, or None if the attribute is a single number.
+        others: the values to try instead when the operator computes a part of its result.
+    """
 
     name: str
     place: int | None
     others: tuple[int, ...]
 
     def changed(self, attributes: Mapping[str, Attribute], value: int) -> dict[str, Attribute]:
-        """Return the attributes with this number changed."""
+        """Return the attributes with this number replaced by `value`."""
         old = attributes[self.name]
         new = value if self.place is None else (*old[: self.place], value, *old[self.place + 1 :])  # type: ignore[index]
         return {**attributes, self.name: new}
@@ -172,7 +185,8 @@ class _Number:
 def _attributes(
     term: Term, axis: int, operands: Sequence[Term], box: Box, halos: Mapping[int, Box]
 ) -> Iterator[dict[str, Attribute]]:
-    """Yield attributes to try for the part: first the term's own, then the term's own with a few numbers changed.
+    """Yield attributes to try for an operator on parts of its operands: the term's own, then versions with a few numbers
+    changed.
 
     A `shape` attribute is always the shape of the part.
     """
@@ -195,9 +209,10 @@ def _attributes(
 
 
 def _numbers(term: Term, box: Box, halos: Mapping[int, Box]) -> Iterator[_Number]:
-    """Yield each number in the attributes with the values to try for the part.
+    """Yield each number in the attributes of the term, with the values to try for a part of the result.
 
-    The values include smaller numbers, extents of the part, multiples by a step, and positions shifted by a start.
+    The values include smaller numbers, extents of the parts, the number times a part's step, and the number shifted by a part's
+    start.
     """
     parts = [(box, term), *((h, term.args[place]) for place, h in halos.items())]
     cut_runs = [r for b, t in parts for r, n in zip(b.runs, t.sizes, strict=True) if r.count < n]
@@ -218,7 +233,7 @@ def _numbers(term: Term, box: Box, halos: Mapping[int, Box]) -> Iterator[_Number
 def _along_axis(
     number: _Number, term: Term, axis: int, operands: Sequence[Term], own: Mapping[str, Attribute], plain: Term
 ) -> _Number:
-    """Return the number without values that are invalid, or that change the result's extent along an axis other than `axis`."""
+    """Return `number` without the values that make the operator ill typed or change the result along axes other than `axis`."""
 
     def sensible(value: int) -> bool:
         made = _applied(term, operands, number.changed(own, value))
