@@ -1,8 +1,9 @@
-"""Construction of weights: terms that rearrange the elements of given weights, with zeros in between.
+"""Construct a weight as a term that rearranges the elements of given weights, with zeros in between.
 
-The request is an array that names, for each position of the new weight, the row-major position of the element in the given
-weights. A regular array is a view of a weight: the position is a sum of digits, each with an extent and a stride. Reshapes,
-slices and a transpose compute a view. Bands of zeros become padding. An array that is not a view is concatenated from views.
+The wanted weight is an array of integers. Each integer is the row-major position of an element in the given weights. In a
+regular array, this position is a sum over the axes of digits times strides, so the wanted weight is a view of a given weight.
+Reshapes, slices and a transpose compute a view. Bands of zeros become padding. An array that is not a view is concatenated from
+views.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ NOTHING, NUMBER = -1, -2
 
 @dataclass(frozen=True)
 class Elements:
-    """The requested elements of a new weight. Each element is a number times an element of one of the given weights.
+    """The wanted elements of a new weight. Each element is a number times an element of one of the given weights.
 
     Attributes:
         weights: The given weights.
@@ -44,7 +45,7 @@ class Elements:
 
 
 def arrange_weight(wanted: Elements) -> Term | None:
-    """Return a term over the given weights that has the requested elements, or None if the elements are too irregular."""
+    """Return a term over the given weights that has the wanted elements, or None if the elements are too irregular."""
     live = wanted.of != NOTHING
     if not live.any():
         return None
@@ -59,7 +60,7 @@ def arrange_weight(wanted: Elements) -> Term | None:
 
 
 class _Arrangement:
-    """A builder that joins parts of weights and counts them."""
+    """Builds weights from parts of the given weights. `parts` counts the parts."""
 
     def __init__(self, weights: Sequence[Term]) -> None:
         self.weights = weights
@@ -67,11 +68,13 @@ class _Arrangement:
         self.parts = 0
 
     def owner(self, wanted: Array) -> Array:
-        """Return the index of each position's weight, or `NOTHING` or `NUMBER`."""
+        """Return, for each position, the index of the given weight that has the element, or `NOTHING` or `NUMBER`."""
         return np.where(wanted < 0, wanted, np.searchsorted(self.starts, wanted, side="right") - 1)
 
     def of(self, wanted: Array) -> Term | None:
-        """Return the term with these elements. Bands of zeros at the borders become padding."""
+        """Return the term with the wanted elements, or None if the elements are too irregular. Zeros at the borders become
+        padding.
+        """
         live = wanted != NOTHING
         if not live.any():
             return apply("zeros", shape=wanted.shape)
@@ -84,7 +87,7 @@ class _Arrangement:
         return apply("pad", term, before=tuple(a for a, _ in bounds), after=after)
 
     def _whole(self, wanted: Array) -> Term | None:
-        """Return the term of elements whose borders are not all zeros."""
+        """Return the term with the wanted elements, or None. The elements along each border must not be all zeros."""
         self.parts += 1
         if self.parts > MUTANT.max_weight_parts:
             return None
@@ -109,10 +112,10 @@ class _Arrangement:
         return None
 
     def _joined(self, wanted: Array, owners: Array) -> Term | None:
-        """Return the term as a concatenation of parts along an axis.
+        """Return the term as a concatenation of parts along an axis, or None if the elements are too irregular.
 
-        The parts are cut where the source weight changes. If the source weight is the same everywhere, they are cut where the
-        distance between consecutive elements changes.
+        The parts are cut where the given weight changes. If all elements are from the same given weight, the parts are cut
+        where the distance between consecutive elements changes.
         """
         for axis in (a for a, n in enumerate(wanted.shape) if n > 1):
             rows = np.moveaxis(owners, axis, 0).reshape(wanted.shape[axis], -1)
@@ -135,7 +138,7 @@ def _band(live: Array, axis: int) -> tuple[int, int]:
 
 
 def concat_parts(parts: list[Term], axis: int) -> Term:
-    """Concatenate the parts along an axis that is counted from the end."""
+    """Concatenate the parts along `axis`, which is counted from the end."""
     result = parts[-1]
     for part in reversed(parts[:-1]):
         result = apply("concat", part, result, axis=axis)
@@ -143,7 +146,7 @@ def concat_parts(parts: list[Term], axis: int) -> Term:
 
 
 def dilate_axis(x: Term, axis: int, step: int, extent: int) -> Term:
-    """Insert step - 1 zeros between adjacent positions of an axis of `x`, then cut the axis to `extent`."""
+    """Insert step - 1 zeros after each position of an axis of `x`, then cut the axis to `extent`."""
     split = (*x.sizes[: axis + 1], 1, *x.sizes[axis + 1 :])
     after = tuple(step - 1 if a == axis + 1 else 0 for a in range(len(split)))
     padded = apply("pad", reshape_term(x, split), before=(0,) * len(split), after=after)
@@ -152,9 +155,9 @@ def dilate_axis(x: Term, axis: int, step: int, extent: int) -> Term:
 
 
 def view_elements(x: Term, wanted: Array) -> Term | None:
-    """Return the view of x that has the elements of x at these row-major positions.
+    """Return a view of `x` with the elements at the row-major positions in `wanted`, or None if there is no such view.
 
-    A view slices x, and splits, repeats and reorders its axes. Return None if no view has these elements.
+    A view slices `x`, and splits, repeats and reorders its axes.
     """
     if wanted.size == math.prod(x.sizes) and np.array_equal(wanted.reshape(-1), np.arange(wanted.size)):
         return reshape_term(x, wanted.shape)
@@ -179,16 +182,17 @@ def view_elements(x: Term, wanted: Array) -> Term | None:
 
 @dataclass(frozen=True)
 class Digit:
-    """An axis of a view: `extent` positions that are `stride` elements apart. A stride of 0 repeats one position."""
+    """An axis of a view: `extent` positions with a distance of `stride` elements. A stride of 0 repeats one position."""
 
     extent: int
     stride: int
 
 
 def _digits(at: Array) -> list[Digit] | None:
-    """Return the digits of an array in row-major order, or None if the array has none.
+    """Return the extents and strides of a view with the row-major positions `at`, or None if the positions are no view.
 
-    The array must be 0 at its origin, and a sum of one summand per axis that depends on the index along this axis alone.
+    The first position must be 0. Each position must be a sum with one summand per axis that depends on the index along this
+    axis only.
     """
     lines = [np.moveaxis(at, axis, 0).reshape(n, -1)[:, 0] for axis, n in enumerate(at.shape)]
     if at.flat[0] or not np.array_equal(at, functools.reduce(np.add, np.ix_(*lines))):
@@ -220,7 +224,9 @@ def _digits_of_line(line: Array) -> list[Digit] | None:
 
 
 def _repeated(small: Term, digits: list[Digit]) -> Term:
-    """Expand the term of the digits with nonzero strides by the digits with stride 0, which repeat the term."""
+    """Repeat the term `small` along new axes, which are the digits with stride 0. Its own axes are the digits with other
+    strides.
+    """
     if all(d.stride for d in digits):
         return small
     axes = tuple(position - len(digits) for position, d in enumerate(digits) if d.stride)

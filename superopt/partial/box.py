@@ -134,7 +134,9 @@ def full_box(shape: Sequence[int]) -> Box:
 
 
 def merge_boxes(boxes: Iterable[Box]) -> tuple[Box, ...]:
-    """Merge disjoint boxes where possible. The result is sorted and disjoint, and covers the same positions."""
+    """Merge disjoint boxes where possible. The result is sorted and disjoint, covers the same positions, and has no additional
+    boxes.
+    """
     found = sorted(set(boxes))
     while True:
         before = len(found)

@@ -1,8 +1,8 @@
-"""Evaluation of reciprocals of terms without variables, as one number per box.
+"""Evaluate reciprocals of terms without variables to one number per box of positions.
 
-A mutant can be corrected by a factor: the program applied to ones, divided by the mutant applied to ones. At given sizes this
-factor is a constant that changes only at borders. The factor is written as a constant, so that it is a coefficient of a
-polynomial and not a function of data.
+A mutant is a term that equals a program at some positions. It can be corrected by a factor: the program applied to ones,
+divided by the mutant applied to ones. At given sizes, this factor is a constant that changes only at borders. The factor is
+written as a constant tensor, so the corrected mutant is still a polynomial in its variables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RECIPROCAL = "reciprocal"
 
 
 def fold_reciprocals(term: Term) -> Term:
-    """Return the term with each reciprocal of a variable-free term replaced by a piecewise constant.
+    """Return the term with each reciprocal of a variable-free term replaced by a constant tensor with one number per box.
 
     The constant is expanded from as few numbers as possible.
 
@@ -34,7 +34,7 @@ def fold_reciprocals(term: Term) -> Term:
 
 
 def _constant(quotient: Term) -> Term:
-    """Return the reciprocal as a piecewise constant."""
+    """Return the reciprocal of a variable-free term as a constant tensor with one number per box."""
     below = quotient.args[0]
     ones = apply("ones", shape=below.shape)
     boxes: dict[Fraction, list[Box]] = {}
@@ -47,9 +47,12 @@ def _constant(quotient: Term) -> Term:
 
 
 def rescale_mutant(program: Term, mutant: Term) -> Iterator[Term]:
-    """Yield two terms: the mutant divided by the mutant on ones, and that term times the program on ones.
+    """Yield two corrected versions of the mutant, in this order:
 
-    A program on ones is the program with ones in place of its variables. The first term is right if the program on ones is 1
+    - the mutant divided by the mutant on ones,
+    - the mutant divided by the mutant on ones, times the program on ones.
+
+    A term on ones is the term with ones in place of its variables. The first version is right if the program on ones is 1
     everywhere.
     """
     factor = apply(RECIPROCAL, _of_ones(mutant))

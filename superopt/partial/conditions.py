@@ -1,8 +1,8 @@
-"""The simplest condition on sizes that separates draws at which a rule holds from draws at which the rule fails.
+"""Find the simplest condition on sizes that separates the sizes at which a rule holds from the sizes at which it fails.
 
-A draw assigns a number to each variable size of a rule (`superopt.partial.sizes`). Conditions compare extents and attributes
-with small numbers and with each other, and state divisibility. The result is a conjunction of the fewest conditions that holds
-at exactly those draws at which the rule holds. The caller must confirm the result at other draws.
+Conditions compare extents and attributes with small numbers and with each other, and state divisibility. The result is a
+conjunction of few conditions. It is true at all given sizes at which the rule holds, and false at all given sizes at which the
+rule fails. The caller must confirm the result at other sizes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def conjoin_stated(stated: Sequence[StatedCondition]) -> Cond:
 
 
 def candidate_conditions(family: ProgramFamily) -> Iterator[StatedCondition]:
-    """Yield conditions on the sizes of a family, simple ones first."""
+    """Yield conditions on the symbolic sizes of the family's program, simple ones first."""
     tensors = {t.name: t for t in family.tensors}
     for text in _texts(family):
         yield StatedCondition(text, parse_condition(text, tensors, ()))
@@ -54,9 +54,10 @@ def _texts(family: ProgramFamily) -> Iterator[str]:
 def separating_conditions(
     family: ProgramFamily, good: Sequence[FamilyDraw], bad: Sequence[FamilyDraw]
 ) -> tuple[StatedCondition, ...] | None:
-    """Return the fewest conditions that all hold at every good draw, such that at every bad draw at least one fails.
+    """Return few conditions that all hold at every size in `good`. At every size in `bad`, at least one condition fails.
 
-    Each condition is the simplest that suffices together with the others. Return None if there are no such conditions.
+    Each condition is the simplest that suffices together with the other conditions. Return None if no such conditions are
+    found.
     """
     if not bad:
         return ()

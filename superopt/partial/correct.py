@@ -1,9 +1,10 @@
-"""Corrections, which turn a mutant that is wrong in some boxes into a term that equals the program everywhere.
+"""Corrections, which turn a mutant into a term that equals the program everywhere.
 
-There are four kinds of correction. The first inserts zeros between elements that the mutant places side by side. The second
-multiplies the mutant by a constant in each box. The third recomputes boxes with the part of the program that they need. The
-fourth is the second and the third together. A correction is returned only after `judge` has found the corrected term equal to
-the program everywhere. The caller's cost model gives the cost of the corrected term.
+A mutant is a term that equals the program only in some boxes of output positions. There are four kinds of correction. The first
+inserts zeros between elements that the mutant places side by side. The second multiplies the mutant by a constant in each box.
+The third recomputes boxes with the needed part of the program. The fourth combines the second and the third kind. A correction
+is returned only after `judge` has found the corrected term equal to the program everywhere. The caller's cost model gives the
+cost of the corrected term.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from superopt.rules.work import total_work
 
 @dataclass(frozen=True)
 class Corrected:
-    """A corrected mutant, which equals the program everywhere.
+    """A corrected mutant: a term that equals the program everywhere.
 
     Attributes:
         term: The corrected term.
         kind: The kind of correction.
-        boxes: The boxes that are recomputed.
+        boxes: The boxes of output positions that are recomputed by the program's operators.
         judgement: The judgement of the corrected term, whose `equal` boxes cover the whole output.
     """
 
@@ -44,7 +45,7 @@ class Corrected:
 
 @dataclass(frozen=True)
 class _Draft:
-    """A correction that is not judged yet."""
+    """A correction that has not been compared with the program yet."""
 
     term: Term
     kind: str
@@ -54,7 +55,7 @@ class _Draft:
 def estimate_operations(term: Term) -> float:
     """Estimate the cost of one run, in operations, from arithmetic, memory traffic and the number of operators started.
 
-    The estimate orders terms when no times are measured.
+    The estimate is used to sort terms if no times are measured.
     """
     counted = total_work([term])
     starts = sum(not t.is_variable and not t.constant for t in subterms(term))
@@ -64,10 +65,10 @@ def estimate_operations(term: Term) -> float:
 def corrections(
     program: Term, mutant: Term, judgement: Judgement, *, cost: Callable[[Term], float] = estimate_operations, seed: int = 0
 ) -> Iterator[Corrected]:
-    """Yield corrections of a mutant with this judgement: terms that equal the program everywhere, cheapest first.
+    """Yield corrections of the mutant, cheapest first: terms that equal the program everywhere.
 
-    The terms have the variables of the program. A mutant that is already equal everywhere is its own only correction. There may
-    be no correction.
+    `judgement` says where the mutant equals the program. The terms have the variables of the program. If the mutant equals the
+    program everywhere, only the mutant is yielded. There may be no correction.
     """
     drafts = {draft.term: draft for draft in _drafts(program, mutant, judgement, seed)}
     drafts.pop(program, None)
@@ -96,7 +97,10 @@ def _drafts(program: Term, mutant: Term, judgement: Judgement, seed: int) -> Ite
 
 
 def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> tuple[Term, tuple[Box, ...]]:
-    """Return the mutant scaled by a constant in each box where a constant makes it right, and the boxes that remain wrong."""
+    """Return the mutant scaled by a constant in each box, and the boxes that remain wrong.
+
+    A wrong box is scaled if some constant makes it right. At all other positions the constant is 1.
+    """
     factors: dict[Fraction, list[Box]] = {}
     left: list[Box] = []
     zero = judge(program, apply("zeros", shape=program.shape), seed=seed).equal
@@ -120,7 +124,9 @@ def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> t
 
 
 def _recomputed(program: Term, mutant: Term, unequal: Sequence[Box], kind: str) -> Iterator[_Draft]:
-    """Yield the mutant with the unequal boxes replaced by results of the program, in several assemblies."""
+    """Yield the mutant with its wrong boxes recomputed by the program's operators, for several ways to cover and join the
+    boxes.
+    """
     for cover in box_covers(program.sizes, unequal):
         labelled = [(box, "anew") for box in cover]
         for kept in (slice_box, restrict_program):

@@ -1,4 +1,6 @@
-"""The programs whose mutants are generalised, each a single operator that sums products or other numbers."""
+"""The programs whose mutants are generalised to partial rules. Each program is a single operator that sums numbers or
+products.
+"""
 
 from __future__ import annotations
 

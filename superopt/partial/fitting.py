@@ -1,8 +1,8 @@
-"""Expressions for a number that varies with sizes: sums, products and quotients of other numbers.
+"""Find expressions for a number that varies with sizes: sums, products and quotients of other numbers.
 
-A draw assigns a number to each variable size (`superopt.partial.sizes`). A column holds the values of one number, one at each
-draw. An expression fits a column if both are equal at every draw. Expressions with fewer operations come first. The caller must
-confirm an expression at other draws.
+Numbers are observed at several draws, which assign a number to each symbolic size (`superopt.partial.sizes`). A column holds
+the values of one number, one for each draw. An expression fits a column if it has the same value at every draw. Expressions
+with fewer operations come first. The caller must confirm an expression at other draws.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ COMMUTATIVE = (_product, _sum)
 
 @dataclass(frozen=True)
 class NamedNumber:
-    """A named number: an expression, and its value at each draw."""
+    """An expression over symbolic sizes, and its values for several choices of the sizes."""
 
     extent: Extent
     column: tuple[int, ...]
 
 
 class Expressions:
-    """Expressions of at most `operations` operations on known numbers, with their columns."""
+    """Expressions of at most `operations` operations on known numbers, with their values for several choices of sizes."""
 
     def __init__(self, known: Sequence[NamedNumber], operations: int) -> None:
         count = len(known[0].column)
@@ -67,9 +67,9 @@ class Expressions:
         self._made: list[list[tuple[Operation, int, int] | None]] = [[None] * len(self.base)]
 
     def fitting(self, column: Sequence[int]) -> Iterator[Extent]:
-        """Yield expressions that fit the column, those with fewer operations first.
+        """Yield expressions whose values are the numbers in `column`, with fewer operations first.
 
-        If all numbers of the column are equal, that number comes first.
+        `column` has one number for each choice of sizes. If all numbers are equal, this number is yielded first.
         """
         wanted = np.array(column, dtype=np.int64)
         if (wanted == wanted[0]).all():
@@ -93,7 +93,9 @@ class Expressions:
         return result
 
     def _grow(self) -> None:
-        """Add the next level: every operation applied to an expression of the last level and a known number."""
+        """Add the expressions with one more operation: every operation on an expression of the last level and a known
+        number.
+        """
         last, columns = self._levels[-1], self._columns
         found: list[Array] = []
         made: list[tuple[Operation, int, int] | None] = []
@@ -114,7 +116,10 @@ class Expressions:
 
 
 def reals(expressions: Expressions, column: Sequence[int | Fraction]) -> Iterator[Extent]:
-    """Yield expressions for rational numbers that are integers or reciprocals of integers. See `Expressions.fitting`."""
+    """Yield expressions whose values are the rational numbers in `column`. See `Expressions.fitting`.
+
+    If the numbers differ, they must all be integers or all be reciprocals of integers.
+    """
     if all(n == column[0] for n in column):
         yield column[0]
     if all(Fraction(n).denominator == 1 for n in column):

@@ -1,4 +1,4 @@
-"""Equality tests of programs with any operators, on whole tensors over prime fields, with oracles for nonlinear functions.
+"""Test whether programs with any operators are equal, on whole tensors over prime fields, with oracles for nonlinear functions.
 
 An oracle maps each combination of residues to residues that look random, and always maps equal combinations to equal residues
 (Bellare and Rogaway, Random oracles are practical, 1993). The maximum of some values is the sum of an oracle's residues for the
@@ -30,7 +30,7 @@ from superopt.policy import MUTANT
 from superopt.rules.work import total_work
 
 STATE = 128
-"""The bits of state by which an oracle distinguishes combinations of residues."""
+"""The number of bits of an oracle's internal state. Different combinations of residues must have different states."""
 
 Words = npt.NDArray[np.uint64]
 _FIRST, _SECOND, _STEP = (np.uint64(n) for n in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15))
@@ -38,10 +38,13 @@ _FIRST, _SECOND, _STEP = (np.uint64(n) for n in (0xBF58476D1CE4E5B9, 0x94D049BB1
 
 @dataclass(frozen=True)
 class Agreement:
-    """The outcome of a test of whether programs have the same values at every position, in `fields` prime fields.
+    """The result of a test whether programs have the same values at every position.
 
-    If `equal`, the probability that the programs differ is at most 2 ** `log2_error`. If not `equal`, the programs differ for
-    some choice of the functions that oracles stand for.
+    Attributes:
+        equal: Whether the programs have the same residues. If True, the probability that the programs differ is at most 2 **
+            `log2_error`. If False, the programs differ for some choice of the nonlinear functions.
+        fields: The number of prime fields in which the programs were evaluated.
+        log2_error: The base-2 logarithm of the error probability.
     """
 
     equal: bool
@@ -52,8 +55,11 @@ class Agreement:
 def agreement(programs: Sequence[Term], others: Sequence[Term], *, seed: int = 0) -> Agreement:
     """Test on one random input whether each program equals its counterpart in `others` at all positions.
 
+    Values are residues in prime fields. Nonlinear functions are replaced by pseudorandom functions.
+
     Raises:
-        Undecidable: The shapes differ, an extent is not an integer, a number is in no field, or the programs are too large.
+        Undecidable: The shapes differ, an extent is not an integer, a number cannot be represented in a prime field, or the
+            programs are too large.
     """
     both = (*programs, *others)
     if not all(isinstance(n, int) for term in subterms(*both) for n in term.shape):
@@ -92,7 +98,10 @@ def _inputs(v: Term, domain: PrimeFields, seed: int) -> Array:
 
 
 class Oracles(PrimeFields):
-    """Prime fields with oracles for functions that are not polynomials. `asked` bounds the number of queried values."""
+    """Prime fields with a pseudorandom function, called an oracle, for each function that is not a polynomial.
+
+    `asked` is an upper bound on the number of values for which oracles were evaluated.
+    """
 
     def __init__(self, moduli: Sequence[int], seed: int) -> None:
         super().__init__(moduli)
@@ -100,7 +109,7 @@ class Oracles(PrimeFields):
         self.asked = 0
 
     def lowest(self) -> FieldResidues:
-        """Return residues that stand for minus infinity: no other expression has them, and a maximum ignores them."""
+        """Return residues that stand for minus infinity. They are pseudorandom, and a maximum ignores them."""
         return self.read(draw_residues("minus infinity", np.zeros(1, np.int64), self.seed, self.moduli)[0])
 
     def max(self, value: FieldResidues) -> FieldResidues:
@@ -116,7 +125,9 @@ class Oracles(PrimeFields):
         return self.read(self._asked(function, arrays))
 
     def _asked(self, function: str, arrays: Sequence[Array]) -> Array:
-        """Return the oracle's residues for each combination of residues. The residues in different fields are independent."""
+        """Return pseudorandom residues for each combination of argument residues. Residues in different fields are
+        independent.
+        """
         name = hashlib.blake2b(f"{self.seed}:{function}".encode(), digest_size=16).digest()
         keys = np.frombuffer(name, dtype=np.uint64)
         shape = np.broadcast_shapes(*(a.shape for a in arrays))
@@ -141,11 +152,14 @@ def _mixed(state: Words) -> Words:
 
 
 FRESH = Extremes(1, 0.0)
-"""The bounds of an oracle's answer, which acts as a variable."""
+"""The bounds of an oracle's result, which counts as a new variable."""
 
 
 class _Between(Bounds):
-    """A version of `Bounds` in which every oracle returns a fresh variable. `met` collects the bounds of oracles' arguments."""
+    """A version of `Bounds` in which every oracle (pseudorandom function) returns a new variable.
+
+    `met` collects the bounds of the oracles' arguments.
+    """
 
     def __init__(self) -> None:
         self.met: list[Extremes] = []
@@ -167,7 +181,7 @@ class _Between(Bounds):
 
 
 def _worst(roots: Sequence[Term]) -> Extremes:
-    """Return bounds that hold for every polynomial of the programs: the results, and the arguments of oracles."""
+    """Return bounds that hold for every polynomial in the programs: the results, and the arguments of nonlinear functions."""
     known: dict[Term, Extremes] = {}
     meaning = _Between()
     for term in subterms(*roots):

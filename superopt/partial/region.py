@@ -1,4 +1,7 @@
-"""Regions: boxes of output positions within which programs read their variables in one way."""
+"""Regions: boxes of output positions in which a program reads its variables uniformly.
+
+In such a box, each position that is read is an affine function of the output position.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,11 @@ __all__ = ["Box", "Run", "cached_split", "regions", "split_uniformly", "variable
 
 
 def regions(programs: Sequence[Term], *, most: int = MUTANT.max_regions) -> list[Box]:
-    """Return a partition of the output positions into boxes in which the programs read uniformly.
+    """Return a partition of the output positions into boxes in which every program reads its variables uniformly.
 
-    Within a box, every condition of every program has one outcome for each choice of summation indices. Each position that is
-    read is an affine function of the output position. The linear part of the function does not depend on the choice.
+    Within such a box, every condition of every program has one outcome for each choice of summation indices. Each position that
+    is read is an affine function of the output position. The linear part of this function is the same for all choices of
+    summation indices.
 
     Raises:
         Undecidable: There are more than `most` boxes, or a program is not a polynomial in its variables.
@@ -35,7 +39,13 @@ def regions(programs: Sequence[Term], *, most: int = MUTANT.max_regions) -> list
 def split_uniformly(
     program: Term, box: Box, *, most: int = MUTANT.max_regions
 ) -> tuple[tuple[Box, Mapping[Term, Demand]], ...]:
-    """Split the box into parts with uniform outcomes (see `regions`), each with the reads of the written-out program."""
+    """Split the box into parts in which the program reads uniformly (see `regions`), and return each part with these reads.
+
+    The reads are those of the program with its composite operators expanded.
+
+    Raises:
+        Undecidable: There are more than `most` parts, or the program is not a polynomial in its variables.
+    """
     root = expand_composites(program)
     found: list[tuple[Box, Mapping[Term, Demand]]] = []
     left = [box]
@@ -57,11 +67,11 @@ def cached_split(program: Term, box: Box) -> tuple[tuple[Box, Mapping[Term, Dema
 
 
 def variable_halos(program: Term, box: Box, terms: Collection[Term] | None = None) -> Mapping[Term, Box]:
-    """Return the halo of each variable, or of each of `terms`, for a box of the output.
+    """Return, for each variable or each term in `terms`, a box that contains every position that is read to compute `box`.
 
-    A halo is a box that holds every position that is read. Variables that are not read are left out. Elements that conditions
-    exclude are not read. The axes of a term are tracked separately. If the positions along two axes depend on each other, as on
-    a diagonal inside the program, the halo can hold positions that are not read.
+    Such a box is called a halo. Variables that are not read are left out. Elements that conditions exclude are not read. The
+    axes of a term are analysed separately. If the positions along two axes depend on each other, as on a diagonal inside the
+    program, the halo can contain positions that are not read.
 
     Raises:
         Undecidable: The program is not a polynomial in its variables, or has too many regions in the box.

@@ -1,6 +1,6 @@
-"""Programs of one operator at random sizes, for finding mutants and trying rules.
+"""Programs of one operator at random sizes, for finding mutants and testing rules.
 
-A family is a program in the rule notation whose extents and attributes are variable. A draw assigns a number to each extent and
+A family is a program in the rule notation with symbolic extents and attributes. A draw assigns a number to each extent and
 attribute such that the program is well typed.
 """
 
@@ -40,7 +40,7 @@ from superopt.policy import MUTANT
 
 @dataclass(frozen=True)
 class Range:
-    """The inclusive ranges that extents of tensors and attributes are drawn from."""
+    """The inclusive ranges from which random extents of tensors and random attributes are chosen."""
 
     extents: tuple[int, int]
     attributes: tuple[int, int]
@@ -48,15 +48,15 @@ class Range:
 
 @dataclass(frozen=True)
 class ProgramFamily:
-    """A family of programs.
+    """A program with symbolic extents and attributes.
 
     Attributes:
         name: The name of the family.
         text: The program in the rule notation.
         ranks: The ranks of the program's variables.
         weights: The names of the program's constant tensors.
-        typical: Conditions on the sizes at which mutants are enumerated. At other sizes, operators of this kind may coincide
-            with operators of other kinds.
+        typical: Conditions on the sizes at which mutants are enumerated. At other sizes, the program's operator may coincide
+            with other operators.
     """
 
     name: str
@@ -67,12 +67,12 @@ class ProgramFamily:
 
     @functools.cached_property
     def program(self) -> Term:
-        """The program with variable extents and attributes."""
+        """The program with symbolic extents and attributes."""
         return self._read.left[0]
 
     @functools.cached_property
     def conditions(self) -> Cond:
-        """The conditions in `typical`, parsed."""
+        """The conditions in `typical` in parsed form."""
         return self._read.where
 
     @functools.cached_property
@@ -89,7 +89,7 @@ class ProgramFamily:
 
     @functools.cached_property
     def atoms(self) -> tuple[Atom, ...]:
-        """The variable extents of the tensors, then the attribute variables in the order of their names."""
+        """The symbolic extents of the tensors, then the attribute variables in the order of their names."""
         dims = [Dim(t.name, axis) for t in self.tensors for axis in range(-t.rank, 0)]
         symbols = sorted((a for a in attribute_atoms(self.program) if isinstance(a, Sym)), key=lambda a: a.name)
         return (*dims, *symbols)
@@ -103,19 +103,21 @@ class _Reading:
 
 @dataclass(frozen=True)
 class FamilyDraw:
-    """A family's program at given sizes: one number for each of the family's `atoms`, in the order of `atoms`."""
+    """A family's program at numeric sizes. `numbers` has one number for each of the family's `atoms`, in the order of
+    `atoms`.
+    """
 
     family: ProgramFamily
     numbers: tuple[int, ...]
 
     @property
     def values(self) -> Mapping[Atom, int]:
-        """The number of each atom."""
+        """The number of each symbolic extent and attribute variable."""
         return dict(zip(self.family.atoms, self.numbers, strict=True))
 
     @functools.cached_property
     def program(self) -> Term:
-        """The program, whose variables have the family's names.
+        """The program at these numbers. Its variables have the names of the family's variables.
 
         Raises:
             ShapeError: The program is not well typed at these numbers.
@@ -132,7 +134,9 @@ class FamilyDraw:
         return done[self.family.program]
 
     def holds(self, condition: Cond) -> bool:
-        """Return whether a condition on the family's atoms holds. A condition that divides by zero does not."""
+        """Return whether a condition on the family's extents and attributes holds. A condition that divides by zero does not
+        hold.
+        """
         values: Mapping[Atom, Extent] = self.values
         try:
             return substitute_cond(condition, values.get) is True
@@ -140,7 +144,7 @@ class FamilyDraw:
             return False
 
     def number(self, extent: Extent) -> Extent:
-        """Return the value of an expression over the family's atoms.
+        """Return the value of an expression over the family's symbolic extents and attributes.
 
         Raises:
             ZeroDivisionError: The expression divides by zero.
@@ -150,10 +154,12 @@ class FamilyDraw:
 
 
 def draws(family: ProgramFamily, within: Range, rng: np.random.Generator, *, where: Cond = True) -> Iterator[FamilyDraw]:
-    """Yield distinct draws at which the conditions hold, without end. Equations are solved for one of their atoms.
+    """Yield distinct random assignments of numbers to the family's extents and attributes, without end.
+
+    The program is well typed and `where` holds at each assignment. Equations among the conditions are solved for one variable.
 
     Raises:
-        InstantiationError: No further draws were found.
+        InstantiationError: No further assignment was found.
     """
     needed = conjunction(where, *_typing(family))
     equal = _equations(needed)
@@ -175,7 +181,10 @@ def draws(family: ProgramFamily, within: Range, rng: np.random.Generator, *, whe
 
 
 def neighbours(draw: FamilyDraw) -> Iterator[FamilyDraw]:
-    """Yield the draws that differ from `draw` by one in a single number, and in the numbers that equations then determine."""
+    """Yield the assignments of sizes in which one number differs from `draw` by one.
+
+    Numbers that equations between sizes determine are adapted. The program is well typed at each assignment.
+    """
     needed = conjunction(*_typing(draw.family))
     for atom in draw.family.atoms:
         for step in (-1, 1):
@@ -206,7 +215,10 @@ def _typed(draw: FamilyDraw) -> bool:
 
 
 def _bounds(family: ProgramFamily, within: Range, needed: Cond) -> dict[Atom, tuple[int, int]]:
-    """Return the half-open range that each atom is drawn from, narrowed by conditions on that atom alone."""
+    """Return the half-open range of random values for each atom, narrowed by the conditions that contain this atom only.
+
+    An atom is a symbolic extent or an attribute variable.
+    """
     found = {a: within.extents if isinstance(a, Dim) else within.attributes for a in family.atoms}
     for condition in parts_of(needed):
         if not isinstance(condition, Compare) or condition.relation != ">=":
@@ -224,10 +236,10 @@ def _bounds(family: ProgramFamily, within: Range, needed: Cond) -> dict[Atom, tu
 
 
 def _settle(values: dict[Atom, int], left: Size, kept: Atom | None = None) -> None:
-    """Solve the equation `left` == 0 for an atom that is a summand by itself, and store the atom's value.
+    """Solve the equation `left` == 0 for a variable that is a summand by itself, and store its value in `values`.
 
-    If the rest of the equation rounds the atom down to a multiple, the value becomes that multiple. The atom `kept` is never
-    changed.
+    If the rest of the equation rounds the variable down to a multiple of a number, the value becomes this multiple. The
+    variable `kept` is never changed.
     """
     for monomial, coefficient in left.terms:
         if len(monomial) == 1 and abs(coefficient) == 1 and monomial[0] in values and monomial[0] != kept:
