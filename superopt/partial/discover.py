@@ -34,7 +34,7 @@ SIZES, LARGER, SMALLEST = Range((1, 12), (0, 4)), Range((1, 12), (2, 4)), Range(
 
 @dataclass(frozen=True)
 class GeneralisedMutant:
-    """A term over a family's variable sizes that equals its program where the conditions hold.
+    """A term over symbolic sizes that equals a family's program at all tested sizes where the conditions hold.
 
     Attributes:
         family: The family.
@@ -48,16 +48,17 @@ class GeneralisedMutant:
 
     @property
     def everywhere(self) -> bool:
-        """Whether the term needs no condition."""
+        """Whether the term equals the program at all tested sizes, without conditions."""
         return not self.where
 
 
 def discover_mutants(family: ProgramFamily, seed: int, *, drawn: int = MUTANT.discovery_size_count) -> list[GeneralisedMutant]:
-    """Return the mutants of the family that generalise, those with the fewest operators first.
+    """Return terms over symbolic sizes that equal the family's program, possibly under conditions, with the fewest operators
+    first.
 
-    Mutants are enumerated at `drawn` draws of sizes. For each `kind` of term, at most two rules are returned: a rule that holds
-    everywhere, and a rule with fewer operators that holds under a condition. Rules of the program's own kind are dropped. The
-    same seed gives the same result.
+    Mutants (terms that equal the program at some output positions) are enumerated at `drawn` random choices of sizes, and then
+    generalised. For each `kind` of term, at most two results are returned: a term without conditions, and a term with fewer
+    operators under a condition. Terms of the program's own kind are dropped. The same seed gives the same result.
     """
     bench = _Bench(family, np.random.default_rng(seed))
     met: dict[Form, dict[FamilyDraw, Term]] = {}
@@ -82,18 +83,20 @@ def discover_mutants(family: ProgramFamily, seed: int, *, drawn: int = MUTANT.di
 
 
 def run_time_operator_count(term: Term) -> int:
-    """Return the number of operators that are computed at run time."""
+    """Return the number of operators in the term that are computed at run time. Variables and constants are not counted."""
     return sum(not t.is_variable and not t.constant for t in subterms(term))
 
 
 def summing_operators(term: Term) -> frozenset[str]:
-    """Return the operators of a term that sum products or other numbers. All extents of the term are integers."""
+    """Return the names of the operators in the term that sum products or other numbers. All extents must be integers."""
     live = (t for t in subterms(term) if not t.is_variable and not t.constant)
     return frozenset(t.op for t in live if work(t).flops > math.prod(t.sizes))
 
 
 def kind(term: Term, counted: frozenset[str]) -> Kind:
-    """Return the kind of the term: its `counted` operators, each with flags that tell which attributes have default values."""
+    """Return the term's operators in `counted`. Each operator comes with flags that tell which attributes have default
+    values.
+    """
     held = [t for t in subterms(term) if t.op in counted and not t.constant]
     return tuple(sorted((t.op, *itertools.chain.from_iterable(map(_plain(t), operator(t.op).parameters))) for t in held))
 
@@ -101,7 +104,7 @@ def kind(term: Term, counted: frozenset[str]) -> Kind:
 def _plain(term: Term) -> Callable[[Parameter], Iterator[bool]]:
     """Return a function that yields, for each number of an attribute of the term, whether the number is the default.
 
-    Numbers whose default is 0, such as pads, are skipped.
+    In attributes with several numbers, numbers whose default is 0, such as pads, are skipped.
     """
 
     def plain(parameter: Parameter) -> Iterator[bool]:
@@ -115,7 +118,7 @@ def _plain(term: Term) -> Callable[[Parameter], Iterator[bool]]:
 
 
 class _Bench:
-    """A test bench for terms of one family. All terms are tried at the same draws."""
+    """A test bench for terms of one family of programs. All terms are tested at the same random sizes."""
 
     def __init__(self, family: ProgramFamily, rng: np.random.Generator) -> None:
         self.family = family
@@ -127,14 +130,14 @@ class _Bench:
         self._seen: dict[tuple[Term, bool], GeneralisedMutant | None] = {}
 
     def typical(self, count: int) -> list[FamilyDraw]:
-        """Return `count` new draws that satisfy the family's conditions `typical`."""
+        """Return the program at `count` new random choices of sizes that satisfy the family's conditions `typical`."""
         return list(itertools.islice(self._typical, count))
 
     def first(self, terms: Sequence[Term], draw: FamilyDraw, *, conditional: bool) -> GeneralisedMutant | None:
-        """Return the rule with the fewest conditions among those that the terms give, or None if no term gives a rule.
+        """Return the result with the fewest conditions among the results for the terms, or None if there is no result.
 
-        A term that is wrong at some positions at `draw` is corrected by a factor first. If `conditional` is false, only rules
-        without conditions are considered.
+        A term that is wrong at some positions for the sizes `draw` is first corrected by a factor. If `conditional` is False,
+        only results without conditions are considered.
         """
         for term in terms:
             if (term, conditional) not in self._seen:
@@ -143,9 +146,10 @@ class _Bench:
         return min(found, key=lambda rule: len(rule.where), default=None)
 
     def _corrected(self, term: Term, draw: FamilyDraw, conditional: bool) -> GeneralisedMutant | None:
-        """Return the rule of the term if the term is right everywhere at the draw, otherwise the rule of the scaled term.
+        """Return the result for the term if it equals the program at the sizes `draw`, otherwise the result for the scaled
+        term.
 
-        Terms that are right at no position are not scaled (see `superopt.partial.closed.rescale_mutant`).
+        A term that is wrong at every position is not scaled (see `superopt.partial.closed.rescale_mutant`).
         """
         trial = self._tried(term, draw)
         if trial.holds:
@@ -161,7 +165,7 @@ class _Bench:
         return self._known[term, draw]
 
     def _round(self, number: int) -> list[FamilyDraw]:
-        """Return the draws of a round of trials: half satisfy the family's conditions `typical`, half are any sizes."""
+        """Return the choices of sizes for a round of tests. Half of them satisfy the family's conditions `typical`."""
         while len(self._rounds) <= number:
             self._rounds.append(
                 [*self.typical(MUTANT.trial_size_count), *itertools.islice(self._free, MUTANT.trial_size_count)]
@@ -171,7 +175,7 @@ class _Bench:
     def _established(self, term: Term, conditional: bool) -> GeneralisedMutant | None:
         """Return the term with its condition, or None if no condition is confirmed.
 
-        A condition is confirmed by a round of trials that was not used to find the condition.
+        A condition is confirmed by a round of tests that was not used to find the condition.
         """
         trials: list[Trial] = []
         where: tuple[StatedCondition, ...] | None = None
@@ -192,7 +196,7 @@ class _Bench:
         return None
 
     def _general(self, term: Term) -> bool:
-        """Return whether the term equals the program at more than half of the first round's draws of `typical` sizes."""
+        """Return whether the term equals the program at more than half of the `typical` sizes of the first round."""
         left = MUTANT.trial_size_count // 2
         for draw in self._round(0)[: MUTANT.trial_size_count]:
             left -= not self._tried(term, draw).holds
@@ -201,7 +205,7 @@ class _Bench:
         return True
 
     def _border(self, where: Sequence[StatedCondition]) -> Iterator[FamilyDraw]:
-        """Yield draws at which all conditions hold, and draws at which exactly one of the conditions fails."""
+        """Yield choices of sizes at which all conditions hold, and choices at which exactly one of the conditions fails."""
         without = [[negation(c.condition), conjoin_stated([o for o in where if o is not c])] for c in where]
         for condition in (conjoin_stated(where), *itertools.starmap(conjunction, without)):
             for sizes in (SIZES, LARGER, SMALLEST):

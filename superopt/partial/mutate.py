@@ -1,9 +1,9 @@
-"""Generation of mutants: terms with a program's inputs and output shape that equal the program at some, often most, positions.
+"""Generate mutants: terms with a program's inputs and output shape that equal the program at some, often most, positions.
 
-Mutants are not written from a list. The data is put in another layout. In that layout, an operator is sought that reads the
-same elements as the program, at least away from the borders (`forms`, `contraction`). The weight of the operator is then solved
-for (`arrange`). Other mutants come from changed attributes and from rules whose conditions are ignored (`alter`), and from
-omitted zero blocks (`blocks`).
+Mutants are not written from a list. The data is put in another layout. In this layout, an operator is searched for that reads
+the same elements as the program, at least away from the borders (`forms`, `contraction`). The weight of the operator is then
+solved for (`arrange`). Other mutants come from changed attributes and from rules whose conditions are ignored (`alter`), and
+from omitted zero blocks (`blocks`).
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Mutant:
-    """A program that equals another program at some positions, and a description of how it was made.
+    """A term that equals a program at some output positions, and a description of how it was made.
 
-    `term` is a tuple of terms if the program is a tuple. A `proved` mutant equals the program everywhere.
+    `term` is a tuple of terms if the program is a tuple. If `proved` is True, the term is proved to equal the program
+    everywhere.
     """
 
     term: Program
@@ -49,11 +50,11 @@ class Mutant:
 
 
 class MutantProposal(Protocol):
-    """A mutant of some operators, before its weights are solved for."""
+    """A mutant of some operators before its weights are computed. A mutant equals a program at some output positions."""
 
     @property
     def drafted(self) -> tuple[Term, ...]:
-        """The outputs with variables in place of the weights. Shapes and cost do not depend on the weights."""
+        """The outputs of the mutant with variables in place of its weights. Shapes and costs do not depend on the weights."""
 
     @property
     def made(self) -> tuple[str, ...]: ...
@@ -61,13 +62,21 @@ class MutantProposal(Protocol):
     def solved(self) -> tuple[Term, ...] | None:
         """Return the outputs with weights that are right at positions where the most elements are read.
 
-        Return None if no term computes the weights.
+        Return None if no such weights are found.
         """
 
 
 @dataclass(frozen=True)
 class Recognized:
-    """An operator in a layout that reads the same elements as a source."""
+    """An operator that reads the same elements as a program (the source), after a change of layout.
+
+    Attributes:
+        source: The program.
+        probe: The elements that the program reads at some output positions.
+        before: The layout of the data for the operator.
+        after: The layout of the operator's result.
+        form: The operator without its weight.
+    """
 
     source: StackedSource
     probe: Sample
@@ -92,7 +101,8 @@ class Recognized:
         return self.source.cut(self.after.undone(result))
 
     def solved(self) -> tuple[Term, ...] | None:
-        """Return the outputs with the weight that the reads at one or two positions require, or None if there is none.
+        """Return the outputs with the weight that the program's reads at one or two output positions require, or None if there
+        is none.
 
         Along the axes where the weight differs (`Form.own`), reads at all positions are used.
         """
@@ -111,7 +121,9 @@ class Recognized:
         return None if weight is None else self._built(weight)
 
     def _everywhere(self, position: tuple[int, ...]) -> Sample:
-        """Return the sample at all positions along the axes where the weight differs, and at one position of the others."""
+        """Return the program's reads at the output position `position`, and at all positions along the axes where the weight
+        differs.
+        """
         extents = [self.after.after[a] for a in self.form.own]
         own = np.indices(extents).reshape(len(extents), math.prod(extents))
         y = [np.full(own.shape[1], c) for c in position]
@@ -122,13 +134,13 @@ class Recognized:
 
 @dataclass(frozen=True)
 class Changed:
-    """Operators changed in place, with unchanged weights."""
+    """A mutant in which operators have other attributes or inputs, but the same weights. So no weights are computed."""
 
     drafted: tuple[Term, ...]
     made: tuple[str, ...]
 
     def solved(self) -> tuple[Term, ...]:
-        """Return the outputs unchanged."""
+        """Return the outputs. There are no weights to compute."""
         return self.drafted
 
 
@@ -148,17 +160,18 @@ class SplitOperator:
         return (concat_parts([part.drafted[0] for part in self.parts], self.axis),)
 
     def solved(self) -> tuple[Term, ...] | None:
-        """Return the concatenated parts."""
+        """Return the concatenation of the parts with their weights, or None if the weights of a part are not found."""
         found = [part.solved() for part in self.parts]
         terms = [part[0] for part in found if part is not None]
         return (concat_parts(terms, self.axis),) if len(terms) == len(found) else None
 
 
 def recognize_operators(source: StackedSource, factors: Collection[int], steps: int, most: float) -> Iterator[Recognized]:
-    """Yield every pair of an operator and a layout that reads the same elements as the source.
+    """Yield every operator, with a layout of its data and result, that reads the same elements as the source.
 
-    Only positions that read the most elements are compared. An operator with more than `most` operations is left out. Each
-    layout is first tried on few products, then on more.
+    Reads are only compared at output positions that read the most elements. Operators with more than `most` operations are left
+    out. Each layout is first tested on few products, then on more. `factors` and `steps` limit the layouts (see
+    `moves.layouts`).
     """
     try:
         probe = source.probe(SEED).thinned(MUTANT.max_products)
@@ -186,7 +199,10 @@ def _forms(sample: Sample, before: Layout, after: Layout, plain: bool, most: flo
 
 
 def splits(source: StackedSource, most: float) -> Iterator[SplitOperator]:
-    """Yield the operator split into 2, 4 or 8 parts along an output axis, if each part needs only a part of the data."""
+    """Yield the source's operator split into 2, 4 or 8 parts along an output axis, if each part needs only a part of the data.
+
+    Only operators with at most `most` operations are used.
+    """
     for axis, n in enumerate(source.shape):
         for times in (t for t in MUTANT.copy_counts if n % t == 0 and n > 1):
             rows = n // times
@@ -203,7 +219,9 @@ def splits(source: StackedSource, most: float) -> Iterator[SplitOperator]:
 
 @dataclass(frozen=True)
 class Sketch:
-    """A mutant whose weights are not solved for: `term` has variables in their place, and `cost` is the cost of `term`."""
+    """A mutant before its weights are computed. `term` has variables in place of the weights, and `cost` is the cost of
+    `term`.
+    """
 
     term: Program
     cost: float
@@ -212,7 +230,7 @@ class Sketch:
     outputs: tuple[Term, ...]
 
     def solved(self) -> Mutant | None:
-        """Return the mutant, or None if no weights make it match the program."""
+        """Return the mutant with its weights, or None if no weights are found or the mutant is identical to the program."""
         built = self.draft.solved()
         whole = self.outputs if built is None else self.place.put(self.outputs, built)
         return None if whole == self.outputs else Mutant(_like(self.term, whole), self.draft.made)
@@ -227,7 +245,8 @@ def mutants(
 ) -> Iterator[Mutant]:
     """Yield distinct mutants of the program, cheapest first, in a deterministic order.
 
-    A mutant may be equal everywhere. Mutants that cost more than the program come last.
+    A mutant has the program's inputs and output shape, and is intended to equal the program at some output positions. It may
+    equal the program everywhere. Mutants that cost more than the program come last.
 
     Args:
         program: The program.
@@ -250,7 +269,7 @@ def sketches(
     depth: int = MUTANT.max_layout_depth,
     rules: Sequence[Rule] = (),
 ) -> list[Sketch]:
-    """Return the mutants before their weights are solved for, cheapest first. See `mutants` for the arguments.
+    """Return the mutants of the program before their weights are computed, cheapest first. See `mutants` for the arguments.
 
     The costs are those of terms with variables in place of the weights.
     """
@@ -271,7 +290,7 @@ def _every_draft(outputs: tuple[Term, ...], depth: int, rules: Sequence[Rule]) -
 
 
 def _drafts(here: Place, depth: int) -> Iterator[MutantProposal]:
-    """Yield every draft for the place's operators."""
+    """Yield every mutant of the operators in `here`, before its weights are computed."""
     most = MUTANT.max_arithmetic_factor * here.flops
     if len(here.cuts) > 1:
         for source in here.stacked():
@@ -294,9 +313,9 @@ def _like(program: Program, outputs: tuple[Term, ...]) -> Program:
 
 
 def _work(program: Program) -> float:
-    """Return the cost of the operators that run at run time: their operations, plus their bytes times a weight.
+    """Return a cost of the operators that are executed at run time: their operations, plus 2.5 times their bytes.
 
-    The weight is that of a machine with wide vector units, on which an operation costs little.
+    On a machine with wide vector units, an operation costs little compared with memory traffic.
     """
     outputs = program if isinstance(program, tuple) else (program,)
     total = 0.0

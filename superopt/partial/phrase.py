@@ -25,7 +25,7 @@ def rule_of(found: GeneralisedMutant) -> Rule:
 
 
 def _tuples(text: str, family: ProgramFamily) -> str:
-    """Replace tuples of attribute variables by their names: `(s0, s1)` becomes `s`."""
+    """Replace tuples of attribute variables in the text by their names: `(s0, s1)` becomes `s`."""
     tensors: set[str] = {t.name for t in family.tensors}
     for name, count in re.findall(r"(\w+)\[(\d+)\]", family.ranks):
         if name not in tensors:

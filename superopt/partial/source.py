@@ -1,7 +1,7 @@
-"""Sources: one or several programs, seen as one program from a single data tensor to a single output.
+"""Sources: one or several programs, treated as one program from a single data tensor to a single output.
 
 There are four kinds of source: a single operator application, several applications whose data and outputs are concatenated, an
-application with several copies of its data, and a part of an application's output. The concatenated tensors are called stacked.
+application with several copies of its data, and a part of an application's output. Concatenated tensors are called stacked.
 Positions that a source reads are positions in the stacked data.
 """
 
@@ -29,7 +29,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Member:
-    """A box of a program's output within the stacked output.
+    """A box of a program's output, and the position of this box in a concatenation of several outputs, the stacked output.
 
     Attributes:
         program: The program.
@@ -37,7 +37,7 @@ class Member:
         start: The first position of the box in the program's own output.
         extents: The extents of the box.
         place: The first position of the box in the stacked output.
-        shift: The offset of the data in the stacked data.
+        shift: The offset of the program's data in the stacked data, the concatenation of the data of all programs.
     """
 
     program: Term
@@ -50,14 +50,15 @@ class Member:
 
 @dataclass(frozen=True)
 class StackedSource:
-    """Programs, called members, with stacked data and outputs.
+    """Programs, called members, with concatenated data and concatenated outputs, called stacked.
 
     Attributes:
         x: The stacked data.
         shape: The shape of the stacked output.
         members: The members.
         weights: The weights of the members.
-        outputs: The boxes to cut from the stacked output, each as first position, extents, and the shape to reshape to.
+        outputs: The boxes to cut from the stacked output. Each box has a first position, extents, and the shape to reshape it
+            to.
         made: A description of the steps that made the source.
     """
 
@@ -69,7 +70,7 @@ class StackedSource:
     made: tuple[str, ...] = ()
 
     def sample(self, y: Coordinates) -> Sample:
-        """Return the reads at positions of the stacked output. Positions outside all members read nothing.
+        """Return the elements that are read at positions `y` of the stacked output. Positions outside all members read nothing.
 
         Raises:
             Undecidable: A product does not have exactly one factor of data and at most one weight.
@@ -94,9 +95,10 @@ class StackedSource:
         return Sample(y, tuple(arrays[:-1]), arrays[-1], factor, seen)
 
     def _read(self, member: Member, y: Coordinates) -> list[Array]:
-        """Return arrays for the products at positions of the member.
+        """Return arrays that describe the products that the member sums at positions `y` of the stacked output.
 
-        The arrays are the coordinates in x, the weight element, the number, and `seen` of `Sample`.
+        The arrays are the coordinates in the stacked data, and the weight elements, numbers and flags (`of`, `factor` and
+        `seen`) as in `Sample`.
         """
         lead = len(y) - member.program.rank
         own = tuple(c - place + start for c, place, start in zip(y, member.place, member.start, strict=True))
@@ -124,16 +126,16 @@ class StackedSource:
         return sum(math.prod(w.sizes) for w in before)
 
     def probe(self, seed: int) -> Sample:
-        """Return the sample at some positions of every member that read the most elements.
+        """Return the reads at some positions of every member that read the most elements.
 
-        Some positions are chosen at random. Others differ from one of these along one axis.
+        The first positions are chosen at random. The other positions differ from one of these positions along one axis.
         """
         rng = np.random.default_rng(seed)
         chosen = [self._probed(member, rng) for member in self.members]
         return self.sample(tuple(np.concatenate(axis) for axis in zip(*chosen, strict=True)))
 
     def _probed(self, member: Member, rng: np.random.Generator) -> Coordinates:
-        """Return positions of a member that read the most elements. See `probe`."""
+        """Return positions of a member that read the most elements, chosen as `probe` says."""
         drawn = [
             rng.integers(start, start + n, MUTANT.probe_position_count)
             for start, n in zip(member.place, member.extents, strict=True)
@@ -149,7 +151,7 @@ class StackedSource:
         return tuple(c[np.unique(kept)] for c in drawn)
 
     def cut(self, y: Term) -> tuple[Term, ...]:
-        """Return the outputs that were stacked."""
+        """Return the outputs of the programs, cut from the stacked output `y`."""
         return tuple(_cut(y, *box) for box in self.outputs)
 
 
@@ -166,16 +168,17 @@ def _cut(y: Term, start: Sequence[int], extents: Sequence[int], shape: tuple[int
 
 
 def single_source(program: Term, data: Term, weights: tuple[Term, ...]) -> StackedSource:
-    """Return a single program as a source."""
+    """Return a source that consists of a single program."""
     zero = (0,) * program.rank
     member = Member(program, data, zero, program.sizes, zero, (0,) * data.rank)
     return StackedSource(data, program.sizes, (member,), weights, ((zero, program.sizes, program.sizes),))
 
 
 def copies(source: StackedSource, times: int, of_x: int, of_y: int) -> StackedSource | None:
-    """Return the source with copies of its data concatenated along an axis. Each copy serves a part of an output axis.
+    """Return the source with `times` copies of its data concatenated along the axis `of_x`.
 
-    Return None if `times` does not divide the output axis.
+    Each copy is used for an equal part of the output axis `of_y`. Return None if `times` does not divide the extent of this
+    axis.
     """
     (member,), extent = source.members, source.shape[of_y]
     if extent % times:
@@ -201,10 +204,11 @@ def _at(values: tuple[int, ...], axis: int, value: int) -> tuple[int, ...]:
 
 
 def part(source: StackedSource, of_y: int, start: int, stop: int) -> StackedSource:
-    """Return the source for a part of the output: the positions from `start` to `stop` on the axis `of_y`.
+    """Return the source for a part of the output: the positions from `start` up to, but not including, `stop` on the axis
+    `of_y`.
 
     The source's data is cut to the elements that the part reads. These elements are determined from the first, middle and last
-    positions of the part.
+    positions of the part along each axis.
 
     Raises:
         Undecidable: The part reads no data, or `StackedSource.sample` raises this error.
@@ -230,11 +234,17 @@ def part(source: StackedSource, of_y: int, start: int, stop: int) -> StackedSour
 
 
 def stack_sources(sources: Sequence[StackedSource], of_x: int, of_y: int, *, shared: bool, level: bool) -> StackedSource:
-    """Return one source for several sources of one member, with the data and the outputs concatenated along the given axes.
+    """Return one source for several sources of one member each, with their data and outputs concatenated.
 
-    If `shared`, all sources have the same data, which is not repeated. Axes are counted from the end. An axis number one beyond
-    the rank means a new axis in front. Other axes are padded to the longest source. With `level`, each source is padded to the
-    longest source along the concatenated axes too.
+    Axes are counted from the end. An axis number one beyond the rank means a new axis in front.
+
+    Args:
+        sources: The sources.
+        of_x: The axis along which the data is concatenated.
+        of_y: The axis along which the outputs are concatenated.
+        shared: Whether all sources have the same data. The data is then not repeated.
+        level: Whether each source is padded to the longest source along the concatenated axes. Other axes are always padded to
+            the longest source.
     """
     rank_x, rank_y = max(sources[0].x.rank, -of_x), max(len(sources[0].shape), -of_y)
     xs = [(1,) * (rank_x - s.x.rank) + s.x.sizes for s in sources]

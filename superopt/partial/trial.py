@@ -14,14 +14,16 @@ from superopt.rules.match import Pattern
 
 @dataclass(frozen=True)
 class Trial:
-    """The outcome of a rule at a draw: the judgement of the rule's instance, or None if the rule has no instance there."""
+    """The result of testing a rule at the sizes `draw`. `judgement` is None if the rule cannot be applied or judged at these
+    sizes.
+    """
 
     draw: FamilyDraw
     judgement: Judgement | None
 
     @property
     def holds(self) -> bool:
-        """Whether the instance equals the program everywhere."""
+        """Whether the rule's result equals the program at every output position."""
         return self.judgement is not None and not self.judgement.unequal
 
 
@@ -31,7 +33,7 @@ def instance(pattern: Pattern, program: Term) -> Term | None:
     Return None if the pattern does not match or a tensor in the result would be empty.
 
     Raises:
-        Undecidable: A reciprocal is not a single number in each region.
+        Undecidable: A reciprocal is not constant in each region of output positions.
     """
     found = next(pattern.matches(program, lambda _: ()), None)
     if found is None or any(n == 0 for t in subterms(*found.replacements) for n in t.shape):
@@ -40,7 +42,7 @@ def instance(pattern: Pattern, program: Term) -> Term | None:
 
 
 def judge_draw(family: ProgramFamily, term: Term, draw: FamilyDraw) -> Trial:
-    """Judge the rule that replaces the family's program by the term, at the draw."""
+    """Test the rule that replaces the family's program by the term, at the sizes `draw`."""
     try:
         found = instance(Pattern((family.program,), (term,), where=True), draw.program)
         return Trial(draw, None if found is None else judge(draw.program, found))
