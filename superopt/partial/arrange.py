@@ -189,10 +189,10 @@ class Digit:
 
 
 def _digits(at: Array) -> list[Digit] | None:
-    """Return the extents and strides of a view with the row-major positions `at`, or None if the positions are no view.
+    """Return the extents and strides of a view with the row-major positions `at`, or None if there is no such view.
 
-    The first position must be 0. Each position must be a sum with one summand per axis that depends on the index along this
-    axis only.
+    In a view, the first position is 0. Each position is a sum with one summand per axis, and each summand depends on the index
+    along its axis only.
     """
     lines = [np.moveaxis(at, axis, 0).reshape(n, -1)[:, 0] for axis, n in enumerate(at.shape)]
     if at.flat[0] or not np.array_equal(at, functools.reduce(np.add, np.ix_(*lines))):

@@ -1,4 +1,7 @@
-"""Mutants that do not compute the zero blocks of an operator's result, such as half of a triangular matrix, or padding."""
+"""Mutants that do not compute the zero blocks of an operator's result, such as half of a triangular matrix, or padding.
+
+A mutant is a term that equals the original term at some output positions.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,11 @@ Span = tuple[int, int]
 
 
 def skip_zero_blocks(outputs: Sequence[Term]) -> Iterator[tuple[Term, Term, tuple[str, ...]]]:
-    """Yield (term, mutant, description) for terms of the program that have blocks of rows with all-zero columns.
+    """Yield (term, mutant, description) for each term of the program in which some blocks of rows have columns of zeros.
 
-    The mutant computes each block of rows without its all-zero columns, and pads the block with zeros. If the term is the left
-    factor of a matrix product, a mutant of the product also omits the rows of the right factor that would be multiplied by
-    these zeros.
+    The mutant computes each block of rows without its columns of zeros, and pads the block with zeros. If the term is the left
+    factor of a matrix product, a mutant of the product is yielded too. This mutant omits the rows of the right factor that
+    would be multiplied by the zeros.
     """
     live = [t for t in subterms(*outputs) if not t.is_variable and not t.constant and t.rank >= 2]
     for masked in live:
@@ -45,9 +48,9 @@ def skip_zero_blocks(outputs: Sequence[Term]) -> Iterator[tuple[Term, Term, tupl
 
 
 def _blocks(masked: Term, count: int) -> list[tuple[Span, Span]] | None:
-    """Return, for each block, its rows and the columns that may be nonzero, or None if there is nothing to skip.
+    """Divide the rows into blocks, and return the rows of each block and the columns that may be nonzero.
 
-    There is nothing to skip if all columns of all blocks may be nonzero, or if `_columns` returns None for a block.
+    Return None if all columns of all blocks may be nonzero, or if `_columns` returns None for a block.
     """
     rows, columns = masked.sizes[-2:]
     edges = sorted({round(k * rows / count) for k in range(count + 1)})
@@ -59,7 +62,7 @@ def _blocks(masked: Term, count: int) -> list[tuple[Span, Span]] | None:
 
 
 def _columns(masked: Term, rows: Span) -> Span | None:
-    """Return the range of columns that may be nonzero in the inspected rows.
+    """Return the range of columns that may be nonzero in the given rows. Some of the rows are inspected.
 
     Return None if the operator sums several products, is not a polynomial, or has only zeros in these rows.
     """
@@ -78,7 +81,7 @@ def _columns(masked: Term, rows: Span) -> Span | None:
 
 
 def _part(masked: Term, rows: Span, columns: Span) -> Term:
-    """Return these rows and columns of a matrix, or of each matrix in a batch, computed only from the inputs that they read."""
+    """Return these rows and columns of a matrix or of each matrix in a batch, computed only from the inputs that they need."""
     whole = (Run(0, n) for n in masked.sizes[:-2])
     return restrict_program(masked, Box((*whole, *(Run(a, b - a) for a, b in (rows, columns)))))
 

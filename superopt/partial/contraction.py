@@ -1,4 +1,6 @@
-"""Recognition of matrix products from reads: each axis of the data is mapped to an output axis or summed over."""
+"""Recognize matrix products from the elements that are read. Each axis of the data is mapped to an output axis or summed
+over.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class MatrixProduct:
-    """A product of data, with its axes in groups, and a weight.
+    """A matrix product of data and a weight. The data's axes are grouped into batch, rows and inner axis.
 
     Attributes:
         x_shape: The shape of the data.
         y_shape: The shape of the output.
-        batch: Pairs of a data axis and the output axis that it is mapped to, for the batch.
-        rows: Pairs of a data axis and the output axis that it is mapped to, for the rows.
+        batch: For the batch, pairs of a data axis and the corresponding output axis.
+        rows: For the rows, pairs of a data axis and the corresponding output axis.
         inner: The data axes that are summed over.
         free: The output axes that come from the weight alone.
         left: Whether the data is the left factor.
@@ -48,7 +50,7 @@ class MatrixProduct:
 
     @property
     def _extents(self) -> tuple[int, int, int, int]:
-        """The extents of the batch, the rows, the inner axis and the columns."""
+        """The extents of the batch, the rows, the inner axis and the columns of the matrix product."""
         batch, rows = (math.prod(self.x_shape[a] for a, _ in pairs) for pairs in (self.batch, self.rows))
         return batch, rows, math.prod(self.x_shape[a] for a in self.inner), math.prod(self.y_shape[b] for b in self.free)
 
@@ -91,9 +93,9 @@ class MatrixProduct:
 
 
 def products(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> Iterator[Form]:
-    """Yield the matrix products that match the reads, with the data as left factor and as right factor.
+    """Yield the matrix products that read the same elements as the sample, with the data as left factor and as right factor.
 
-    Nothing is yielded if no axis is summed over. The batch axes of the weight are only those along which the weight differs.
+    Nothing is yielded if no axis is summed over. The weight has batch axes only where it must differ.
     """
     carried = _carried(sample, x_shape, y_shape)
     inner = tuple(a for a, n in enumerate(x_shape) if n > 1 and a not in carried)
@@ -114,7 +116,7 @@ def products(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> 
 
 
 def _carried(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> dict[int, int]:
-    """Return a mapping of data axes to output axes: along both, the position that is read and the output position are equal."""
+    """Return a mapping of data axes to output axes along which the position that is read always equals the output position."""
     found: dict[int, int] = {}
     for a, n in enumerate(x_shape):
         for b, m in enumerate(y_shape):
@@ -125,9 +127,9 @@ def _carried(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> 
 
 
 def _heads(form: MatrixProduct, sample: Sample) -> tuple[tuple[int, int], ...] | None:
-    """Return the mapped axes along which the weight must differ to match the sample: no axis, one axis, or all of them.
+    """Return the axes along which the weight must differ to match the sample, as pairs of a data axis and an output axis.
 
-    Return None if a weight that differs along all of them does not match either.
+    The choices are no axis, one axis, and all axes of the rows. Return None if no choice matches.
     """
     for some in ((), *((pair,) for pair in form.rows), form.rows):
         others = tuple(p for p in form.rows if p not in some)

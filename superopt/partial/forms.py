@@ -1,4 +1,4 @@
-"""Recognition of convolutions from reads: a window that slides with the output position.
+"""Recognize convolutions from the elements that are read: a window that slides with the output position.
 
 A sample lists, at chosen output positions, the elements of the data that are read and the factor of each element. A form is an
 operator that reads the same elements of the data, in some layout. The weight of the operator is then solved for
@@ -25,11 +25,11 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Sample:
-    """The elements that are read at output positions.
+    """The elements that a program reads at chosen output positions.
 
     Attributes:
         y: The output positions, one array per axis.
-        x: The positions of the data that are read, arrays of shape (products, positions).
+        x: The positions of the data that are read, one array of shape (products, positions) per axis.
         of: The element of the weights in each product, as in `arrange.Elements`.
         factor: The number in each product, as in `arrange.Elements`.
         seen: A flag for each entry: whether there is a product.
@@ -42,11 +42,15 @@ class Sample:
     seen: Array
 
     def through(self, before: Layout, after: Layout) -> Sample:
-        """Return the sample with its data positions in the layout `before` and its output positions in the layout `after`."""
+        """Return the sample for another layout: data positions in the layout `before`, and output positions in the layout
+        `after`.
+        """
         return replace(self, x=before.to(self.x), y=after.to(self.y))
 
     def thinned(self, count: int) -> Sample:
-        """Return the sample with about `count` random products of each position, including the first and the last product."""
+        """Return the sample with about `count` randomly chosen products of each position. The first and the last product are
+        included.
+        """
         deep = len(self.seen)
         if deep <= count:
             return self
@@ -55,7 +59,7 @@ class Sample:
 
 
 class Form(Protocol):
-    """An operator on data with a weight that is to be found."""
+    """An operator on data and a weight. The elements of the weight are not known yet."""
 
     @property
     def weight_shape(self) -> tuple[int, ...]: ...
@@ -68,17 +72,19 @@ class Form(Protocol):
     def flops(self) -> int: ...
 
     def places(self, sample: Sample) -> Array:
-        """Return the row-major element of the weight that each product uses, of shape (products, positions)."""
+        """Return, for each product, the row-major position of the weight element that it uses, of shape (products,
+        positions).
+        """
 
     def term(self, x: Term, weight: Term) -> Term:
-        """Return the operator applied to the data and the weight, in the output's shape."""
+        """Return the operator applied to the data `x` and the weight. The result has the output's shape."""
 
     def said(self) -> str: ...
 
 
 @dataclass(frozen=True)
 class WindowAxis:
-    """The parameters of a window that slides along an axis."""
+    """The stride, padding, dilation and size of a sliding window along one axis."""
 
     stride: int
     before: int
@@ -89,7 +95,7 @@ class WindowAxis:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution of data (N, C, H, W) to an output (N, F, H, W). A result that is too large is cut to the output's size."""
+    """A convolution of data (N, C, H, W) to an output (N, F, H, W). If the result is larger than the output, it is cut."""
 
     x_shape: tuple[int, ...]
     y_shape: tuple[int, ...]
@@ -131,7 +137,9 @@ class Convolution:
 
 
 def convolutions(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> Iterator[Form]:
-    """Yield the matching convolution with the most groups, and also the dense convolution if there are several groups."""
+    """Yield the convolution with the most groups that reads the same elements as the sample, and also the convolution without
+    groups.
+    """
     if len(x_shape) != 4 or len(y_shape) != 4 or x_shape[0] != y_shape[0]:
         return
     if (np.where(sample.seen, sample.x[0] - sample.y[0], 0) != 0).any():
@@ -145,7 +153,7 @@ def convolutions(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int])
 
 
 def _groups(sample: Sample, channels: int, features: int) -> Iterator[int]:
-    """Yield the largest number of groups under which each output channel reads only its group's channels, and 1."""
+    """Yield the largest number of groups for which each output channel reads only channels of its own group, and then 1."""
     common = math.gcd(channels, features)
     for group in (g for g in range(common, 1, -1) if common % g == 0):
         if not np.where(sample.seen, sample.x[1] // (channels // group) - sample.y[1] // (features // group), 0).any():
@@ -155,7 +163,7 @@ def _groups(sample: Sample, channels: int, features: int) -> Iterator[int]:
 
 
 def _sliding(sample: Sample, axis: int, extent: int, wanted: int) -> WindowAxis | None:
-    """Return the window along an axis, padded behind to the output's extent, or None if the reads form no window."""
+    """Return the window along an axis, or None if the reads form no window. The end of the axis is padded to fit the output."""
     big = np.iinfo(sample.x[axis].dtype).max
     low = np.where(sample.seen, sample.x[axis], big).min(axis=0)
     live = low != big
@@ -179,7 +187,10 @@ def _sliding(sample: Sample, axis: int, extent: int, wanted: int) -> WindowAxis 
 
 
 def is_consistent(form: Form, sample: Sample) -> bool:
-    """Return whether the sample determines at most one value for each element of the form's weight."""
+    """Return whether no two products in the sample need different values for the same element of the form's weight.
+
+    The weight must not be too large, and every product must use an element within the weight.
+    """
     places = form.places(sample)[sample.seen]
     size = math.prod(form.weight_shape)
     if size > MUTANT.max_weight_elements or not len(places) or places.min() < 0 or places.max() >= size:

@@ -1,9 +1,9 @@
 """Indices and conditions over a whole box of positions at once: the abstract values for interpreting definitions.
 
-A position of a box is given by a vector q with one entry per axis, from 0 to count - 1. Along each axis, the position is
-start + step * q. An index is an affine function of q: a linear part, and an offset. The offset may depend on the summation
-indices, so the offset is an array with one axis per summation index. A condition has one of three outcomes for each choice of
-summation indices: true at every q, false at every q, or undecided. If a condition is undecided, the box must be cut.
+A position of a box is given by a vector q with one entry per axis, from 0 to count - 1. Along each axis, the position is start
++ step * q. An index is an affine function of q: a linear part, and an offset. The offset may depend on the summation indices,
+so the offset is an array with one axis per summation index. A condition has one of three outcomes for each choice of summation
+indices: true at every q, false at every q, or undecided. If a condition is undecided, the box must be cut.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ Vector: TypeAlias = "tuple[int, ...]"
 
 
 class Cut(Exception):  # noqa: N818 (no error: the analysis starts again with the pieces)
-    """Raised when a condition or quotient has no single outcome in a box. `pieces` partition the box and may have one each."""
+    """Raised when a condition or an integer quotient does not have the same outcome in the whole box.
+
+    `pieces` is a partition of the box. The analysis is repeated for each piece.
+    """
 
     def __init__(self, pieces: Sequence[Box]) -> None:
         super().__init__()
@@ -32,13 +35,19 @@ class Cut(Exception):  # noqa: N818 (no error: the analysis starts again with th
 
 
 def span(coefficients: Sequence[int], box: Box) -> tuple[int, int]:
-    """Return the smallest and the largest dot product of the coefficients with a position q of the box."""
+    """Return the smallest and the largest dot product of the coefficients with a vector q of the box.
+
+    The vector q has one entry per axis, from 0 to count - 1.
+    """
     ends = [c * (run.count - 1) for c, run in zip(coefficients, box.runs, strict=True)]
     return sum(min(e, 0) for e in ends), sum(max(e, 0) for e in ends)
 
 
 class Affine:
-    """The index coefficients . q + offsets in a box."""
+    """The index `coefficients` . q + `offsets` in a box. The vector q has one entry per axis of the box, from 0 to count - 1.
+
+    The array `offsets` has one axis per summation index.
+    """
 
     __slots__ = ("box", "coefficients", "offsets")
     __hash__ = object.__hash__
@@ -54,7 +63,7 @@ class Affine:
         return not any(self.coefficients)
 
     def span(self) -> tuple[int, int]:
-        """Return the smallest and the largest dot product of the coefficients with a position q of the box."""
+        """Return the smallest and the largest dot product of the coefficients with a vector q of the box."""
         return span(self.coefficients, self.box)
 
     def _plus(self, other: Affine | int, sign: int) -> Affine:
@@ -96,14 +105,14 @@ class Affine:
         return Affine(self.box, rest, self.offsets - int(divisor) * floors)
 
     def _divided(self, divisor: int) -> tuple[Vector, Vector, Array]:
-        """Divide the index by a positive number.
+        """Divide the index by a positive number, rounding down.
 
         Returns:
-            Vectors d and r, and an array f. At every q the quotient is d . q + f, and the remainder is
-            r . q + offsets - divisor * f.
+            Vectors d and r, and an array f. At every q the quotient is d . q + f, and the remainder is r . q + offsets -
+            divisor * f.
 
         Raises:
-            Cut: The quotient jumps inside the box.
+            Cut: The quotient is no affine function in the whole box.
         """
         quotient = tuple(int(math.copysign(abs(c) // divisor, c)) for c in self.coefficients)
         rest = tuple(c - divisor * d for c, d in zip(self.coefficients, quotient, strict=True))
@@ -114,9 +123,9 @@ class Affine:
         return quotient, rest, floors
 
     def _pieces(self, rest: Vector, divisor: int) -> list[Box]:
-        """Cut the box along one axis, at the quotient's jumps or into residue classes.
+        """Cut the box along one axis, where the quotient by `divisor` jumps or into residue classes.
 
-        The cut with the fewest expected pieces in the end is chosen.
+        The cut with the fewest expected pieces after all further cuts is chosen.
         """
         ways = [
             [self.box.along(axis, part) for part in parts]
@@ -133,7 +142,7 @@ class Affine:
         return min((pieces for pieces in ways if len(pieces) > 1), key=promise)
 
     def _jumps_in(self, piece: Box, rest: Vector, divisor: int) -> bool:
-        """Return whether the quotient jumps inside a piece of the box."""
+        """Return whether the quotient by `divisor` jumps inside `piece`, a part of the box."""
         start, left = 0, []
         for r, whole, part in zip(rest, self.box.runs, piece.runs, strict=True):
             start += r * ((part.start - whole.start) // whole.step)
@@ -143,7 +152,7 @@ class Affine:
         return bool(((self.offsets + start + low) // divisor != (self.offsets + start + high) // divisor).any())
 
     def _jumps(self, rest: Vector, axis: int, divisor: int) -> tuple[Run, ...]:
-        """Cut the run along an axis wherever the smallest or the largest quotient jumps. The other axes vary freely."""
+        """Cut the positions along an axis wherever the smallest or the largest quotient over the other axes jumps."""
         low, high = span([0 if a == axis else r for a, r in enumerate(rest)], self.box)
         run, offsets = self.box.runs[axis], np.unique(self.offsets)
         along = rest[axis] * np.arange(run.count)[:, None] + offsets
@@ -178,13 +187,14 @@ def _affordable(a: Array, b: Array, combine: Callable[[Array, Array], Array]) ->
 
 
 class SummationGuard:
-    """A condition with an outcome for each choice of summation indices.
+    """A condition on indices, with an outcome for each choice of summation indices.
 
     Attributes:
         sure: For each choice, whether the condition holds at every position of the box.
         possible: For each choice, whether the condition may hold at some position of the box.
-        causes: The undecided comparisons in the condition, each as (index, equality, undecided): `equality` is that of `of`,
-            and `undecided` flags the choices for which the comparison is undecided.
+        causes: The comparisons in the condition that are undecided for some choices, each as (index, equality, undecided). An
+            undecided comparison is neither true nor false at all positions of the box. If `equality` is True, the index is
+            compared with 0 by `==`, else by `>=`. The flags in `undecided` select the choices.
     """
 
     __slots__ = ("causes", "possible", "sure")
@@ -196,7 +206,7 @@ class SummationGuard:
 
     @staticmethod
     def of(index: Affine, *, equality: bool) -> SummationGuard:
-        """Return the condition index >= 0, or with `equality` the condition index == 0."""
+        """Return the condition index >= 0. If `equality` is True, return the condition index == 0."""
         low, high = index.span()
         least, most = index.offsets + low, index.offsets + high
         if not equality:
@@ -228,14 +238,16 @@ class SummationGuard:
         return SummationGuard(~self.possible, ~self.sure, self.causes)
 
     def somewhere(self) -> SummationGuard:
-        """Return the condition that this condition holds for some choice of the summation index on the first axis."""
+        """Return the condition that there is a value of the summation index on the first axis for which this condition
+        holds.
+        """
         return SummationGuard(np.asarray(self.sure.any(axis=0)), np.asarray(self.possible.any(axis=0)), self.causes)
 
     def settled(self, box: Box) -> Array:
-        """Return, for each choice, whether the condition holds at every position of the box.
+        """Return, for each choice of summation indices, whether the condition holds at every position of the box.
 
         Raises:
-            Cut: For some choice the condition is undecided: it may hold at a part of the box only.
+            Cut: For some choice, the condition may hold in a part of the box only.
         """
         undecided = self.possible & ~self.sure
         if undecided.any():
@@ -243,7 +255,11 @@ class SummationGuard:
         return self.sure
 
     def _undecided(self, undecided: Array) -> Iterator[tuple[Affine, bool, Array]]:
-        """Yield each undecided comparison of the condition, with the offsets at which it leaves these choices undecided."""
+        """Yield each comparison that makes the condition undecided, with the index offsets for which the comparison is
+        undecided.
+
+        `undecided` flags the choices of summation indices for which the whole condition is undecided.
+        """
         for index, equality, open_ in self.causes:
             ours = undecided
             while ours.ndim > open_.ndim:
@@ -261,7 +277,7 @@ NEVER = SummationGuard(np.zeros((), np.bool_), np.zeros((), np.bool_))
 
 
 def _cut(box: Box, causes: Sequence[tuple[Affine, bool, Array]]) -> list[Box]:
-    """Cut the box wherever the outcome of a comparison changes, among comparisons that depend on one axis.
+    """Cut the box wherever the outcome of one of the comparisons changes. Only comparisons that depend on one axis are used.
 
     If every comparison depends on several axes, cut the box in halves.
     """
@@ -284,9 +300,9 @@ def _cut(box: Box, causes: Sequence[tuple[Affine, bool, Array]]) -> list[Box]:
 
 
 def _changes(coefficient: int, equality: bool, offsets: Array) -> set[int]:
-    """Return each q at which the outcome of a comparison differs from the outcome at q - 1, for any offset.
+    """Return each q at which a comparison has another outcome than at q - 1, for some of the offsets.
 
-    The comparison is coefficient * q + offset >= 0, or with `equality` coefficient * q + offset == 0.
+    The comparison is coefficient * q + offset >= 0. If `equality` is True, it is coefficient * q + offset == 0.
     """
     if equality:
         zeros = -offsets[offsets % coefficient == 0] // coefficient
@@ -297,7 +313,7 @@ def _changes(coefficient: int, equality: bool, offsets: Array) -> set[int]:
 
 
 def output_position(box: Box) -> tuple[Affine, ...]:
-    """Return the output position as one index per axis: start + step * q."""
+    """Return the output position along each axis of the box as an index: start + step * q."""
     return tuple(
         Affine(box, tuple(run.step if b == a and run.count > 1 else 0 for b in range(box.rank)), np.asarray(run.start))
         for a, run in enumerate(box.runs)
@@ -305,7 +321,8 @@ def output_position(box: Box) -> tuple[Affine, ...]:
 
 
 def hull(coefficients: Vector, offsets: Array, box: Box) -> Run:
-    """Return the smallest run that holds coefficients . q + offset for every q in the box and every offset.
+    """Return the smallest arithmetic progression that contains coefficients . q + offset for every q in the box and every
+    offset.
 
     `offsets` is a sorted array.
     """

@@ -1,8 +1,8 @@
-"""Judgement of the output positions at which a mutant equals its program.
+"""Decide at which output positions a mutant equals its program.
 
-The output is divided into boxes. Values over prime fields at a few positions decide each box. The verdict on a box is exact,
-except for the probability that a nonzero polynomial vanishes at random inputs (`log2_error`).
-docs/partial.md explains why a few positions are enough.
+A mutant is a term that equals a program at some positions. The output is divided into boxes. Values over prime fields at a few
+positions decide each box. The result for a box is exact, except for the probability that a nonzero polynomial vanishes at
+random inputs (`log2_error`). docs/partial.md explains why a few positions are enough.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ __all__ = ["Judgement", "equal_positions", "glance", "judge", "ratio"]
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict on a mutant: a partition of the output positions into boxes where mutant and program are equal or differ.
+    """A partition of the output positions into boxes where a mutant and its program are equal and boxes where they differ.
 
     Attributes:
-        equal: The boxes where they are equal. The probability that they differ in any of these boxes is at most
-            2 ** `log2_error`.
-        unequal: The boxes where they certainly differ.
+        equal: The boxes where mutant and program are equal. The probability that they differ in any of these boxes is at most 2
+            ** `log2_error`.
+        unequal: The boxes where mutant and program certainly differ.
         tests: The number of random inputs, each in a prime field of its own.
         positions: The number of positions at which mutant and program were evaluated.
         total: The number of positions of the output.
@@ -55,14 +55,14 @@ class Judgement:
 
     @property
     def share(self) -> Fraction:
-        """The share of positions where mutant and program are equal, from 0 to 1."""
+        """The share of output positions where mutant and program are equal, from 0 to 1."""
         return Fraction(sum(box.size for box in self.equal), self.total)
 
 
 def judge(program: Term, mutant: Term, *, tests: int | None = None, seed: int = 0) -> Judgement:
-    """Judge at which output positions the mutant equals the program.
+    """Return the boxes of output positions at which the mutant equals the program, and the boxes at which it differs.
 
-    By default, the number of tests is the smallest that makes the error probability less than 2 ** -60.
+    By default, the number of tests is the smallest number for which the error probability is less than 2 ** -60.
 
     Raises:
         Undecidable: The program or the mutant is not a polynomial in its variables, their shapes differ, or there are too many
@@ -79,7 +79,11 @@ def judge(program: Term, mutant: Term, *, tests: int | None = None, seed: int = 
 
 
 def _tests(program: Term, mutant: Term, tests: int | None) -> tuple[int, int]:
-    """Return the number of random inputs, and the number of prime fields in which a nonzero difference could vanish."""
+    """Return the number of random inputs, and the number of prime fields in which a nonzero polynomial may become zero.
+
+    The polynomial is the difference of program and mutant. Each random input is in a prime field of its own. If `tests` is
+    given, it is the number of random inputs.
+    """
     if not all(isinstance(n, int) for term in subterms(program, mutant) for n in term.shape):
         raise Undecidable("a size is not a number")
     if program.sizes != mutant.sizes:
@@ -95,18 +99,18 @@ def _tests(program: Term, mutant: Term, tests: int | None) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=16)
 def _points(program: Term, tests: int, seed: int) -> Points:
-    """Return random inputs with cached values of the program."""
+    """Return random inputs in `tests` prime fields, with cached values of the program."""
     return Points(program, PrimeFields(primes(tests)), seed)
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A box in which program and mutant read uniformly (see `superopt.partial.region.regions`).
+    """A box in which program and mutant read their variables uniformly (see `superopt.partial.region.regions`).
 
     Attributes:
         box: The box.
-        mixed: The axes along which reads of one variable move in different ways (see `_mixed`).
-        free: A flag for each position along the mixed axes: whether the position is free (see `_mixed`).
+        mixed: The axes along which two reads of one variable move differently (see `_mixed`).
+        free: A flag for each position along the mixed axes: whether no two such reads can read the same element (see `_mixed`).
     """
 
     box: Box
@@ -114,12 +118,17 @@ class _Part:
     free: Array
 
     def at(self, along: Sequence[int]) -> tuple[int, ...]:
-        """Return the position that lies `along` steps into the mixed axes, and at the start of the other axes."""
+        """Return the position that is `along` steps from the first position along the mixed axes, and first along the other
+        axes.
+        """
         chosen = dict(zip(self.mixed, along, strict=True))
         return tuple(run.start + run.step * int(chosen.get(axis, 0)) for axis, run in enumerate(self.box.runs))
 
     def probes(self) -> list[tuple[int, ...]]:
-        """Return a free position and its neighbours one step along each axis that is not mixed, or nothing if none is free."""
+        """Return a free position, and its neighbour one step along each axis that is not mixed.
+
+        See `_mixed` for free positions and mixed axes. If no position is free, the list is empty.
+        """
         if not self.free.any():
             return []
         corner = self.at(np.argwhere(self.free)[0].tolist())
@@ -128,7 +137,8 @@ class _Part:
         return [corner, *((*corner[:a], corner[a] + runs[a].step, *corner[a + 1 :]) for a in steps)]
 
     def bound(self) -> Iterator[tuple[int, ...]]:
-        """Return the positions that must be compared one by one: all positions along the mixed axes that are not free.
+        """Return the positions that must be compared one by one: the positions along the mixed axes that are not free (see
+        `_mixed`).
 
         Raises:
             Undecidable: There are too many such positions.
@@ -140,7 +150,7 @@ class _Part:
 
 
 class _Pair:
-    """A program and a mutant on the same random inputs. `positions` counts the positions compared."""
+    """A program and a mutant on the same random inputs. `positions` counts the compared positions."""
 
     def __init__(self, program: Term, mutant: Term, points: Points) -> None:
         self.program = program
@@ -149,7 +159,7 @@ class _Pair:
         self.positions = 0
 
     def agree(self, positions: Sequence[tuple[int, ...]]) -> Array:
-        """Return, for each position, whether program and mutant have the same value there."""
+        """Return, for each position, whether program and mutant have the same value."""
         if not positions:
             return np.zeros(0, np.bool_)
         self.positions += len(positions)
@@ -158,7 +168,7 @@ class _Pair:
         return np.asarray(same.all(axis=-1))
 
     def verdicts(self, box: Box) -> tuple[list[Box], list[Box]]:
-        """Return boxes within the given box in which the programs are equal, and boxes in which they differ."""
+        """Return parts of the box in which program and mutant are equal, and parts in which they differ."""
         parts = list(_parts(self.program, self.mutant, box))
         probes = [part.probes() for part in parts]
         answers = iter(self.agree(list(itertools.chain.from_iterable(probes))))
@@ -177,10 +187,10 @@ class _Pair:
 
 
 def _one_by_one(part: _Part, found: Sequence[bool]) -> _Part:
-    """Return the part with its free positions adapted to the results of its probes.
+    """Return the part with its flags `free` updated from `found`, the results of the comparisons at its probes.
 
-    If the programs agreed at all probes, every position is decided and counts as free. If they agreed at none, the part is
-    unchanged. If they agreed at some, no position is free.
+    If all probes agreed, every position counts as free. If no probe agreed, the part is unchanged. If some probes agreed, no
+    position is free, so all positions are compared.
     """
     if found and all(found):
         return replace(part, free=np.ones_like(part.free))
@@ -190,7 +200,7 @@ def _one_by_one(part: _Part, found: Sequence[bool]) -> _Part:
 
 
 def _parts(program: Term, mutant: Term, box: Box) -> Iterator[_Part]:
-    """Yield the parts of the box in which program and mutant read uniformly."""
+    """Yield the parts of the box in which program and mutant read their variables uniformly."""
     for outer, of_program in cached_split(program, box):
         for inner, of_mutant in split_uniformly(mutant, outer):
             yield _Part(inner, *_mixed(inner, [_within(of_program, outer, inner), _reads(of_mutant)]))
@@ -204,7 +214,10 @@ def _reads(demand: Mapping[Term, Demand]) -> dict[Term, Family]:
 
 
 def _within(demand: Mapping[Term, Demand], outer: Box, inner: Box) -> dict[Term, Family]:
-    """Convert the reads in the box `outer` to the reads in its part `inner`, as functions of the steps of `inner`."""
+    """Convert the reads of variables in the box `outer` to reads in the box `inner`, a part of `outer`.
+
+    Reads are affine functions of the position within a box, which is counted in steps of the box.
+    """
     found: dict[Term, Family] = {}
     runs = list(zip(outer.runs, inner.runs, strict=True))
     for term, ways in _reads(demand).items():
@@ -225,7 +238,7 @@ def _mixed(box: Box, programs: Sequence[Mapping[Term, Family]]) -> tuple[tuple[i
     """Return the mixed axes, and a flag for each position along the mixed axes: whether the position is free.
 
     An axis is mixed if a step along the axis moves two reads of one variable differently. A position is free if no two reads
-    that move differently can read the same element there.
+    that move differently can read the same element at this position.
     """
     together: dict[Term, Family] = {}
     for demand in programs:
@@ -256,9 +269,10 @@ def _meet(
     box: Box,
     mixed: Sequence[int],
 ) -> Array:
-    """Return, for each position along the mixed axes, whether two groups of reads can read the same element there.
+    """Return, for each position along the mixed axes, whether two groups of reads can read the same element at the position.
 
-    Each group has a linear part and an array of offsets per axis of the variable.
+    Along a mixed axis, reads of one variable move differently. Each group has a linear part and an array of offsets per axis of
+    the variable.
     """
     shape = tuple(box.runs[axis].count for axis in mixed)
     meeting = np.ones(shape, np.bool_)
@@ -271,9 +285,10 @@ def _meet(
 
 
 def glance(program: Term, mutant: Term, *, seed: int = 0) -> Fraction:
-    """Return the share of sampled positions, the corners and the middle of the output, at which one test finds equality.
+    """Return the share of a few output positions at which the mutant equals the program on one random input.
 
-    This share is a quick filter before `judge`, and needs no analysis of regions.
+    The positions are the corners and the middle of the output. The share is a quick filter before `judge`, and needs no
+    analysis of regions.
 
     Raises:
         Undecidable: The program or the mutant is not a polynomial in its variables, or their shapes differ.
@@ -288,7 +303,7 @@ def glance(program: Term, mutant: Term, *, seed: int = 0) -> Fraction:
 
 
 def ratio(program: Term, mutant: Term, box: Box, *, seed: int = 0) -> Fraction | None:
-    """Return the nonzero rational number by which the mutant must be multiplied to equal the program in the whole box.
+    """Return the nonzero rational number such that the mutant times this number equals the program in the whole box.
 
     Return None if there is no such number with numerator and denominator below 2 ** 15.
 
@@ -312,7 +327,7 @@ def ratio(program: Term, mutant: Term, box: Box, *, seed: int = 0) -> Fraction |
 
 
 def equal_positions(program: Term, mutant: Term, *, seed: int = 0, tests: int | None = None) -> Array:
-    """Return, for each output position, whether program and mutant have the same value there.
+    """Return, for each output position, whether program and mutant have the same value.
 
     Whole tensors are evaluated over prime fields, which is slow. This function is the reference that `judge` is compared with.
 

@@ -1,7 +1,7 @@
 """Layouts: regroupings of a tensor's axes by moving a factor of one axis into another, exchanging axes, or adding zeros.
 
-A layout is a sequence of steps. The steps determine the resulting shape, the new position of each element, and a term of
-reshapes, transposes and pads that computes the layout. The inverse steps in reverse order undo the layout.
+A layout is a sequence of such steps. The steps determine the resulting shape and the new position of each element. They also
+determine a term of reshapes, transposes and pads that computes the layout. The inverse steps in reverse order undo the layout.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every step)
@@ -27,14 +27,14 @@ Coordinates: TypeAlias = "tuple[Array, ...]"
 
 @dataclass(frozen=True)
 class Fold:
-    """A move of a factor `size` from the axis `source` into the axis `target`.
+    """A layout step that moves a factor `size` of the axis `source` into the axis `target`.
 
     Attributes:
         source: The axis that loses the factor.
         target: The axis that gains the factor.
         size: The factor.
-        from_inner: Whether the factor is the fast part of the source, so that positions of equal remainder modulo `size` stay
-            together. Otherwise the factor is the slow part, and runs of consecutive positions stay together.
+        from_inner: Whether the factor is the fast part of the source: its index is the position modulo `size`. Otherwise the
+            factor is the slow part: its index is the number of a block of consecutive positions.
         to_inner: Whether the factor becomes the fast part of the target. Otherwise the factor becomes the slow part.
     """
 
@@ -56,7 +56,7 @@ class Fold:
         return tuple(moved.get(axis, n) for axis, n in enumerate(shape))
 
     def to(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
-        """Return the new positions of these positions in a tensor of this shape."""
+        """Return the positions after the step of the elements at positions `at` in a tensor of this shape."""
         source, target = at[self.source], at[self.target]
         rest = shape[self.source] // self.size
         digit, kept = (source % self.size, source // self.size) if self.from_inner else (source // rest, source % rest)
@@ -65,7 +65,9 @@ class Fold:
         return tuple(moved.get(axis, c) for axis, c in enumerate(at))
 
     def back(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
-        """Return the positions in the original tensor, which has this shape, of these positions in the result."""
+        """Return the positions before the step of the elements at positions `at` after the step. `shape` is the shape before
+        the step.
+        """
         return self.inverse().to(at, self.shape(shape))
 
     def inverse(self) -> Fold:
@@ -80,7 +82,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Exchange:
-    """An exchange of two axes."""
+    """A layout step that exchanges two axes."""
 
     one: int
     other: int
@@ -90,16 +92,16 @@ class Exchange:
         return tuple(shape[a] for a in self.order(len(shape)))
 
     def order(self, rank: int) -> list[int]:
-        """Return, for each axis of the result, the original axis."""
+        """Return, for each axis of the result, the number of the original axis."""
         moved = {self.one: self.other, self.other: self.one}
         return [moved.get(axis, axis) for axis in range(rank)]
 
     def to(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
-        """Return the new positions of these positions in a tensor of this shape."""
+        """Return the positions after the step of the elements at positions `at` in a tensor of this shape."""
         return tuple(at[a] for a in self.order(len(shape)))
 
     def back(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
-        """Return the positions in the original tensor of these positions in the result."""
+        """Return the positions before the step of the elements at positions `at` after the step."""
         return self.to(at, shape)
 
     def said(self, names: Sequence[str]) -> str:
@@ -108,7 +110,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Grow:
-    """Padding of an axis with zeros at its end, up to the next multiple of a number."""
+    """A layout step that pads an axis with zeros at its end, up to the next multiple of a number."""
 
     axis: int
     multiple: int
@@ -118,7 +120,7 @@ class Grow:
         return tuple(-(-n // self.multiple) * self.multiple if axis == self.axis else n for axis, n in enumerate(shape))
 
     def to(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
-        """Return the new positions of these positions, which are unchanged."""
+        """Return the positions unchanged: zeros are added after the last element only."""
         return at
 
     back = to
@@ -132,14 +134,14 @@ Step: TypeAlias = "Fold | Exchange | Grow"
 
 @dataclass(frozen=True)
 class Layout:
-    """A sequence of steps that starts from the shape `before`."""
+    """A regrouping of the axes of a tensor of shape `before`, as a sequence of steps."""
 
     before: tuple[int, ...]
     steps: tuple[Step, ...]
 
     @property
     def after(self) -> tuple[int, ...]:
-        """The resulting shape.
+        """The shape of a tensor in this layout.
 
         Raises:
             ShapeError: A step is not possible.
@@ -147,29 +149,29 @@ class Layout:
         return self.shapes()[-1]
 
     def shapes(self) -> list[tuple[int, ...]]:
-        """Return the shape before each step, and the final shape."""
+        """Return the shape before each step, and finally the resulting shape."""
         found = [self.before]
         for step in self.steps:
             found.append(step.shape(found[-1]))
         return found
 
     def to(self, at: Coordinates) -> Coordinates:
-        """Return the new positions of these positions."""
+        """Return the positions in this layout of the elements at positions `at` in the original tensor."""
         for step, shape in zip(self.steps, self.shapes(), strict=False):
             at = step.to(at, shape)
         return at
 
     def back(self, at: Coordinates) -> Coordinates:
-        """Return the original positions of these positions in the layout.
+        """Return the positions in the original tensor of the elements at positions `at` in this layout.
 
-        A position in added zeros maps to a position past the end of an axis.
+        A position among added zeros gives a position past the end of an axis.
         """
         for step, shape in reversed([*zip(self.steps, self.shapes(), strict=False)]):
             at = step.back(at, shape)
         return at
 
     def term(self, x: Term) -> Term:
-        """Return the tensor in this layout.
+        """Return the tensor `x` in this layout.
 
         Consecutive folds and exchanges become at most one reshape, one transpose and one reshape.
         """
@@ -185,7 +187,7 @@ class Layout:
         return digits.regrouped(x)
 
     def undone(self, y: Term) -> Term:
-        """Undo the layout of a tensor, cutting off added zeros."""
+        """Return the tensor `y`, which has this layout, in the original layout. Added zeros are cut off."""
         digits = Digits(y.sizes)
         for step, shape in reversed([*zip(self.steps, self.shapes(), strict=False)]):
             if isinstance(step, Grow):
@@ -198,7 +200,7 @@ class Layout:
 
 @dataclass
 class Digits:
-    """The digits that folds split the axes into: factors of extents, whose order a fold or an exchange changes.
+    """Factors of a tensor's axes, called digits, and their order. Layout steps split axes into digits and reorder the digits.
 
     Attributes:
         shape: The original shape.
@@ -218,10 +220,10 @@ class Digits:
         self.target = [[axis] for axis in range(len(self.shape))]
 
     def move(self, step: Fold | Exchange) -> None:
-        """Move the digits as the step does.
+        """Reorder the digits, which are factors of axes, as the layout step does.
 
         Raises:
-            ShapeError: A fold's factor is not a product of factors of the digits.
+            ShapeError: The factor of a fold cannot be split off the digits of its axis.
         """
         if isinstance(step, Exchange):
             self.target = [self.target[a] for a in step.order(len(self.target))]
@@ -231,7 +233,10 @@ class Digits:
         self.target[step.target] = [*goal, *taken] if step.to_inner else [*taken, *goal]
 
     def _taken(self, axis: int, size: int, inner: bool) -> list[int]:
-        """Remove digits with a total extent of `size` from the end of the axis if `inner`, otherwise from its beginning."""
+        """Remove digits (factors of an axis) with a total extent of `size` from an axis and return them.
+
+        They are removed from the end of the axis if `inner` is True, otherwise from its beginning.
+        """
         taken: list[int] = []
         while size > 1:
             digit = self.target[axis][-1 if inner else 0]
@@ -244,7 +249,10 @@ class Digits:
         return taken
 
     def _split(self, digit: int, size: int, inner: bool) -> int:
-        """Split the digit in two and return the part with extent `size`: the fast part if `inner`, otherwise the slow part."""
+        """Split a digit (a factor of an axis) in two, and return the part with extent `size`.
+
+        This part is the fast part if `inner` is True, otherwise the slow part.
+        """
         extent = self.extents[digit]
         if extent % size:
             raise ShapeError("a factor across digits")
@@ -258,7 +266,7 @@ class Digits:
         return new if inner else digit
 
     def regrouped(self, x: Term) -> Term:
-        """Return the tensor with its digits in their current order."""
+        """Return the tensor with the digits (factors of its axes) in their current order."""
         order = [d for axis in self.source for d in axis if self.extents[d] > 1]
         wanted = [d for axis in self.target for d in axis if self.extents[d] > 1]
         order, wanted = _together(order, wanted)
@@ -274,7 +282,7 @@ class Digits:
 
 
 def _together(order: Sequence[int], wanted: Sequence[int]) -> tuple[list[Any], list[Any]]:
-    """Return both orders, with each group of digits that stay adjacent merged into one item."""
+    """Return both orders of digits, with digits that are adjacent in both orders merged into one item."""
     follows = dict(itertools.pairwise(wanted))
     runs: list[tuple[int, ...]] = []
     for digit in order:
@@ -287,16 +295,17 @@ def _together(order: Sequence[int], wanted: Sequence[int]) -> tuple[list[Any], l
 
 
 def reshape_term(x: Term, shape: tuple[int, ...]) -> Term:
-    """Return the elements in row-major order under another shape, merging nested reshapes."""
+    """Return the elements of `x` in row-major order under another shape. Nested reshapes are merged."""
     while x.op == "reshape":
         x = x.args[0]
     return x if x.shape == shape else apply("reshape", x, shape=shape)
 
 
 def transpose_term(x: Term, perm: tuple[int, ...]) -> Term:
-    """Return x with its axes permuted: axis i of the result is axis perm[i] of x, counted from the front.
+    """Return `x` with its axes permuted: axis i of the result is axis perm[i] of `x`, counted from the front.
 
-    Nested transposes are merged, and a transpose that moves nothing is dropped.
+    Nested transposes are merged. A transpose that only moves axes of size 1 becomes a reshape. A transpose that moves nothing
+    is dropped.
     """
     if x.op == "transpose":
         inner = x.integers("perm")
@@ -310,7 +319,7 @@ def transpose_term(x: Term, perm: tuple[int, ...]) -> Term:
 
 
 def crop_term(x: Term, shape: Sequence[int]) -> Term:
-    """Return the first shape[i] positions of every axis i."""
+    """Return the first shape[i] positions along every axis i of `x`."""
     for axis, n in enumerate(shape):
         if x.sizes[axis] != n:
             x = apply("slice", x, axis=axis - x.rank, start=0, stop=n)
@@ -318,7 +327,7 @@ def crop_term(x: Term, shape: Sequence[int]) -> Term:
 
 
 def flat(at: Coordinates, shape: Sequence[int]) -> Array:
-    """Return the row-major positions of coordinates."""
+    """Return the row-major positions of the coordinates `at` in a tensor of this shape."""
     found: Array = np.zeros(1, dtype=np.int64)
     for c, n in zip(at, shape, strict=True):
         found = found * n + c if n > 1 else found
@@ -326,7 +335,7 @@ def flat(at: Coordinates, shape: Sequence[int]) -> Array:
 
 
 def unflat(at: Array, shape: Sequence[int]) -> Coordinates:
-    """Return the coordinates of row-major positions."""
+    """Return the coordinates of the row-major positions `at` in a tensor of this shape."""
     found: list[Array] = []
     for n in reversed(shape):
         found.append(at % n)

@@ -1,4 +1,7 @@
-"""Places where a program may be mutated: one operator, or several independent operators of one kind."""
+"""Choose the operators of a program that a mutant replaces: one operator, or several independent operators of one kind.
+
+A mutant is a term that equals a program at some output positions.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,12 @@ from superopt.rules.work import work
 
 @dataclass(frozen=True)
 class Place:
-    """Operators of a program.
+    """Operators of a program that a mutant replaces. A mutant is a term that equals a program at some output positions.
 
     Attributes:
-        group: The operators.
-        cuts: Each operator applied to variables.
-        of: The terms that the variables stand for.
+        group: The operators, as terms of the program.
+        cuts: Each operator with its operands replaced by variables.
+        of: The term that each of these variables replaces.
     """
 
     group: tuple[Term, ...]
@@ -34,24 +37,26 @@ class Place:
 
     @property
     def flops(self) -> int:
-        """The arithmetic of the operators."""
+        """The number of arithmetic operations of the operators."""
         return sum(work(t).flops for t in self.group)
 
     @property
     def factors(self) -> frozenset[int]:
-        """The sizes that folds may have: the numbers in the operators' attributes, and small numbers."""
+        """The factors of axes that layout steps may move: the numbers in the operators' attributes, and small numbers."""
         values = [v for t in self.group for _, v in t.attributes]
         numbers = itertools.chain.from_iterable(v if isinstance(v, tuple) else (v,) for v in values)
         return frozenset({2, 4}.union(n for n in numbers if isinstance(n, int) and n > 1))
 
     def singles(self) -> Iterator[StackedSource]:
-        """Yield the single operator with each of its non-constant operands as data."""
+        """Yield the single operator as a source, with each of its non-constant operands as data in turn."""
         (cut,) = self.cuts
         for data in dict.fromkeys(a for a in cut.args if not a.constant):
             yield single_source(cut, data, tuple(a for a in cut.args if a is not data))
 
     def copied(self, source: StackedSource) -> Iterator[StackedSource]:
-        """Yield sources with several copies of the data's channels. Each copy serves a part of the output's channels."""
+        """Yield versions of the source with several copies of its data's channels. Each copy is used for a part of the output's
+        channels.
+        """
         if source.x.rank == len(source.shape) == 4:
             several = [copies(source, times, 1, 1) for times in MUTANT.copy_counts]
             yield from (s for s in several if s is not None)
@@ -70,11 +75,14 @@ class Place:
                 yield stack_sources(ones, -axis, -axis, shared=False, level=True)
 
     def uncut(self) -> Place:
-        """Return the same operators, applied to the program's own terms instead of variables."""
+        """Return the same operators with the program's own terms as operands instead of variables."""
         return Place(self.group, self.group, {})
 
     def put(self, outputs: Sequence[Term], replacements: Sequence[Term]) -> tuple[Term, ...]:
-        """Return the program with the operators replaced. Variables of the cuts are replaced by the terms they stand for."""
+        """Return the program's outputs with the operators replaced by `replacements`.
+
+        Variables that stand for operands are replaced by the program's terms.
+        """
         inner: dict[Term, Term] = {}
         new = {old: replace_subterms(r, self.of, inner) for old, r in zip(self.group, replacements, strict=True)}
         outer: dict[Term, Term] = {}
@@ -86,7 +94,9 @@ def _data(cut: Term) -> Term:
 
 
 def operator_places(outputs: Sequence[Term]) -> Iterator[Place]:
-    """Yield every operator that sums products of its operands: first each by itself, then groups of one kind."""
+    """Yield every operator that sums products of its operands: first each operator alone, then groups of operators of one
+    kind.
+    """
     live = [t for t in subterms(*outputs) if not t.constant and _sums(t)]
     for term in live:
         yield place((term,))
@@ -95,7 +105,7 @@ def operator_places(outputs: Sequence[Term]) -> Iterator[Place]:
 
 
 def _kinds(live: Sequence[Term]) -> Iterator[tuple[Term, ...]]:
-    """Yield groups of operators of one kind at the same depth of the program. No operator of a group feeds another."""
+    """Yield groups of operators of one kind at the same depth of the program. No operator of a group depends on another."""
     levels: dict[Term, int] = {}
     for term in subterms(*live):
         levels[term] = max((levels[a] for a in term.args), default=0) + (term in live)
@@ -111,7 +121,9 @@ def _kinds(live: Sequence[Term]) -> Iterator[tuple[Term, ...]]:
 
 
 def _sums(term: Term) -> bool:
-    """Return whether the term has axes and is a polynomial in its operands that sums several products."""
+    """Return whether the root operator is a polynomial in its operands that sums several products. The result must have
+    axes.
+    """
     if term.is_variable or not term.rank or any(NONE in monomial for monomial in degrees(term)):
         return False
     (cut,) = place((term,)).cuts
@@ -123,7 +135,7 @@ def _sums(term: Term) -> bool:
 
 
 def place(group: tuple[Term, ...]) -> Place:
-    """Return the place of these operators. Operands that are not variables are replaced by variables in the cuts."""
+    """Return these operators as a `Place`. Operands that are not variables are replaced by variables in `cuts`."""
     of: dict[Term, Term] = {}
     cuts: list[Term] = []
     for term in group:

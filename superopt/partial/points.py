@@ -1,4 +1,4 @@
-"""Values of programs over prime fields at chosen positions, with each operator evaluated only where needed."""
+"""Values of programs over prime fields at chosen output positions. Each operator is evaluated only where needed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from superopt.policy import MUTANT
 
 
 class _Positions(Grid):
-    """The interpretation at positions given by arrays of some rank. Every sum adds an axis in front of the arrays' axes."""
+    """The interpretation of index notation at positions given by arrays. Every sum adds an axis in front of the arrays'
+    axes.
+    """
 
     def __init__(self, domain: PrimeFields, rank: int) -> None:
         super().__init__(domain)
@@ -30,7 +32,7 @@ class _Positions(Grid):
 
 
 class Points:
-    """Random inputs over prime fields, and cached values of programs at requested positions."""
+    """Random inputs over prime fields, and cached values of programs at chosen positions."""
 
     def __init__(self, program: Term, domain: PrimeFields, seed: int) -> None:
         self.program = program
@@ -39,7 +41,7 @@ class Points:
         self._known: dict[Term, tuple[Array, Array]] = {}
 
     def values(self, program: Term, positions: Array) -> Array:
-        """Return the residues of the program at n positions, of shape (n, fields).
+        """Return the residues of the program at n output positions, of shape (n, fields).
 
         `positions` is int64 of shape (n, rank).
 
@@ -50,12 +52,14 @@ class Points:
         return self._at(expand_composites(program), np.asarray(flat))
 
     def forget(self) -> None:
-        """Drop the cached values of all terms that do not belong to the program that was passed to the constructor."""
+        """Drop the cached values of all terms except the terms of the program that was passed to the constructor."""
         kept = set(subterms(expand_composites(self.program)))
         self._known = {term: known for term, known in self._known.items() if term in kept}
 
     def _at(self, term: Term, flat: Array) -> Array:
-        """Return the values at flat positions, of shape (*flat.shape, fields), computing each distinct position once."""
+        """Return the values of the term at row-major positions, of shape (*flat.shape, fields). Each distinct position is
+        computed once.
+        """
         wanted, places = _distinct(flat.reshape(-1), math.prod(term.sizes))
         known, values = self._known.get(term, (np.zeros(0, np.int64), np.zeros((0, len(self.domain.primes)), np.int64)))
         missing = np.setdiff1d(wanted, known, assume_unique=True) if len(known) else wanted
@@ -72,13 +76,14 @@ class Points:
         return draw_residues(f"{term.name}{term.sizes}", flat, self.seed, self.domain.moduli)
 
     def _computed(self, term: Term, flat: Array) -> Iterator[tuple[Array, Array]]:
-        """Yield flat positions with the values there. The positions include all of `flat`."""
+        """Yield row-major positions with the term's values at them. The positions include all of `flat`."""
         yield from self._in_pieces(term, _product(flat, term.sizes) if term.rank else ())
 
     def _in_pieces(self, term: Term, grids: tuple[Array, ...]) -> Iterator[tuple[Array, Array]]:
-        """Yield the values at positions that are given by arrays that broadcast together.
+        """Yield row-major positions with the term's values at them. `grids` has one index array per axis, and the arrays are
+        broadcast.
 
-        If the values need too much memory, the positions are halved.
+        If the values need too much memory, the positions are divided in halves.
         """
         shape = np.broadcast_shapes(*(g.shape for g in grids)) if grids else (1,)
         grids = tuple(g.reshape((1,) * (len(shape) - g.ndim) + g.shape) for g in grids)
@@ -93,14 +98,16 @@ class Points:
                 yield from self._in_pieces(term, tuple(g[part] if g.shape[axis] > 1 else g for g in grids))
 
     def _on(self, term: Term, grids: tuple[Array, ...], shape: tuple[int, ...]) -> Array:
-        """Return the term's values at these positions, of shape (positions, fields)."""
+        """Return the term's values at the positions `grids`, which broadcast to `shape`. The result has shape (positions,
+        fields).
+        """
         with index.interpreted(_Positions(self.domain, len(shape))):
             result = interpret(term, [self._operand(a) for a in term.args])
             value = self.domain.array(result.at(*grids))
         return np.broadcast_to(value, (*shape, len(self.domain.primes))).reshape(-1, len(self.domain.primes))
 
     def _operand(self, term: Term) -> index.Tensor:
-        """Return an operand whose values are computed only at the positions that are read.
+        """Return the term as an operand whose values are computed only at the positions that are read.
 
         A read out of bounds returns an arbitrary element, which `select` discards.
         """
@@ -114,10 +121,10 @@ class Points:
 
 
 def _product(flat: Array, sizes: Sequence[int]) -> tuple[Array, ...]:
-    """Return arrays, one per axis of a tensor of these sizes, that broadcast to the flat positions and few others.
+    """Return one index array per axis of a tensor. The arrays broadcast to the row-major positions in `flat` and few others.
 
-    The flat positions are distinct. If the positions are a product of one axis and the other axes, that axis gets an array axis
-    of its own, so that sums of products become matrix products.
+    The positions in `flat` must be distinct. If they are all combinations of some positions along one axis with some positions
+    along the other axes, this axis gets an array axis of its own. Sums of products then become matrix products.
     """
     position = [np.asarray(i) for i in np.unravel_index(flat, sizes)]
     together = list(range(len(sizes)))
@@ -140,12 +147,12 @@ def _product(flat: Array, sizes: Sequence[int]) -> tuple[Array, ...]:
 
 
 def _held(numbers: Array, extent: int) -> Array:
-    """Return the distinct numbers below the extent, in order."""
+    """Return the distinct numbers in `numbers` in order. All numbers are below `extent`."""
     return np.flatnonzero(np.bincount(numbers, minlength=extent))
 
 
 def _flat(position: Sequence[Any], sizes: Sequence[int]) -> Array:
-    """Return the flat positions in a tensor of these sizes, clipped to its bounds. At rank 0 the shape is (1,)."""
+    """Return the row-major positions in a tensor of these sizes, clipped to its bounds. At rank 0 the shape is (1,)."""
     flat: Any = np.zeros(1, np.int64)
     for i, n in zip(position, sizes, strict=True):
         flat = flat * n + np.clip(i, 0, n - 1)
@@ -153,7 +160,7 @@ def _flat(position: Sequence[Any], sizes: Sequence[int]) -> Array:
 
 
 def _distinct(flat: Array, size: int) -> tuple[Array, Array]:
-    """Return the distinct positions in order, and the index of each position among them."""
+    """Return the distinct positions in order, and for each position its index among the distinct positions."""
     if size > min(MUTANT.max_table_elements, MUTANT.max_table_factor * len(flat)):
         wanted, places = np.unique(flat, return_inverse=True)
         return wanted, places.reshape(-1)
@@ -165,9 +172,9 @@ def _distinct(flat: Array, size: int) -> tuple[Array, Array]:
 
 
 def evaluate_residues(programs: tuple[Term, ...], domain: PrimeFields, seed: int) -> tuple[Array, ...]:
-    """Return the residues of the programs at every position, of shape (*sizes, fields), by evaluating whole tensors.
+    """Return the residues of the programs at every output position, of shape (*sizes, fields), by evaluating whole tensors.
 
-    The inputs are those of `Points`.
+    The random inputs are the inputs that `Points` uses.
 
     Raises:
         Undecidable: A program is not a polynomial in its variables.

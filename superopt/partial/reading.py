@@ -1,6 +1,6 @@
-"""The elements that a program reads to compute a box of its output.
+"""Find the elements that a program reads to compute a box of its output.
 
-Definitions are interpreted on indices that represent the whole box (`superopt.partial.indices`).
+Operator definitions are interpreted on indices that represent the whole box (`superopt.partial.indices`).
 """
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
@@ -29,7 +29,8 @@ Demand: TypeAlias = "dict[Linear, Offsets]"
 
 @functools.lru_cache(maxsize=4096)
 def expand_composites(term: Term) -> Term:
-    """Return the term with composites expanded, so that every operator in it has a definition in index notation.
+    """Return the term with composite operators replaced by their definitions as terms, down to operators defined in index
+    notation.
 
     Raises:
         Undecidable: An operator in the term cannot be expanded at these sizes.
@@ -48,20 +49,25 @@ def expand_composites(term: Term) -> Term:
 
 @dataclass(frozen=True)
 class Item:
-    """A number or an operand's element that a value depends on where `guard` holds. For a number, `operand` is None."""
+    """A number or an operand's element on which a value depends where the condition `guard` holds.
+
+    `operand` is the number of the operand, and `position` the position of the element. For a number, `operand` is None.
+    """
 
     guard: SummationGuard
     operand: int | None = None
     position: tuple[Any, ...] = ()
 
     def where(self, guard: SummationGuard) -> Item:
-        """Return the item restricted to where an additional condition holds."""
+        """Return the item with `guard` as an additional condition."""
         return self if guard is ALWAYS else Item(self.guard & guard, self.operand, self.position)
 
 
 @dataclass(frozen=True)
 class Parts:
-    """A value: the items that it depends on, and the condition `support`. Where the condition fails, the value is zero."""
+    """A value, given by the items (numbers and operands' elements) on which it depends. Where `support` is false, the value is
+    zero.
+    """
 
     items: tuple[Item, ...]
     support: SummationGuard
@@ -76,7 +82,7 @@ class Parts:
         return Parts(items, self.support & other.support)
 
     def where(self, guard: SummationGuard) -> Parts:
-        """Return the value restricted to where the condition holds. It is zero elsewhere."""
+        """Return the value where the condition holds, and zero elsewhere."""
         return Parts(tuple(i.where(guard) for i in self.items), self.support & guard)
 
 
@@ -98,7 +104,7 @@ class Reading:
         """Do nothing: terms are already well typed."""
 
     def operand(self, number: int, shape: tuple[Extent, ...]) -> index.Tensor:
-        """Return an operand whose value at a position is the single item that records the read."""
+        """Return an operand whose element at a position is a value that depends on this element only."""
         return index.Tensor(shape, lambda *position: Parts((Item(ALWAYS, number, position),), ALWAYS))
 
     def total(self, extent: Extent, body: Callable[[Any], Parts]) -> Parts:
@@ -130,7 +136,7 @@ class Reading:
         return Parts((Item(ALWAYS),), ALWAYS) if value else Parts((), NEVER)
 
     def call(self, function: str, *arguments: Parts) -> Parts:
-        """Return the value of a function of numbers alone. The value is a number."""
+        """Return the value of a function whose arguments are numbers, not elements of operands. The result is a number."""
         if any(item.operand is not None for value in arguments for item in value.items):
             raise Undecidable(f"{function} of values is no polynomial")
         return Parts(tuple(item for value in arguments for item in value.items), ALWAYS)
@@ -151,12 +157,12 @@ class Reading:
 def read_demands(root: Term, box: Box) -> Mapping[Term, Demand]:
     """Return, for each term under `root`, the positions at which the term is read to compute the box of the output.
 
-    `root` must be written out (see `expand_composites`). The reads of a term map each linear part, with one vector per axis of
-    the term, to a sorted array of offsets per axis. At position q of the box, every position read is linear . q + offset, with
-    one of the offsets of each axis.
+    The composite operators in `root` must be expanded (see `expand_composites`). The reads of a term are a mapping. A key is a
+    linear part, with one vector per axis of the term. The value is a sorted array of offsets per axis. At the position q of the
+    box, the positions read are linear . q + offset, with each of the offsets of each axis.
 
     Raises:
-        Cut: A condition holds at a part of the box only.
+        Cut: A condition holds in a part of the box only.
         Undecidable: The program is not a polynomial.
     """
     found: dict[Term, Demand] = {term: {} for term in subterms(root)}
@@ -170,7 +176,10 @@ def read_demands(root: Term, box: Box) -> Mapping[Term, Demand]:
 
 
 def _read(term: Term, linear: Linear, offsets: Offsets, box: Box, found: Mapping[Term, Demand]) -> None:
-    """Add to `found` the reads of the term's operands that these reads of the term cause."""
+    """Add to `found` the reads of the term's operands that are needed to compute the term at the given positions.
+
+    The positions are linear . q + offset for every q in the box and each of the offsets.
+    """
     rank = len(linear)
     position = tuple(
         Affine(box, row, numbers.reshape((1,) * axis + (-1,) + (1,) * (rank - 1 - axis)))
@@ -196,7 +205,7 @@ def _read(term: Term, linear: Linear, offsets: Offsets, box: Box, found: Mapping
 
 
 def _offsets(position: Affine | int, chosen: Array) -> Array:
-    """Return the distinct offsets of an index among the chosen summation indices, in order."""
+    """Return the distinct offsets of an index for the chosen combinations of summation indices, in order."""
     if not isinstance(position, Affine):
         return np.asarray([position])
     offsets = position.offsets

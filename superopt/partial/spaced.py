@@ -1,4 +1,4 @@
-"""Corrections that insert zeros between elements that a mutant places side by side, so that reads across a seam are right.
+"""Correct mutants by inserting zeros between elements that a mutant places side by side.
 
 A program that slides a window over images reads zeros around each image. A mutant that places the images side by side reads the
 neighbouring image instead. If enough zeros for the window's overhang separate the images, the mutant is right. The mutant is
@@ -26,11 +26,11 @@ from superopt.policy import MUTANT
 
 
 def padded_mutants(program: Term, mutant: Term, judgement: Judgement, *, seed: int = 0) -> Iterator[Term]:
-    """Yield versions of the mutant on padded inputs that equal the program at sampled positions.
+    """Yield versions of the mutant on padded inputs that equal the program at sampled positions. They have the program's shape.
 
-    The versions are cut to the program's shape. For each non-constant input, the axes are those along which the program reads
-    past the border at positions where the mutant is wrong. For each such input and axis, at most one version is yielded: the
-    first that fits, with few zeros tried before many.
+    `judgement` says where the mutant is wrong. A non-constant input is padded along an axis if the program reads past the
+    border of the axis at such positions. For each such input and axis, versions with few added zeros are tried first, and only
+    the first version that equals the program is yielded.
     """
     points = Points(program, PrimeFields(primes(1)), seed)
     rounds = [np.array([box.first], dtype=np.int64) for box in judgement.unequal] + [positions_of(full_box(program.sizes))]
@@ -46,9 +46,9 @@ def padded_mutants(program: Term, mutant: Term, judgement: Judgement, *, seed: i
 
 
 def _clipped(program: Term, x: Term, judgement: Judgement) -> list[int]:
-    """Return the axes of x along which the program reads past the border at a position where the mutant is wrong.
+    """Return the axes of `x` along which the program reads past the border at a position where the mutant is wrong.
 
-    There, the program reads a shorter range of x than elsewhere.
+    At such a position, the program reads a shorter range of `x` than at other positions.
     """
     wrong = [_read(program, x, box.first) for box in judgement.unequal]
     right = [_read(program, x, tuple(run.start + run.count // 2 * run.step for run in box.runs)) for box in judgement.equal]
@@ -56,13 +56,13 @@ def _clipped(program: Term, x: Term, judgement: Judgement) -> list[int]:
 
 
 def _read(program: Term, x: Term, position: Sequence[int]) -> tuple[int, ...]:
-    """Return, for each axis of x, the number of positions that the halo of one output position spans."""
+    """Return, for each axis of `x`, the length of the range that the program reads to compute one output position."""
     halo = variable_halos(program, Box(tuple(Run(p, 1) for p in position))).get(x)
     return tuple(run.last - run.start + 1 for run in halo.runs) if halo else (0,) * x.rank
 
 
 def _padded(mutant: Term, x: Term, axis: int) -> Iterator[Term]:
-    """Yield cuts of the mutant on the padded input that have the mutant's shape, those with few added zeros first."""
+    """Yield versions of the mutant on the padded input `x` that are cut to the mutant's shape, with few added zeros first."""
     for amount in range(1, MUTANT.max_inserted_zeros + 1):
         for before, after in ((0, amount), (amount, 0), (amount, amount)):
             around = {
@@ -86,9 +86,10 @@ def _cuts(term: Term, sizes: Sequence[int]) -> Iterator[Term]:
 
 
 def _on(mutant: Term, x: Term, padded: Term) -> Iterator[Term]:
-    """Yield the mutant rebuilt with the input `x` replaced by `padded`, with each choice of sizes in its attributes.
+    """Yield the mutant rebuilt with the input `x` replaced by `padded`, for each choice of adapted sizes in its attributes.
 
-    Versions in which no attribute changes are left out, because such a mutant places no elements side by side.
+    Versions with the mutant's own attributes are left out. If a mutant places elements side by side, some size in its
+    attributes depends on the padding.
     """
     order = [t for t in subterms(mutant) if not t.is_variable]
 
@@ -109,9 +110,9 @@ def _on(mutant: Term, x: Term, padded: Term) -> Iterator[Term]:
 
 
 def _again(term: Term, args: Sequence[Term]) -> Iterator[tuple[Term, bool]]:
-    """Yield the operator applied to operands of other sizes, and whether its attributes changed.
+    """Yield the operator of the term applied to operands of other sizes, and whether its attributes changed.
 
-    The attributes are the operator's own, or its own with one extent changed in proportion to an operand's extent.
+    The attributes are the operator's own attributes, unchanged or with one extent scaled in proportion to an operand's extent.
     """
     own = dict(term.attributes)
     grown = {
