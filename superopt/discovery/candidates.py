@@ -1,4 +1,4 @@
-"""Decide candidates, which are pairs of terms that may be equal: generalise, test, prove, and keep the useful directions as
+"""Decide candidates (pairs of terms that may be equal): generalise, test and prove them, and keep the useful directions as
 rules.
 """
 
@@ -33,10 +33,12 @@ from superopt.rules.verdict import Proved, Refuted, Unknown, Verdict
 class UniverseCounts:
     """The counts of one universe (a vocabulary from which terms are enumerated).
 
+    A candidate is a pair of terms that may be equal.
+
     Attributes:
         built: The number of terms built.
         graphs: The number of graphs that the terms stand for. An argument of a term stands for every term of equal value.
-        idle: The number of candidates that only rearrange many operators, so that neither side costs less than the other.
+        idle: The number of candidates that only rearrange many operators, so that neither side costs less than the other side.
         kept: The number of rules. Each direction of an equality counts.
         enumerate, dedupe, verify: Processor seconds.
         peak_bytes: The largest memory of a process that worked on the universe.
@@ -111,7 +113,7 @@ class DiscoveryInput:
 
 @dataclass
 class Discovery:
-    """The results for one universe (a vocabulary from which terms are enumerated). Also the `ConditionJudge` for its rules."""
+    """The results for one universe (a vocabulary from which terms are enumerated). `Discovery` also is a `ConditionJudge`."""
 
     seed: int
     counts: UniverseCounts
@@ -123,7 +125,10 @@ class Discovery:
     _seen: dict[Equation, tuple[int, bool]] = field(default_factory=dict)
 
     def learn(self, known: Iterable[DiscoveryInput], *, opaque: str = "") -> None:
-        """Add equalities from earlier results, and the definitions of all composite operators except the operator `opaque`."""
+        """Add the equalities in `known`, and the definitions of all composite operators except the operator `opaque`.
+
+        These equalities make candidates redundant.
+        """
         for name, rule in composite_definitions().items():
             if name != opaque:
                 self.kept.add(rule)
@@ -134,7 +139,10 @@ class Discovery:
                 self.kept.suspect(rule)
 
     def examine(self, candidate: Candidate) -> None:
-        """Test the candidate and try to prove it, unless it only rearranges operators or follows from earlier equalities."""
+        """Test a pair of terms that may be equal, and try to prove their equality.
+
+        The pair is skipped if it only rearranges operators or follows from earlier equalities.
+        """
         counts = self.counts
         counts.candidates += 1
         started = time.process_time()
@@ -158,7 +166,8 @@ class Discovery:
         self.kept.settle(candidate)
 
     def _decide(self, candidate: Candidate, part: str) -> Verdict:
-        """Try to prove the candidate, in its most general plausible form first, and return the verdict.
+        """Try to prove that the candidate's terms are equal, and return the verdict. The most general plausible form is tried
+        first.
 
         A proved form is recorded, and its directions that are useful in a search become rules.
         """
@@ -181,7 +190,7 @@ class Discovery:
         """Decide whether an axiom is useful in a search, by means of `candidate`, an instance of the axiom.
 
         The directions that are useful in a search are kept as the axiom states them. Each such direction is proved again with
-        the conditions that it needs.
+        the conditions under which its right side is well typed.
         """
         counts = self.counts
         counts.candidates += 1
@@ -209,9 +218,10 @@ class Discovery:
             self.equalities.append(Equality(candidate, rules[0].rule, part, tuple(rules)))
 
     def _keep(self, candidate: Candidate, rule: Rule, complete: Rule, proof: Proved, part: str) -> None:
-        """Record the equality, with the directions that are useful in a search.
+        """Record the proved equality, with the directions that are useful in a search.
 
-        If `part` is SEARCH, a direction must also satisfy `crosses_hill`.
+        If `part` is SEARCH, a direction must also satisfy `crosses_hill`, so that it lowers costs or does not execute more
+        operators.
         """
         universe = candidate.universe
         if exchanges_variables(complete):
@@ -238,9 +248,9 @@ class Discovery:
     def _backwards(self, turned: Candidate, rule: Rule) -> Iterator[tuple[Rule, Proved]]:
         """Yield proved rules from the right side of `rule` to its left side.
 
-        Only the first provable form is yielded. The forms are tried in this order: with conditions of its own, with the
-        conditions of `rule`, and anew from the exchanged sides in `turned`. If no form can be proved, the provable rules for
-        the instances of the universe are yielded.
+        Only the first provable form is yielded. The first form has the conditions that the new left side needs. The second form
+        has the conditions of `rule`. The last forms are generalised again from the terms in `turned`. If no form can be proved,
+        the provable rules for the special values in `turned.universe.instances` are yielded.
         """
         for other in self._turned(turned, rule):
             if (found := self._usable(other)) is not None:

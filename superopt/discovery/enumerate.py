@@ -32,9 +32,10 @@ from superopt.policy import DISCOVERY
 
 @dataclass(frozen=True)
 class Candidate:
-    """Two tuples of terms of a universe that have the same values in every random environment, output by output.
+    """Two tuples of terms that may be equal: output by output, they have the same values on random inputs.
 
-    If there is one output, `right` is the representative of the terms with the same value as `left`.
+    `universe` is the vocabulary from which the terms are enumerated. If there is one output, `right` represents all terms with
+    the value of `left`.
     """
 
     universe: Universe
@@ -44,10 +45,11 @@ class Candidate:
 
 @dataclass
 class Enumeration:
-    """The result of enumerating the terms of one universe up to its limit on operators.
+    """The result of enumerating the terms of one universe (a vocabulary of operators and variables), up to its limit on
+    operators.
 
-    Terms with equal values form a class. In the number of graphs, an argument of a term stands for every graph of its class.
-    If arguments share operators, only the term itself is counted.
+    Terms with equal values form a class, and one term of each class is its representative. In the number of graphs, an argument
+    of a term stands for every graph of its class. If arguments share operators, only the term itself is counted.
 
     Attributes:
         universe: the universe.
@@ -56,7 +58,7 @@ class Enumeration:
         classes: the number of classes.
         instances: the number of candidates that were left out because smaller candidates imply them.
         representatives: the representatives of the classes, from terms with fewer operators than the limit.
-        candidates: the candidates.
+        candidates: pairs of a term and the representative of its class.
         parts: slices that equal a representative, each with this representative.
         same: a function that returns the representative with the same value as a term, or None.
     """
@@ -83,10 +85,11 @@ def weight(term: Term) -> int:
 
 
 def candidate_order(candidate: Candidate) -> tuple[int, int, int, list[int]]:
-    """Return a sort key for candidates.
+    """Return a sort key for candidates (pairs of terms that may be equal).
 
-    Small candidates come first. Among candidates of one size, those with more variables come first, because they are more
-    general. Among these, candidates with operators that the universe names first come first.
+    Candidates with fewer operators come first. Among candidates of one size, candidates with more variables come first, because
+    they are more general. Candidates with equally many variables are sorted by the order in which `universe.templates` lists
+    their operators.
     """
     left, right = candidate.left, candidate.right
     named = list(dict.fromkeys(t.op for t in candidate.universe.templates))
@@ -100,9 +103,10 @@ def term_size(*roots: Term) -> int:
 
 
 def enumerate_universe(universe: Universe, seed: int, *, every: bool = False) -> Enumeration:
-    """Enumerate the terms of the universe up to its limit on operators, and return the result with the candidates.
+    """Enumerate the terms over the operators and variables of `universe`, up to its limit on operators.
 
-    If `every` is True, candidates that are instances or renamings of other candidates are included.
+    The result has candidates: pairs of terms with equal values on random inputs. If `every` is True, candidates that are
+    instances or renamings of other candidates are included.
     """
     return _Enumerator(universe, seed, every=every).run()
 
@@ -195,8 +199,9 @@ class _Enumerator:
         self.values.add(new, self.typing.kinds.things)
 
     def _suggest(self, rows: Rows, classes: Classified, before: int) -> None:
-        """Add a candidate for each term that equals the representative of its class. Also record slices that equal older
-        representatives.
+        """Add a candidate (a pair of equal terms) for each new term and the older term that represents its value.
+
+        Also record slices that equal older representatives.
         """
         others = np.flatnonzero(~classes.represents)
         sides = self._used(rows, others) | self._used_by_class(rows, classes, others)
@@ -246,10 +251,11 @@ def values_agree(universe: Universe, left: Sequence[Term], right: Sequence[Term]
 
 
 def _legality(universe: Universe, leaves: Sequence[Term]) -> Callable[[Environment], bool]:
-    """Return a function that checks whether an environment's numbers satisfy the conditions of the universe's operators.
+    """Return a function that decides whether the operators of `universe` are well typed for an environment's numbers.
 
-    The conditions are those of every operator applied to variables and constants. A condition that none of the sampled numbers
-    satisfies is left out, because the operator can then not be applied to these operands.
+    An environment assigns numbers to symbols. Every operator is applied to variables and constants, here called `leaves`. A
+    condition that none of the sampled numbers satisfies is ignored, because the operator can then not be applied to these
+    leaves.
     """
     conditions = dict.fromkeys(typing_conditions(*(c.term for c in universe.constants)))
     for template in universe.templates:

@@ -43,6 +43,8 @@ from superopt.rules.verdict import Proved, Unknown
 class Slice:
     """A part of the candidates of one universe, which one task examines.
 
+    A universe is a vocabulary from which terms are enumerated. A candidate is a pair of terms that may be equal.
+
     Attributes:
         universe: the universe.
         settled: the candidates that were decided before, pickled.
@@ -58,7 +60,9 @@ class Slice:
 
 @dataclass(frozen=True)
 class Findings:
-    """The results of one task, in the order in which they were found. `rest` contains the candidates left to later tasks."""
+    """The results of one task, in the order in which they were found. `rest` contains the candidates (pairs of terms) left to
+    later tasks.
+    """
 
     counts: UniverseCounts
     equalities: tuple[Equality, ...]
@@ -75,9 +79,10 @@ class Findings:
 
 
 def explore_universe(universe: Universe, known: Sequence[DiscoveryInput], seed: int) -> Findings:
-    """Enumerate a universe's terms, and decide its small candidates and the candidates with several outputs.
+    """Enumerate the terms over the operators and variables of `universe`, and decide which of them are equal.
 
-    A candidate with several outputs computes these outputs together by one larger operation (see `joins`).
+    A candidate is a pair of terms that may be equal. This task decides small candidates, and candidates with several outputs
+    that one larger operation computes together (see `joins`).
 
     Larger candidates are divided into slices, which later tasks examine. Each slice contains candidates of all sizes. So the
     findings of the first slice make many candidates of the other slices redundant.
@@ -102,7 +107,9 @@ def explore_universe(universe: Universe, known: Sequence[DiscoveryInput], seed: 
 
 
 def examine_slice(part: Slice, known: Sequence[DiscoveryInput], seed: int) -> Findings:
-    """Decide the candidates of a slice, which is a part of the large candidates of one universe."""
+    """Decide for each pair of terms in a slice whether the terms are equal. A slice is a part of the large candidates of a
+    universe.
+    """
     discovery = Discovery(seed, UniverseCounts(part.universe.family, part.universe.name))
     discovery.learn(known)
     for candidate in _unpacked(part.universe, part.settled):
@@ -147,10 +154,11 @@ def prove_all(counts: UniverseCounts, rules: Iterable[Rule], origin: str, seed: 
 
 
 def explore_operator(name: str, known: Sequence[DiscoveryInput], seed: int) -> Findings:
-    """Decide the candidates of the universes that are derived from an operator's traits, and then the operator's axioms.
+    """Find rules about a single operator, and decide which of the operator's axioms are useful rules.
 
-    Candidates that `known` rules imply are redundant. The definition of the operator itself makes candidates redundant only if
-    the definition consists of moves, sums and products, because a search replaces only such an operator by its definition.
+    Terms over the operator are enumerated, and pairs of terms that may be equal (candidates) are decided first. Candidates that
+    `known` rules imply are redundant. The definition of the operator itself makes candidates redundant only if the definition
+    consists of moves, sums and products, because a search replaces only such an operator by its definition.
     """
     started = time.process_time()
     enumerations = [enumerate_universe(universe, seed) for universe in universes_of(name)]

@@ -33,7 +33,7 @@ FIRST, SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 
 
 def comparison_domain(universe: Universe) -> Floats | Fields:
-    """Return the arithmetic in which the universe's terms are evaluated and compared."""
+    """Return the arithmetic in which terms over the operators of `universe` are evaluated and compared."""
     terms = [t for c in universe.constants for t in subterms(c.term)]
     names = {t.op for t in universe.templates} | {t.op for t in terms if not t.is_variable}
     known = frozenset[str]().union(*map(means, sorted(names)))
@@ -51,10 +51,10 @@ def _rounds(value: Attribute) -> bool:
 
 
 def environment_count(universe: Universe) -> int:
-    """Return the number of random environments in which the universe's terms are evaluated.
+    """Return the number of random inputs on which terms over the operators of `universe` are evaluated.
 
-    A universe with choices, such as maxima, needs more environments. Otherwise a choice might select the same operand in all
-    environments. A universe with conditions has its own number of environments.
+    Operators that choose between operands, such as maxima, need more inputs. Otherwise an operator might choose the same
+    operand on all inputs. If variables are conditions, the number is `DISCOVERY.condition_environment_count`.
     """
     order = any("order" in means(t.op) for t in universe.templates)
     many = DISCOVERY.order_environment_count if order else DISCOVERY.environment_count
@@ -62,7 +62,7 @@ def environment_count(universe: Universe) -> int:
 
 
 def is_positive_only(universe: Universe) -> bool:
-    """Return whether some operator of the universe is only defined for positive numbers."""
+    """Return whether some operator in `universe` is only defined for positive numbers."""
     return any(operator(t.op).domain == POSITIVE for t in universe.templates)
 
 
@@ -84,8 +84,7 @@ def draw_environment(
     """Return a random environment (numbers for symbols, arrays for variables) that `legal` accepts.
 
     The number of each symbol is from the symbol's range. Inputs have both signs. If `positive` is True, all inputs are
-    positive. Variables that the universe declares as conditions are 0 or 1. Variables that the universe declares positive are
-    always positive.
+    positive. Variables in `universe.conditions` are 0 or 1. Variables in `universe.positive` are always positive.
 
     Raises:
         InstantiationError: `legal` accepts none of the sampled numbers.
@@ -113,15 +112,15 @@ def draw_environment(
 
 
 def symbols_of(universe: Universe, rng: np.random.Generator) -> dict[str, Extent]:
-    """Return a random number for each symbol of the universe, from the symbol's range."""
+    """Return a random number for each symbol in `universe.ranges`, from the symbol's range."""
     return {name: values[int(rng.integers(len(values)))] for name, values in universe.ranges.items()}
 
 
 def environments(universe: Universe, legal: Callable[[Environment], bool], rng: np.random.Generator) -> list[Environment]:
     """Return random environments in which the number of each symbol varies, if its range has more than two numbers.
 
-    An environment assigns numbers to symbols and arrays to variables. If an operator of the universe is only defined for
-    positive numbers, all inputs in the first half of the environments are positive.
+    An environment assigns numbers to symbols and arrays to variables. If an operator in `universe` is only defined for positive
+    numbers, all inputs in the first half of the environments are positive.
 
     Raises:
         InstantiationError: no such environments are found.
@@ -137,7 +136,9 @@ def environments(universe: Universe, legal: Callable[[Environment], bool], rng: 
 
 
 class Fingerprints:
-    """Evaluates operators on whole batches in each environment, and computes digests of the results."""
+    """Evaluates operators on batches of operands for each of several random inputs, called environments, and computes
+    digests.
+    """
 
     def __init__(self, universe: Universe, environments_: Sequence[Environment]) -> None:
         self.domain = comparison_domain(universe)
@@ -193,7 +194,7 @@ class Fingerprints:
 
 
 def mixed_ids(ids: Array, position: int) -> Hashes:
-    """Return a pseudo-random number for each identifier in `ids`. It depends on the identifier and on `position`."""
+    """Return a pseudo-random number for each identifier in `ids`. The number depends on the identifier and on `position`."""
     found = (ids.astype(np.uint64) + np.uint64(1 + 0x9E3779B97F4A7C15 * (position + 1) % 2**64)) * FIRST
     found ^= found >> np.uint64(32)
     found *= SECOND

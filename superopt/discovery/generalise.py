@@ -1,9 +1,8 @@
-"""Generalise an equality between terms of a universe to rules with independent extents, at every rank that fits.
+"""Generalise an equality between enumerated terms to rules with independent extents, at every rank that fits.
 
-The variables of a universe (a vocabulary from which terms are enumerated) share extents. In a rule, every variable has its own
-extents, and the typing of the operators implies which extents are equal. Each attribute is expressed by these extents. The
-most general form, an attribute variable, is tried first. Then an extent of a variable is tried. Random tests and proofs decide
-which of these forms are true.
+The variables of enumerated terms share extents. In a rule, every variable has its own extents, and the typing of the operators
+implies which extents are equal. Each attribute is expressed by these extents. The most general form, an attribute variable, is
+tried first. Then an extent of a variable is tried. Random tests and proofs decide which of these forms are true.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Remove redundant candidates: renamings of interchangeable variables, and instances of smaller candidates.
 
-All candidates are checked at once, as columns of numbers. A candidate says that a term t equals the representative of its
-class of terms with equal values. The candidate is redundant if an earlier candidate, read as a rewriting step at the root,
-turns t into a term of the same class. This second term must have been enumerated, so its class was found by evaluation.
+All candidates are checked at once, as columns of numbers. A candidate says that a term t equals the representative of its class
+of terms with equal values. The candidate is redundant if an earlier candidate, used as a rewriting step at the root, turns t
+into a term u of the same class. The term u must have been enumerated, so that its class was found by evaluation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ Bound = dict[Term, Ints]
 
 @dataclass(frozen=True)
 class KeptEquality:
-    """A candidate that was kept. Later candidates that are instances of it are dropped."""
+    """A candidate (a pair of equal terms) that was kept. Later candidates that are instances of a kept candidate are
+    dropped.
+    """
 
     left: Term
     right: Term
@@ -33,7 +35,10 @@ class KeptEquality:
 
 @dataclass
 class Registry:
-    """The class and the position, in building order, of every term that was built. Each term is identified by its key."""
+    """All terms that were built, each with its class of equal terms and its position in building order.
+
+    A term is identified by a key, which is a hash.
+    """
 
     keys: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
     classes: Ints = field(default_factory=lambda: np.empty(0, np.int64))
@@ -48,7 +53,7 @@ class Registry:
         self.places = np.concatenate([self.places, places])[order]
 
     def of(self, keys: Hashes) -> tuple[Ints, Ints]:
-        """Return the class and the position of each term, or -1 for terms that were not built."""
+        """Return the class of equal terms and the position of each term, or -1 for terms that were not built."""
         found = np.minimum(np.searchsorted(self.keys, keys), max(len(self.keys) - 1, 0))
         if not len(self.keys):
             return np.full(len(keys), -1), np.full(len(keys), -1)
@@ -57,7 +62,7 @@ class Registry:
 
 
 class Redundancy:
-    """The candidates that a universe has so far, and a filter for the candidates with one more operator."""
+    """A filter for redundant candidates, which are pairs of equal terms. It contains the candidates that were kept so far."""
 
     def __init__(self, table: Table, typing: Typing) -> None:
         self.table = table
@@ -67,7 +72,10 @@ class Redundancy:
         self.renamings: list[Ints] = []
 
     def news(self, rows: Rows, classes: Classified, suggested: Ints) -> Ints:
-        """Return the `suggested` rows that are neither renamings nor instances of other candidates. A row stands for a term."""
+        """Return the suggested candidates that are neither renamings nor instances of other candidates.
+
+        A candidate is given by a row of `rows`. It says that the term of the row equals the representative of the term's class.
+        """
         first = len(self.registry.keys)
         self.registry.add(rows.keys, classes.of)
         self._rename()
@@ -89,7 +97,7 @@ class Redundancy:
     def _rename(self) -> None:
         """Update, for each renaming of variables, the map from each representative to its renamed representative.
 
-        The map has -1 if the renamed term is not a representative.
+        A representative stands for all terms of equal value. The map has -1 if the renamed term is not a representative.
         """
         table = self.table
         orders = [list(itertools.permutations(row)) for row in table.universe.variables]
@@ -125,9 +133,10 @@ class Redundancy:
         return found
 
     def _looked_up(self, code: int, operands: Ints, there: Flags) -> Ints:
-        """Return the classes of the terms that apply an operator to operands, with -1 for terms that were not built.
+        """Return the class of each term that applies the operator `code` to operands, with -1 for terms that were not built.
 
-        Each row of `operands` gives one term by the numbers of its operands. `there` is False where a row is padded.
+        Terms with equal values form a class. Each row of `operands` gives one term by the numbers of its operands. `there` is
+        False where a row is padded.
         """
         known = (~there | ((operands >= 0) & (operands < len(self.table)))).all(axis=1)
         found = np.full(len(operands), -1, dtype=np.int64)
@@ -136,7 +145,10 @@ class Redundancy:
         return found
 
     def _first_of_renamings(self, rows: Rows, classes: Classified, suggested: Ints, first: int) -> Flags:
-        """Return, for each suggested candidate, whether no renaming of its variables gives an earlier candidate."""
+        """Return, for each suggested candidate, whether no renaming of its variables gives an earlier candidate.
+
+        A candidate says that the term of a row equals the representative of the term's class.
+        """
         keep = np.ones(len(suggested), bool)
         own_class, own_place = classes.of[suggested], suggested + first
         codes = np.array([k.code for k in self.typing.kinds.things], dtype=np.int64)
@@ -158,8 +170,8 @@ class Redundancy:
     # ------------------------------------------------------------ instances
 
     def _learn(self, rows: Rows, classes: Classified, kept: Ints) -> None:
-        """Keep candidates whose left side has all variables of the right side. They remove instances of themselves at later
-        levels.
+        """Keep candidates (pairs of equal terms) whose left side has all variables of the right side. They remove later
+        instances.
         """
         for row in kept.tolist():
             number = int(classes.of[row])
@@ -173,7 +185,7 @@ class Redundancy:
                 self.equalities.setdefault(code, []).append(KeptEquality(left, right))
 
     def _said(self, equality: KeptEquality, code: int, rows: Rows, classes: Ints) -> Flags:
-        """Return, for each row, whether the equality rewrites its term, at the root, to a term of the same class.
+        """Return, for each row, whether the equality rewrites the row's term, at the root, to a term with the same value.
 
         All rows must have the operator and attributes with the number `code`.
         """
@@ -256,8 +268,10 @@ class Redundancy:
             yield from self._all(pattern.args, [kids[:, c] for c in order], here, {v: c[here] for v, c in bound.items()})
 
     def _image(self, term: Term, bound: Bound, count: int) -> Ints:
-        """Return the class of `term` on each row, with the variables replaced by their values, or -1 if the result was not
+        """Return, for each row, the class of `term` after its variables are replaced by the row's values, or -1 if it was not
         built.
+
+        Terms with equal values form a class.
         """
         known: dict[Term, Ints] = {}
         for part in subterms(term):

@@ -43,13 +43,13 @@ APART = frozenset({"cli", "flows", "model", "protobuf", "report", "runtime", "se
 def explore_all(
     universes: Sequence[Universe], tasks: Tasks, seed: int, progress: Callable[[UniverseCounts], None]
 ) -> dict[str, tuple[Findings, ...]]:
-    """Enumerate all universes and decide their candidates, and return the findings of each universe's tasks by the universe's
-    name.
+    """Enumerate the terms of all universes and decide which terms are equal. Return the findings of the tasks by universe name.
 
-    The first task of a universe enumerates its terms and decides the small candidates. It waits for the first tasks of the
-    universes that it builds on, and receives their findings. Later tasks decide slices of the larger candidates. They wait for
-    the first tasks of all universes, and receive the findings of these first tasks. The second and later slices of a universe
-    also wait for its first slice, and also receive the findings of this slice.
+    A universe is a vocabulary of operators and variables. A candidate is a pair of terms that may be equal. The first task of a
+    universe enumerates the terms and decides the small candidates. This task waits for the first tasks of the universes that
+    its universe builds on, and receives their findings. Later tasks decide slices of the larger candidates. They wait for the
+    first tasks of all universes, and receive the findings of these first tasks. The second and later slices of a universe also
+    wait for its first slice, and also receive the findings of this slice.
     """
     before, stated = foundations(universes), {u.name: u for u in universes}
     keys: dict[str, str] = {}
@@ -139,9 +139,9 @@ def flag_all(rules: Sequence[Rule], tasks: Tasks, seed: int) -> list[RuleFlags]:
 
 
 def merge_findings(found: Mapping[str, Sequence[Findings]]) -> list[Equality]:
-    """Return the equalities of all universes except equalities that earlier equalities imply.
+    """Return the equalities that were found in all universes except equalities that earlier equalities imply.
 
-    The findings of first tasks, which decide small candidates, come before those of later tasks.
+    The first task of a universe decides small pairs of terms. Equalities from first tasks come first.
     """
     kept = KeptEqualities()
     for rule in composite_definitions().values():
@@ -160,7 +160,10 @@ def merge_findings(found: Mapping[str, Sequence[Findings]]) -> list[Equality]:
 
 
 def final_counts(found: Mapping[str, Sequence[Findings]], equalities: Sequence[Equality]) -> list[UniverseCounts]:
-    """Return the final counts of each universe. An equality that an earlier universe also has is counted as redundant."""
+    """Return the final counts of each universe (a vocabulary of operators and variables).
+
+    An equality that was also found in an earlier universe is counted as redundant.
+    """
     counts: list[UniverseCounts] = []
     for name, parts in found.items():
         total = add_counts([findings.counts for findings in parts])
@@ -173,7 +176,7 @@ def final_counts(found: Mapping[str, Sequence[Findings]], equalities: Sequence[E
 
 
 def add_counts(parts: Sequence[UniverseCounts]) -> UniverseCounts:
-    """Return the sum of the counts of one universe's tasks. The memory peak is the largest of the tasks' peaks."""
+    """Return the sum of the counts of one universe's tasks. The memory peak is the largest peak of the tasks."""
     first = parts[0]
     total = UniverseCounts(first.family, first.universe, peak_bytes=max(p.peak_bytes for p in parts))
     for name in (f.name for f in fields(first) if f.name not in ("family", "universe", "peak_bytes")):
@@ -185,7 +188,9 @@ def add_counts(parts: Sequence[UniverseCounts]) -> UniverseCounts:
 
 
 def universe_text(value: object) -> str:
-    """Return a text that determines the content of a universe or of a part of a universe."""
+    """Return a text that determines the content of a universe (a vocabulary of operators and variables) or of a part of a
+    universe.
+    """
     match value:
         case Term():
             return value.key
@@ -203,8 +208,8 @@ def universe_text(value: object) -> str:
 def discovery_code_version() -> str:
     """Return a hash of the code and definitions on which discovery results depend.
 
-    The hash covers the definitions in specs/, the modules of superopt and the version of Z3. Modules that list universes and
-    the packages in `APART` are left out.
+    The hash covers the definitions in specs/, the modules of superopt and the version of Z3. The packages in `APART` are left
+    out. Modules that list universes (vocabularies for enumeration) are left out too.
     """
     package = Path(__file__).resolve().parents[1]
     stating = {

@@ -1,8 +1,8 @@
 """Find equalities with several outputs: two or three terms become parts (slices) of one larger term.
 
-Two terms of the same form that share an operand become parts of an enumerated term. The changes that lead from the first term
-to the second are applied once more to get a third term. If two terms have no operand in common, their operands are stacked
-along a new axis, and the operator is applied to the stack as a batch. Every suggestion is evaluated.
+Two terms of the same form that share an operand become parts of an enumerated term. The change of variables that leads from the
+first term to the second term also gives a third term. If two terms have no operand in common, their operands are stacked along
+a new axis, and the operator is applied to the stack as a batch. Every suggestion is evaluated.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ The name consists of the original universe's name, this text, and the name of th
 
 
 def joins(enumeration: Enumeration) -> Iterator[Candidate]:
-    """Yield candidates with several outputs.
+    """Yield candidates with several outputs. A candidate says that its two sides may be equal.
 
-    These are pairs of terms that are the two parts of one term with less arithmetic, triples of the same kind, and pairs of
-    terms that become one batched term.
+    The outputs of the left side are two or three terms that are parts of one term with less arithmetic, or two terms that
+    become one batched term.
     """
     general: list[Candidate] = []
     for pair in sorted(_pairs(enumeration), key=candidate_order):
@@ -62,9 +62,9 @@ def _pairs(enumeration: Enumeration) -> Iterator[Candidate]:
 
 
 def _turned(universe: Universe, one: Term, other: Term) -> bool:
-    """Return whether the pair repeats another pair in reverse order.
+    """Return whether the pair of terms repeats another pair in reverse order.
 
-    That is the case if the terms differ in one variable only, and the universe lists the variable of `other` first.
+    This is the case if the terms differ in one variable only, and `universe` lists the variable of `other` first.
     """
     (here, there) = ([v for v in variables(a) if v not in variables(b)] for a, b in ((one, other), (other, one)))
     if len(here) != len(there) or len(here) != 1 or not _exchanged((one, other), here[0], there[0]):
@@ -191,7 +191,7 @@ def _lengthened(whole: Term, one: Term, other: Term, second: Term, third: Term) 
 
 
 def _widened(universe: Universe, like: Term, axis: int | None) -> tuple[Universe, tuple[Shape, Shape]]:
-    """Return the universe with new symbols for the extent of two variables along `axis`, and the shapes of the two variables.
+    """Return `universe` with a new symbol for the extent of each of two new variables along `axis`, and the variables' shapes.
 
     If `axis` is None, or the extent along `axis` is a number or a sum, both variables have the shape of `like`.
     """

@@ -21,7 +21,9 @@ TOGETHER = 8
 
 @dataclass(frozen=True)
 class TermKind:
-    """A kind of terms that are evaluated together: the terms have the same operator, attributes and operand shapes."""
+    """The operator, the attributes and the operand shapes that some terms have in common. These terms are evaluated
+    together.
+    """
 
     code: int
     shapes: tuple[int, ...]
@@ -52,7 +54,7 @@ class Rows:
 
 
 class Typing:
-    """The kinds of terms (operator, attributes and operand shapes) that the templates of a universe produce."""
+    """The kinds of terms (operator, attributes and operand shapes) that operator templates produce."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -117,8 +119,8 @@ class Typing:
     def _boundaries(self, axis: int, shape: int, rows: Ints) -> Iterator[tuple[list[tuple[Extent, Extent]], Ints]]:
         """Yield each possible boundary that cuts an axis into two parts, with the rows that have this boundary.
 
-        A boundary is given by the start and stop of each part. It divides the axis into two extents of the universe, or into
-        two summands of the axis's extent. A concatenation along the axis is only divided between its operands.
+        A boundary is given by the start and stop of each part. It divides the axis into two extents that variables have, or
+        into two summands of the axis's extent. A concatenation along the axis is only divided between its operands.
         """
         whole_shape = self.table.shape_of(shape)
         if len(whole_shape) < -axis:

@@ -1,4 +1,4 @@
-"""Choose numbers for the symbols of a universe, so that terms can be matched and their costs compared."""
+"""Choose numbers for the symbols in enumerated terms, so that terms can be matched and their costs compared."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ATTRIBUTE, WINDOW, LOW = 2, 5, 8
 
 
 class Numbered:
-    """Replaces the symbols in a universe's terms by the numbers in `symbols`."""
+    """Replaces the symbols in terms by the numbers in `symbols`."""
 
     def __init__(self, symbols: Mapping[str, Extent]) -> None:
         self.symbols = symbols
@@ -60,11 +60,11 @@ class Numbered:
 
 
 def distinct_numbers(universe: Universe, *, turned: bool = False) -> dict[str, Extent]:
-    """Return a number for every symbol of the universe, so that its operators are well typed if this is possible.
+    """Return a number for every symbol in `universe.ranges`, so that the operators are well typed if this is possible.
 
-    Only operators applied to variables and constants are considered. Extents are large and different. Later extents are larger
-    or, if `turned` is True, smaller. Small numbers are used for symbols in attributes and for symbols that the universe
-    declares small. Small numbers are also used where a condition requires them. For example, the window of a pool has to fit
+    The operators of `universe` are applied to its variables and constants. Extents are large and different. Later extents are
+    larger or, if `turned` is True, smaller. Small numbers are used for symbols in attributes and for symbols in
+    `universe.small`. Small numbers are also used where a condition requires them. For example, the window of a pool has to fit
     into the image. For a real number, the last number of its range is used.
     """
     conditions = list(dict.fromkeys(_conditions(universe)))
@@ -103,7 +103,7 @@ def _numbers(universe: Universe, real: set[str], small: Mapping[str, int], large
 
 
 def _attributes(universe: Universe) -> Iterator[Extent]:
-    """Yield the extents in attributes of the universe's operators, except extents of result shapes."""
+    """Yield the extents in the attributes of the operators in `universe`, except extents of result shapes."""
     for template in universe.templates:
         for name, value in template.attributes.items():
             if name != "shape":
@@ -111,7 +111,7 @@ def _attributes(universe: Universe) -> Iterator[Extent]:
 
 
 def _conditions(universe: Universe) -> Iterator[Cond]:
-    """Yield the conditions under which the universe's operators are well typed on its variables and constants."""
+    """Yield the conditions under which the operators of `universe` are well typed on its variables and constants."""
     leaves = [v for row in universe.variables for v in row] + [c.term for c in universe.constants]
     for constant in universe.constants:
         yield from constant.term.requires

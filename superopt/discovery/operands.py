@@ -30,12 +30,12 @@ def rows_of(table: Table, arity: int, level: int) -> Iterator[Ints]:
 
 
 def _reached(table: Table, runs: Ints, weighs: Ints, weights: Flags) -> Ints:
-    """Return the number of operators, as it counts towards a universe's limit, of a term with one more operator.
+    """Return the level of a term with one more operator. The level is the number of operators that counts towards a limit.
 
     Args:
         table: the table of the terms.
-        runs: the number of operators of the operands that are executed at run time.
-        weighs: the number of operators of the operands that depend on weights only.
+        runs: the number of operators in the operands that are executed at run time.
+        weighs: the number of operators in the operands that depend on weights only.
         weights: whether the new operator depends on weights only.
     """
     return table.level_of(runs + ~weights, weighs + weights)
@@ -52,7 +52,8 @@ def _kept(table: Table, rows: Ints, level: int) -> Ints:
 
 
 def _groups(table: Table) -> list[tuple[int, int, bool, Ints]]:
-    """Return groups of representatives with the same numbers of operators.
+    """Return groups of representatives with the same numbers of operators. A representative stands for all terms of equal
+    value.
 
     Each group has the number of operators that are executed at run time, the number of operators that depend on weights only,
     whether its representatives depend on weights only, and the numbers of its representatives.
@@ -64,7 +65,7 @@ def _groups(table: Table) -> list[tuple[int, int, bool, Ints]]:
 
 
 def _pairs(table: Table, level: int) -> Iterator[Ints]:
-    """Yield pairs of operands, the later representative first.
+    """Yield pairs of operands with which one more operator makes a term with `level` operators. The later term comes first.
 
     Pairs without common operators come first, then pairs of a term and a part of the term, then pairs with some common
     operators.
@@ -78,9 +79,9 @@ def _pairs(table: Table, level: int) -> Iterator[Ints]:
 
 
 def _disjoint(table: Table, some: Ints, others: Ints, level: int, *, alone: bool) -> Iterator[Ints]:
-    """Yield all pairs of representatives from two groups that have no common operator.
+    """Yield all pairs of terms from two groups that have no common operator. A term is given by its number.
 
-    `alone` is True if the representatives of one group are variables and constants.
+    `alone` is True if the terms of one group are variables and constants.
     """
     step = max(1, DISCOVERY.max_operand_rows // max(len(others), 1))
     for first in range(0, len(some), step):
@@ -93,15 +94,13 @@ def _disjoint(table: Table, some: Ints, others: Ints, level: int, *, alone: bool
 
 
 def _inside(table: Table) -> Ints:
-    """Return the pairs of a representative and an operator in its graph, including its root. Variables and constants give no
-    pairs.
-    """
+    """Return the pairs of a term and an operator in its graph, including its root. Variables and constants give no pairs."""
     owner, column = np.nonzero(table.nodes >= 0)
     return np.stack([owner, table.nodes[owner, column]], axis=1)
 
 
 def _sharing(table: Table, level: int) -> Ints:
-    """Return pairs of representatives that have a common operator, although neither is part of the other."""
+    """Return pairs of terms that have a common operator, although neither term is part of the other term."""
     small = np.flatnonzero((table.level <= level - 2) & (table.runs + table.weighs >= 2))
     owner, column = np.nonzero(table.nodes[small] >= 0)
     shared, owner = table.nodes[small][owner, column], small[owner]

@@ -1,6 +1,6 @@
-"""Drop equalities that the kept equalities imply, and directions that are not useful in a search.
+"""Drop equalities that other equalities imply, and directions that are not useful in a search.
 
-A search avoids terms that cost more. Sometimes the kept equalities imply a step, but only through more expensive terms. Such a
+A search avoids terms that cost more. Sometimes other equalities imply a step, but only through more expensive terms. Such a
 step crosses a hill. An equality with such a step is kept as a search rule.
 """
 
@@ -32,16 +32,17 @@ DimBinding: TypeAlias = "Callable[[Term], Term | None]"
 def is_useful(candidate: Candidate, numbered: DimBinding) -> bool:
     """Return whether rewriting the candidate's left side to its right side can be useful in a search.
 
-    `numbered` replaces symbols by numbers, so that costs can be computed. The direction is not useful in these cases:
+    A candidate is a pair of terms, or of tuples of terms, that may be equal. `numbered` replaces symbols by numbers, so that
+    costs can be computed. The direction is not useful in these cases:
 
     - The left side consists of variables or constants only.
     - The left side does not determine all variables of the right side.
-    - A left side is part of the right side.
+    - The left side is a single term that is part of the right side.
     - The sides differ only in the names of variables.
-    - The right side has more operators and at least as much work, both with weights known and with weights unknown.
+    - The right side executes more operators and does not save work, with weights known and with weights unknown.
     - At least `RULE.min_neutral_operators` operators are rearranged at the same cost, and none is removed.
 
-    Except in the first four cases, a candidate with several outputs is useful.
+    If the left side has several outputs, the fifth case does not apply.
     """
     left, right = candidate.left, candidate.right
     if all(t.is_variable or not variables(t) for t in left) or not set(variables(*right)) <= set(variables(*left)):
@@ -60,11 +61,12 @@ def is_useful(candidate: Candidate, numbered: DimBinding) -> bool:
 
 
 def crosses_hill(candidate: Candidate, numbered: DimBinding) -> bool:
-    """Return whether the step from left to right lowers the cost, or does not execute more operators. Weights are known.
+    """Return whether the step from the candidate's left side to its right side lowers the cost, or does not execute more
+    operators.
 
-    A step to lower costs is said to cross a hill, and a step to higher costs without more operators to climb a hill. The
-    result is always True for several outputs, because a joint computation starts fewer operators. `numbered` replaces symbols
-    by numbers.
+    Weights are known. A step to lower costs is said to cross a hill, and a step to higher costs without more operators to climb
+    a hill. The result is always True for several outputs, because a joint computation starts fewer operators. `numbered`
+    replaces symbols by numbers.
     """
     before, after = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
     old, new = effort(before, weights_known=True), effort(after, weights_known=True)
@@ -72,11 +74,12 @@ def crosses_hill(candidate: Candidate, numbered: DimBinding) -> bool:
 
 
 def is_shortcut(candidate: Candidate, numbered: DimBinding) -> bool:
-    """Return whether the step from left to right helps a search even if several steps of other rules have the same result.
+    """Return whether the step from the candidate's left side to its right side helps a search even if other rules derive it.
 
-    The step has to satisfy `crosses_hill`. In addition, one of the following must be true:
+    The step has to satisfy `crosses_hill`: it lowers the cost, or does not execute more operators. In addition, one of the
+    following must be true:
 
-    - An operator of the step `counts`.
+    - An operator of the step is compute-intensive or looks rows up (see `counts`).
     - The step factors out a constant.
     - The left side has few operators, and the right side has or executes fewer operators. Such a step tidies terms after
       another rule.
@@ -161,14 +164,21 @@ def _gains(dear: Term, cheap: Term) -> bool:
 
 @dataclass
 class _Place:
-    """Two choices of numbers for a universe's symbols, and the classes of equal terms of the universe."""
+    """Data for the terms of one universe, a vocabulary from which terms are enumerated.
+
+    Attributes:
+        sizings: two choices of numbers for the symbols.
+        classes: the classes of equal terms.
+    """
 
     sizings: tuple[Numbered, Numbered]
     classes: Classes
 
 
 class KeptEqualities:
-    """The equalities kept so far. They decide whether a candidate is new, redundant, or useful for a search only."""
+    """The equalities kept so far. They decide whether a candidate (a pair of terms) is new, redundant, or useful for a search
+    only.
+    """
 
     def __init__(self) -> None:
         self.rewriter = Rewriter()
@@ -177,7 +187,7 @@ class KeptEqualities:
         self._joins: list[Pattern] = []
 
     def sizings(self, universe: Universe) -> tuple[DimBinding, ...]:
-        """Return two functions that replace the symbols of a universe by numbers.
+        """Return two functions that replace the symbols in terms by numbers.
 
         The two functions order the extents differently: if one function makes an extent larger than another extent, the other
         function makes it smaller. A step is useful if it is useful with the numbers of either function.
@@ -200,11 +210,11 @@ class KeptEqualities:
         return news
 
     def suspect(self, rule: Rule) -> None:
-        """Use an unproved equality like a kept equality, so that candidates that it implies are not tried again."""
+        """Use an unproved equality like a proved equality, so that pairs of terms that it implies are not tried again."""
         self.rewriter.add(rule)
 
     def settle(self, candidate: Candidate) -> None:
-        """Record that the candidate's two sides are equal, after the candidate was decided or found redundant."""
+        """Record that the candidate's two sides are equal. This is done after the candidate was decided or found redundant."""
         place = self._place(candidate.universe)
         if len(candidate.left) == 1:
             left, right = map(place.sizings[0].of, candidate.left + candidate.right)
@@ -212,8 +222,9 @@ class KeptEqualities:
                 place.classes.merge(left, right)
 
     def idle(self, candidate: Candidate) -> bool:
-        """Return whether the candidate only rearranges many operators, so that no direction saves an operator or a tenth of
-        the cost.
+        """Return whether the candidate, a pair of equal terms, only rearranges many operators.
+
+        In this case, neither direction saves an operator or a tenth of the cost.
         """
         if len(candidate.left) > 1 or term_size(*candidate.left) <= RULE.min_neutral_operators:
             return False
@@ -224,7 +235,7 @@ class KeptEqualities:
         return True
 
     def part(self, candidate: Candidate) -> str | None:
-        """Return CORE, SEARCH, or None if the candidate is redundant.
+        """Return CORE, SEARCH, or None if the candidate (a pair of terms that may be equal) is redundant.
 
         A candidate is CORE if the kept equalities do not imply it. An implied candidate is SEARCH if one of these cases
         applies, else redundant:

@@ -26,7 +26,7 @@ MOST_OPERATORS = 8
 
 @dataclass(frozen=True)
 class OperatorCode:
-    """An operator with its attributes, as in a template of a universe."""
+    """An operator with its attributes."""
 
     op: str
     attributes: tuple[tuple[str, Attribute], ...]
@@ -52,8 +52,9 @@ class Numbering:
 
 
 class Table:
-    """Columns with one entry for each representative of a class of equal terms, in the order in which the representatives were
-    found.
+    """Columns of numbers with one entry for each representative, in the order in which the representatives were found.
+
+    A representative is a term that stands for all terms of equal value.
     """
 
     def __init__(self, universe: Universe) -> None:
@@ -79,10 +80,9 @@ class Table:
         return self._arrays[name]
 
     def add(self, term: Term, code: int, level: int) -> int:
-        """Add a representative whose operands are representatives, and return its number.
+        """Add a term as the representative of its value, and return its number. Its operands must be representatives.
 
-        `code` identifies its operator with the attributes, and `level` is its number of operators as it counts towards the
-        limit.
+        `code` identifies its operator with the attributes. `level` is its number of operators, as it counts towards the limit.
         """
         number = len(self.terms)
         self.terms.append(term)
@@ -121,7 +121,7 @@ class Table:
         return found
 
     def level_of(self, runs: Ints, weighs: Ints) -> Ints:
-        """Return the number of operators of terms, as it counts towards the universe's limit.
+        """Return the level of terms: the number of operators that counts towards the limit on operators.
 
         `runs` counts the operators that are executed at run time, and `weighs` the operators that depend on weights only. The
         first `Universe.weighing` operators on weights do not count.

@@ -75,7 +75,7 @@ class GraphTally:
         return np.asarray((counts > self.most).sum())
 
     def _sizes(self) -> Ints:
-        """Return the number of operators of each representative. An operator is counted each time that it occurs."""
+        """Return the number of operators of each term in the table. An operator is counted each time that it occurs."""
         if len(self._tree) != len(self.table):
             own = self.table.run + self.table.weighing
             for number in range(len(self._tree), len(self.table)):
@@ -84,7 +84,9 @@ class GraphTally:
         return np.asarray(self._tree, dtype=np.int64)
 
     def _members(self) -> Ints:
-        """Return, for each class, the numbers of its graphs with 0, 1, ... operators. Terms of the last level are left out."""
+        """Return, for each class of equal terms, the numbers of its graphs with 0, 1, ... operators. Terms of the last level
+        are left out.
+        """
         if self._counted is None:
             counts = np.zeros((len(self.table), self.most + 1), dtype=np.int64)
             counts[: self._leaves, 0] = 1

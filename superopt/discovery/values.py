@@ -44,7 +44,10 @@ class Digests:
 
 
 class ValueColumns:
-    """The values of representatives, in one array for each environment and shape, and the digests of the representatives."""
+    """The values of terms on random inputs, and digests of the values. Each term represents all terms of equal value.
+
+    There is one array for each random input (environment) and shape.
+    """
 
     def __init__(self, table: Table, fingerprints: Fingerprints) -> None:
         self.table = table
@@ -58,7 +61,7 @@ class ValueColumns:
         self.total: Flags = np.empty(0, bool)
 
     def add_leaf(self, term: Term) -> None:
-        """Add a variable or constant as a representative."""
+        """Add a variable or constant with its values."""
         code = -1
         number = self.table.add(term, code, 0)
         values = [self._leaf(term, e) for e in range(self.count)]
@@ -160,7 +163,7 @@ class ValueColumns:
         return self._salted(found[0][0], shapes), self._salted(every, shapes), self._salted(positive, shapes), total
 
     def add(self, rows: Rows, kinds: Sequence[TermKind]) -> None:
-        """Store the values and digests of terms that became representatives, in the order in which the table has them."""
+        """Store the values and digests of terms that were added to the table, in the order of the table."""
         base = len(self._columns)
         self._columns += [0] * len(rows)
         results = np.array([kinds[k].result for k in rows.kinds.tolist()], dtype=np.int64)
@@ -184,7 +187,7 @@ class ValueColumns:
         self._remember(self._summed(found, results))
 
     def digest_of(self, term: Term) -> int | None:
-        """Return the digest of a term over all environments, or None if the term is not defined in some environment."""
+        """Return the digest of the term's values on all random inputs, or None if the term is not defined on some input."""
         found = []
         for number in range(self.count):
             value = self._value(term, number, {})
