@@ -71,8 +71,8 @@ class UniverseCounts:
 class FoundRule:
     """A proved rule with its proof.
 
-    `part` is CORE if no other core rules imply the rule, else SEARCH. `shortens` is True if the rule helps a search even if
-    other rules derive it.
+    `part` is CORE or SEARCH. A SEARCH rule follows from CORE rules, and lets a search take one step instead of several.
+    `shortens` is True if the rule helps a search even if other rules derive it.
     """
 
     family: str

@@ -170,7 +170,7 @@ class Redundancy:
     # ------------------------------------------------------------ instances
 
     def _learn(self, rows: Rows, classes: Classified, kept: Ints) -> None:
-        """Keep candidates (pairs of equal terms) whose left side has all variables of the right side. They remove later
+        """Keep candidates (pairs of equal terms) whose left side has all variables of the right side, to recognise later
         instances.
         """
         for row in kept.tolist():

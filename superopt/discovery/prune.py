@@ -264,10 +264,10 @@ class KeptEqualities:
         return SEARCH if any(is_hill(candidate) for is_hill in hills) else None
 
     def _over_a_hill(self, candidate: Candidate) -> bool:
-        """Return whether a direction has a gain that a search cannot reach by other steps.
+        """Return whether a direction of the candidate lowers the cost, but a search cannot reach the result by other steps.
 
-        The direction must have a gain with both choices of numbers for symbols. With at least one choice, other steps must
-        lead to the result only through more expensive terms.
+        This must be so for both choices of numbers for the symbols. With at least one choice, other steps must lead to the
+        result only through more expensive terms.
         """
         for steps in self._directions(candidate):
             gains = all(
@@ -305,7 +305,7 @@ class KeptEqualities:
                 yield steps
 
     def _of_another_kind(self, candidate: Candidate) -> bool:
-        """Return whether each side executes one operator, of different kinds, and no step leads from the cheaper to the other
+        """Return whether the two sides execute one operator each, of different kinds, and no step leads to the more expensive
         side.
 
         Weights are known.

@@ -1,8 +1,8 @@
-"""Decide whether known equalities imply that two numeric terms are equal.
+"""Decide whether known equalities imply that two terms with numeric extents are equal.
 
 The operands of an enumerated term are representatives of their classes, and equalities between operands were decided before. So
 most equalities follow by one step of a known rule at the root, with congruence before and after the step. The rewriter tries
-such steps first. If they do not suffice, it compares normal forms.
+such steps first. If such steps do not suffice, the rewriter compares normal forms.
 """
 
 from __future__ import annotations

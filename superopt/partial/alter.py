@@ -107,5 +107,5 @@ def is_likely_mutant(program: Term, mutant: Term) -> bool:
 
 @functools.lru_cache(maxsize=1)
 def _points(program: Term) -> Points:
-    """Return random inputs with cached values of the program. All mutants of the program share these values."""
+    """Return random inputs with cached values of the program, which all terms that are compared with the program share."""
     return Points(program, PrimeFields(primes(FIELDS)), SEED)

@@ -26,9 +26,9 @@ Span = tuple[int, int]
 def skip_zero_blocks(outputs: Sequence[Term]) -> Iterator[tuple[Term, Term, tuple[str, ...]]]:
     """Yield (term, mutant, description) for each term of the program in which some blocks of rows have columns of zeros.
 
-    The mutant computes each block of rows without its columns of zeros, and pads the block with zeros. If the term is the left
-    factor of a matrix product, a mutant of the product is yielded too. This mutant omits the rows of the right factor that
-    would be multiplied by the zeros.
+    A mutant is a term that equals the original term at some positions. Here, the mutant computes each block of rows without its
+    columns of zeros, and pads the block with zeros. If the term is the left factor of a matrix product, a mutant of the product
+    is yielded too. This second mutant omits the rows of the right factor that would be multiplied by the zeros.
     """
     live = [t for t in subterms(*outputs) if not t.is_variable and not t.constant and t.rank >= 2]
     for masked in live:

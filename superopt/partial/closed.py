@@ -47,13 +47,13 @@ def _constant(quotient: Term) -> Term:
 
 
 def rescale_mutant(program: Term, mutant: Term) -> Iterator[Term]:
-    """Yield two corrected versions of the mutant, in this order:
+    """Yield two versions of the term `mutant` with a correction factor, in this order:
 
     - the mutant divided by the mutant on ones,
     - the mutant divided by the mutant on ones, times the program on ones.
 
-    A term on ones is the term with ones in place of its variables. The first version is right if the program on ones is 1
-    everywhere.
+    A term on ones is the term with ones in place of its variables. The mutant equals the program at some positions, and a
+    version may equal the program everywhere. If the program on ones is 1 everywhere, the two versions are equal.
     """
     factor = apply(RECIPROCAL, _of_ones(mutant))
     yield apply("mul", mutant, factor)

@@ -65,10 +65,10 @@ def estimate_operations(term: Term) -> float:
 def corrections(
     program: Term, mutant: Term, judgement: Judgement, *, cost: Callable[[Term], float] = estimate_operations, seed: int = 0
 ) -> Iterator[Corrected]:
-    """Yield corrections of the mutant, cheapest first: terms that equal the program everywhere.
+    """Yield corrected versions of the term `mutant`, cheapest first. They equal the program everywhere.
 
-    `judgement` says where the mutant equals the program. The terms have the variables of the program. If the mutant equals the
-    program everywhere, only the mutant is yielded. There may be no correction.
+    `judgement` says at which output positions the mutant equals the program. The versions have the variables of the program. If
+    the mutant equals the program everywhere, only the mutant is yielded. There may be no correction.
     """
     drafts = {draft.term: draft for draft in _drafts(program, mutant, judgement, seed)}
     drafts.pop(program, None)
@@ -97,9 +97,10 @@ def _drafts(program: Term, mutant: Term, judgement: Judgement, seed: int) -> Ite
 
 
 def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> tuple[Term, tuple[Box, ...]]:
-    """Return the mutant scaled by a constant in each box, and the boxes that remain wrong.
+    """Return the term `mutant` scaled by a constant in each wrong box, and the boxes that remain wrong.
 
-    A wrong box is scaled if some constant makes it right. At all other positions the constant is 1.
+    In the boxes `unequal`, the mutant differs from the program. A part of a box is scaled if some constant makes the mutant
+    right. At all other positions the constant is 1.
     """
     factors: dict[Fraction, list[Box]] = {}
     left: list[Box] = []
@@ -124,8 +125,9 @@ def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> t
 
 
 def _recomputed(program: Term, mutant: Term, unequal: Sequence[Box], kind: str) -> Iterator[_Draft]:
-    """Yield the mutant with its wrong boxes recomputed by the program's operators, for several ways to cover and join the
-    boxes.
+    """Yield the term `mutant` with its wrong boxes recomputed by the program's operators.
+
+    There are several versions, with different boxes around the wrong boxes in `unequal`.
     """
     for cover in box_covers(program.sizes, unequal):
         labelled = [(box, "anew") for box in cover]

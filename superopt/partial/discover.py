@@ -134,7 +134,7 @@ class _Bench:
         return list(itertools.islice(self._typical, count))
 
     def first(self, terms: Sequence[Term], draw: FamilyDraw, *, conditional: bool) -> GeneralisedMutant | None:
-        """Return the result with the fewest conditions among the results for the terms, or None if there is no result.
+        """Return a term that equals the program, with the fewest conditions on sizes, or None if no term in `terms` gives one.
 
         A term that is wrong at some positions for the sizes `draw` is first corrected by a factor. If `conditional` is False,
         only results without conditions are considered.
@@ -146,10 +146,11 @@ class _Bench:
         return min(found, key=lambda rule: len(rule.where), default=None)
 
     def _corrected(self, term: Term, draw: FamilyDraw, conditional: bool) -> GeneralisedMutant | None:
-        """Return the result for the term if it equals the program at the sizes `draw`, otherwise the result for the scaled
-        term.
+        """Return the term with its conditions if it equals the program at the sizes `draw`, otherwise the term times a
+        correction factor.
 
-        A term that is wrong at every position is not scaled (see `superopt.partial.closed.rescale_mutant`).
+        Return None if neither of them is found to equal the program. A term that is wrong at every position is not corrected
+        (see `superopt.partial.closed.rescale_mutant`).
         """
         trial = self._tried(term, draw)
         if trial.holds:

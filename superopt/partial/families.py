@@ -1,5 +1,6 @@
-"""The programs whose mutants are generalised to partial rules. Each program is a single operator that sums numbers or
-products.
+"""The programs for which partial rules are searched for. Each program is a single operator that sums numbers or products.
+
+A partial rule has sides that are equal at some output positions or at some sizes.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def _halves(a: Array) -> tuple[Array, Array]:
 
 
 class PrimeFields:
-    """The number domain of residues modulo primes below 2 ** 31. Int64 holds the product of two residues."""
+    """The number domain of residues modulo primes below 2 ** 31. An int64 number can hold the product of two residues."""
 
     tail = 1
 

@@ -42,7 +42,7 @@ class Sample:
     seen: Array
 
     def through(self, before: Layout, after: Layout) -> Sample:
-        """Return the sample for another layout: data positions in the layout `before`, and output positions in the layout
+        """Return the sample with data positions converted to the layout `before` and output positions converted to the layout
         `after`.
         """
         return replace(self, x=before.to(self.x), y=after.to(self.y))
@@ -163,7 +163,10 @@ def _groups(sample: Sample, channels: int, features: int) -> Iterator[int]:
 
 
 def _sliding(sample: Sample, axis: int, extent: int, wanted: int) -> WindowAxis | None:
-    """Return the window along an axis, or None if the reads form no window. The end of the axis is padded to fit the output."""
+    """Return a window that slides along an axis and reads the positions in the sample, or None if there is no such window.
+
+    The end of the axis is padded so that the output has the extent `wanted`.
+    """
     big = np.iinfo(sample.x[axis].dtype).max
     low = np.where(sample.seen, sample.x[axis], big).min(axis=0)
     live = low != big

@@ -28,10 +28,11 @@ NUMERIC = ("extent", "extents", "real")
 
 
 def forms(draw: FamilyDraw, mutant: Mutant) -> Iterator[Form]:
-    """Yield keys by which mutants found at different sizes are grouped: the operators of the mutant and the steps that made it.
+    """Yield keys by which mutants found at different sizes are grouped.
 
-    In a key, each number in a step is either kept or replaced by an extent or attribute of the program with the same value.
-    Each combination of replacements gives one key.
+    A mutant is a term that equals a program at some positions. A key consists of the mutant's operators and the steps that made
+    the mutant. In a key, each number in a step is either kept or replaced by an extent or attribute of the program with the
+    same value. Each combination of replacements gives one key.
     """
     if isinstance(mutant.term, tuple):
         return
@@ -98,7 +99,7 @@ class _Writer:
         self.done: dict[tuple[Term, ...], Term] = {}
 
     def written(self, terms: tuple[Term, ...]) -> Term:
-        """Return the term over symbolic sizes that equals each of the given terms at its sizes.
+        """Return one term over symbolic sizes. At the sizes of each term in `terms`, it equals that term.
 
         Raises:
             _UnfitError: There is no such term.
@@ -182,7 +183,7 @@ def _unmerged(outer: Term) -> Term:
 
 
 def _finer(coarse: Sequence[Extent], axes: Sequence[Extent]) -> list[list[Extent]]:
-    """Split each extent in `coarse` into the factors in `axes` that divide it, in order, and a remainder if there is one."""
+    """Write each extent in `coarse` as a product of extents in `axes`, taken in order, and a remainder if there is one."""
     found: list[list[Extent]] = []
     left = list(axes)
     for axis in coarse:

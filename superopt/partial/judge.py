@@ -34,9 +34,11 @@ __all__ = ["Judgement", "equal_positions", "glance", "judge", "ratio"]
 class Judgement:
     """A partition of the output positions into boxes where a mutant and its program are equal and boxes where they differ.
 
+    A mutant is a term that equals a program at some positions.
+
     Attributes:
-        equal: The boxes where mutant and program are equal. The probability that they differ in any of these boxes is at most 2
-            ** `log2_error`.
+        equal: The boxes where mutant and program are equal. Two to the power `log2_error` bounds the probability that they
+            differ in any of these boxes.
         unequal: The boxes where mutant and program certainly differ.
         tests: The number of random inputs, each in a prime field of its own.
         positions: The number of positions at which mutant and program were evaluated.
@@ -60,7 +62,8 @@ class Judgement:
 
 
 def judge(program: Term, mutant: Term, *, tests: int | None = None, seed: int = 0) -> Judgement:
-    """Return the boxes of output positions at which the mutant equals the program, and the boxes at which it differs.
+    """Return a partition of the output positions into boxes where the terms `program` and `mutant` are equal and boxes where
+    they differ.
 
     By default, the number of tests is the smallest number for which the error probability is less than 2 ** -60.
 
@@ -81,8 +84,8 @@ def judge(program: Term, mutant: Term, *, tests: int | None = None, seed: int = 
 def _tests(program: Term, mutant: Term, tests: int | None) -> tuple[int, int]:
     """Return the number of random inputs, and the number of prime fields in which a nonzero polynomial may become zero.
 
-    The polynomial is the difference of program and mutant. Each random input is in a prime field of its own. If `tests` is
-    given, it is the number of random inputs.
+    The polynomial is the difference of the terms `program` and `mutant`. Each random input is in a prime field of its own. If
+    `tests` is given, it is the number of random inputs.
     """
     if not all(isinstance(n, int) for term in subterms(program, mutant) for n in term.shape):
         raise Undecidable("a size is not a number")
@@ -105,7 +108,10 @@ def _points(program: Term, tests: int, seed: int) -> Points:
 
 @dataclass(frozen=True)
 class _Part:
-    """A box in which program and mutant read their variables uniformly (see `superopt.partial.region.regions`).
+    """A box in which the terms `program` and `mutant` read uniformly: positions that are read are affine in the output
+    position.
+
+    See `superopt.partial.region.regions`.
 
     Attributes:
         box: The box.
@@ -137,8 +143,8 @@ class _Part:
         return [corner, *((*corner[:a], corner[a] + runs[a].step, *corner[a + 1 :]) for a in steps)]
 
     def bound(self) -> Iterator[tuple[int, ...]]:
-        """Return the positions that must be compared one by one: the positions along the mixed axes that are not free (see
-        `_mixed`).
+        """Return the positions along the mixed axes that are not free. They must be compared one by one. See `_mixed` for these
+        words.
 
         Raises:
             Undecidable: There are too many such positions.
@@ -150,7 +156,7 @@ class _Part:
 
 
 class _Pair:
-    """A program and a mutant on the same random inputs. `positions` counts the compared positions."""
+    """The terms `program` and `mutant` with the same random inputs. `positions` counts the compared positions."""
 
     def __init__(self, program: Term, mutant: Term, points: Points) -> None:
         self.program = program
@@ -159,7 +165,7 @@ class _Pair:
         self.positions = 0
 
     def agree(self, positions: Sequence[tuple[int, ...]]) -> Array:
-        """Return, for each position, whether program and mutant have the same value."""
+        """Return, for each position, whether the terms `program` and `mutant` have the same value."""
         if not positions:
             return np.zeros(0, np.bool_)
         self.positions += len(positions)
@@ -168,7 +174,7 @@ class _Pair:
         return np.asarray(same.all(axis=-1))
 
     def verdicts(self, box: Box) -> tuple[list[Box], list[Box]]:
-        """Return parts of the box in which program and mutant are equal, and parts in which they differ."""
+        """Return parts of the box in which the terms `program` and `mutant` are equal, and parts in which they differ."""
         parts = list(_parts(self.program, self.mutant, box))
         probes = [part.probes() for part in parts]
         answers = iter(self.agree(list(itertools.chain.from_iterable(probes))))
@@ -187,10 +193,11 @@ class _Pair:
 
 
 def _one_by_one(part: _Part, found: Sequence[bool]) -> _Part:
-    """Return the part with its flags `free` updated from `found`, the results of the comparisons at its probes.
+    """Return the part with its flags `free` updated from `found`.
 
-    If all probes agreed, every position counts as free. If no probe agreed, the part is unchanged. If some probes agreed, no
-    position is free, so all positions are compared.
+    `found` says for each of the part's probes, which are positions, whether program and mutant were equal. If they were equal
+    at all probes, every position counts as free. If they were equal at no probe, the part is unchanged. Otherwise no position
+    is free, so all positions are compared.
     """
     if found and all(found):
         return replace(part, free=np.ones_like(part.free))
@@ -200,7 +207,9 @@ def _one_by_one(part: _Part, found: Sequence[bool]) -> _Part:
 
 
 def _parts(program: Term, mutant: Term, box: Box) -> Iterator[_Part]:
-    """Yield the parts of the box in which program and mutant read their variables uniformly."""
+    """Yield the parts of the box in which each term reads uniformly: positions that are read are affine in the output
+    position.
+    """
     for outer, of_program in cached_split(program, box):
         for inner, of_mutant in split_uniformly(mutant, outer):
             yield _Part(inner, *_mixed(inner, [_within(of_program, outer, inner), _reads(of_mutant)]))
@@ -235,10 +244,10 @@ def _within(demand: Mapping[Term, Demand], outer: Box, inner: Box) -> dict[Term,
 
 
 def _mixed(box: Box, programs: Sequence[Mapping[Term, Family]]) -> tuple[tuple[int, ...], Array]:
-    """Return the mixed axes, and a flag for each position along the mixed axes: whether the position is free.
+    """Return the mixed axes of the box, and a flag for each position along these axes: whether the position is free.
 
-    An axis is mixed if a step along the axis moves two reads of one variable differently. A position is free if no two reads
-    that move differently can read the same element at this position.
+    A read is the access to an element of a variable. An axis is mixed if a step along the axis moves two reads of one variable
+    differently. A position is free if no two reads that move differently can access the same element at this position.
     """
     together: dict[Term, Family] = {}
     for demand in programs:
@@ -269,10 +278,11 @@ def _meet(
     box: Box,
     mixed: Sequence[int],
 ) -> Array:
-    """Return, for each position along the mixed axes, whether two groups of reads can read the same element at the position.
+    """Return, for each position along the axes `mixed`, whether two groups of reads can access the same element at the
+    position.
 
-    Along a mixed axis, reads of one variable move differently. Each group has a linear part and an array of offsets per axis of
-    the variable.
+    All reads are of one variable. Each group has a linear part and an array of offsets per axis of the variable. The reads are
+    linear . q + offset for the vector q of a position in the box.
     """
     shape = tuple(box.runs[axis].count for axis in mixed)
     meeting = np.ones(shape, np.bool_)
@@ -285,10 +295,10 @@ def _meet(
 
 
 def glance(program: Term, mutant: Term, *, seed: int = 0) -> Fraction:
-    """Return the share of a few output positions at which the mutant equals the program on one random input.
+    """Return the share of a few output positions at which the terms `program` and `mutant` are equal on one random input.
 
-    The positions are the corners and the middle of the output. The share is a quick filter before `judge`, and needs no
-    analysis of regions.
+    The positions are the corners and the middle of the output. The share is a quick filter before `judge`. No analysis of
+    regions is needed.
 
     Raises:
         Undecidable: The program or the mutant is not a polynomial in its variables, or their shapes differ.
@@ -303,7 +313,7 @@ def glance(program: Term, mutant: Term, *, seed: int = 0) -> Fraction:
 
 
 def ratio(program: Term, mutant: Term, box: Box, *, seed: int = 0) -> Fraction | None:
-    """Return the nonzero rational number such that the mutant times this number equals the program in the whole box.
+    """Return the nonzero rational number such that `mutant` times this number equals `program` in the whole box.
 
     Return None if there is no such number with numerator and denominator below 2 ** 15.
 
@@ -327,7 +337,7 @@ def ratio(program: Term, mutant: Term, box: Box, *, seed: int = 0) -> Fraction |
 
 
 def equal_positions(program: Term, mutant: Term, *, seed: int = 0, tests: int | None = None) -> Array:
-    """Return, for each output position, whether program and mutant have the same value.
+    """Return, for each output position, whether the terms `program` and `mutant` have the same value.
 
     Whole tensors are evaluated over prime fields, which is slow. This function is the reference that `judge` is compared with.
 

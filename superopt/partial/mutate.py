@@ -50,11 +50,11 @@ class Mutant:
 
 
 class MutantProposal(Protocol):
-    """A mutant of some operators before its weights are computed. A mutant equals a program at some output positions."""
+    """A term that is intended to equal given operators at some output positions. Its weights are not computed yet."""
 
     @property
     def drafted(self) -> tuple[Term, ...]:
-        """The outputs of the mutant with variables in place of its weights. Shapes and costs do not depend on the weights."""
+        """The outputs with variables in place of the weights. Shapes and costs do not depend on the weights."""
 
     @property
     def made(self) -> tuple[str, ...]: ...
@@ -134,7 +134,7 @@ class Recognized:
 
 @dataclass(frozen=True)
 class Changed:
-    """A mutant in which operators have other attributes or inputs, but the same weights. So no weights are computed."""
+    """Operators with other attributes or inputs, but the same weights. No weights have to be computed."""
 
     drafted: tuple[Term, ...]
     made: tuple[str, ...]
@@ -167,11 +167,11 @@ class SplitOperator:
 
 
 def recognize_operators(source: StackedSource, factors: Collection[int], steps: int, most: float) -> Iterator[Recognized]:
-    """Yield every operator, with a layout of its data and result, that reads the same elements as the source.
+    """Yield every operator that reads the same elements as the program `source`, after a change of layout.
 
-    Reads are only compared at output positions that read the most elements. Operators with more than `most` operations are left
-    out. Each layout is first tested on few products, then on more. `factors` and `steps` limit the layouts (see
-    `moves.layouts`).
+    A change of layout regroups the axes of the operator's data and result. Reads are only compared at output positions that
+    read the most elements. Operators with more than `most` operations are left out. Each layout is first tested on few
+    products, then on more. `factors` and `steps` limit the layouts (see `moves.layouts`).
     """
     try:
         probe = source.probe(SEED).thinned(MUTANT.max_products)
@@ -199,7 +199,8 @@ def _forms(sample: Sample, before: Layout, after: Layout, plain: bool, most: flo
 
 
 def splits(source: StackedSource, most: float) -> Iterator[SplitOperator]:
-    """Yield the source's operator split into 2, 4 or 8 parts along an output axis, if each part needs only a part of the data.
+    """Yield the operator of `source` split into 2, 4 or 8 parts along an output axis, if each part needs only a part of the
+    data.
 
     Only operators with at most `most` operations are used.
     """
@@ -219,8 +220,9 @@ def splits(source: StackedSource, most: float) -> Iterator[SplitOperator]:
 
 @dataclass(frozen=True)
 class Sketch:
-    """A mutant before its weights are computed. `term` has variables in place of the weights, and `cost` is the cost of
-    `term`.
+    """A term that is intended to equal a program at some output positions (a mutant). Its weights are not computed yet.
+
+    `term` has variables in place of the weights, and `cost` is the cost of `term`.
     """
 
     term: Program
@@ -269,9 +271,10 @@ def sketches(
     depth: int = MUTANT.max_layout_depth,
     rules: Sequence[Rule] = (),
 ) -> list[Sketch]:
-    """Return the mutants of the program before their weights are computed, cheapest first. See `mutants` for the arguments.
+    """Return the mutants of the program before their weights are computed, cheapest first.
 
-    The costs are those of terms with variables in place of the weights.
+    A mutant is a term that equals the program at some positions. The arguments are those of `mutants`. The costs are the costs
+    of terms with variables in place of the weights.
     """
     outputs = program if isinstance(program, tuple) else (program,)
     price = cost or _work
@@ -290,7 +293,7 @@ def _every_draft(outputs: tuple[Term, ...], depth: int, rules: Sequence[Rule]) -
 
 
 def _drafts(here: Place, depth: int) -> Iterator[MutantProposal]:
-    """Yield every mutant of the operators in `here`, before its weights are computed."""
+    """Yield proposals for terms that equal the operators in `here` at some positions. Their weights are not computed yet."""
     most = MUTANT.max_arithmetic_factor * here.flops
     if len(here.cuts) > 1:
         for source in here.stacked():

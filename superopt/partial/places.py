@@ -48,13 +48,15 @@ class Place:
         return frozenset({2, 4}.union(n for n in numbers if isinstance(n, int) and n > 1))
 
     def singles(self) -> Iterator[StackedSource]:
-        """Yield the single operator as a source, with each of its non-constant operands as data in turn."""
+        """Yield the single operator with each of its non-constant operands as data in turn. The other operands are its
+        weights.
+        """
         (cut,) = self.cuts
         for data in dict.fromkeys(a for a in cut.args if not a.constant):
             yield single_source(cut, data, tuple(a for a in cut.args if a is not data))
 
     def copied(self, source: StackedSource) -> Iterator[StackedSource]:
-        """Yield versions of the source with several copies of its data's channels. Each copy is used for a part of the output's
+        """Yield versions of `source` with several copies of its data's channels. Each copy is used for a part of the output's
         channels.
         """
         if source.x.rank == len(source.shape) == 4:
@@ -62,7 +64,7 @@ class Place:
             yield from (s for s in several if s is not None)
 
     def stacked(self) -> Iterator[StackedSource]:
-        """Yield sources in which the operators' data and outputs are concatenated along an axis or along a new axis."""
+        """Yield the operators as one program: their data and outputs are concatenated along an axis or along a new axis."""
         ones = [single_source(c, _data(c), tuple(a for a in c.args if a is not _data(c))) for c in self.cuts]
         rank_x, rank_y = ones[0].x.rank, len(ones[0].shape)
         alike = len({s.x for s in ones}) == 1

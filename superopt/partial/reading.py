@@ -59,7 +59,7 @@ class Item:
     position: tuple[Any, ...] = ()
 
     def where(self, guard: SummationGuard) -> Item:
-        """Return the item with `guard` as an additional condition."""
+        """Return the item with the condition `guard` added."""
         return self if guard is ALWAYS else Item(self.guard & guard, self.operand, self.position)
 
 

@@ -39,9 +39,10 @@ def regions(programs: Sequence[Term], *, most: int = MUTANT.max_regions) -> list
 def split_uniformly(
     program: Term, box: Box, *, most: int = MUTANT.max_regions
 ) -> tuple[tuple[Box, Mapping[Term, Demand]], ...]:
-    """Split the box into parts in which the program reads uniformly (see `regions`), and return each part with these reads.
+    """Split the box into parts in which the program reads uniformly, and return each part with the program's reads.
 
-    The reads are those of the program with its composite operators expanded.
+    In such a part, each position that is read is an affine function of the output position (see `regions`). Composite operators
+    of the program are expanded first.
 
     Raises:
         Undecidable: There are more than `most` parts, or the program is not a polynomial in its variables.

@@ -126,7 +126,8 @@ class StackedSource:
         return sum(math.prod(w.sizes) for w in before)
 
     def probe(self, seed: int) -> Sample:
-        """Return the reads at some positions of every member that read the most elements.
+        """Return the elements that are read at some output positions. These positions read the most elements among random
+        positions.
 
         The first positions are chosen at random. The other positions differ from one of these positions along one axis.
         """
@@ -168,14 +169,14 @@ def _cut(y: Term, start: Sequence[int], extents: Sequence[int], shape: tuple[int
 
 
 def single_source(program: Term, data: Term, weights: tuple[Term, ...]) -> StackedSource:
-    """Return a source that consists of a single program."""
+    """Return a single program as a `StackedSource`."""
     zero = (0,) * program.rank
     member = Member(program, data, zero, program.sizes, zero, (0,) * data.rank)
     return StackedSource(data, program.sizes, (member,), weights, ((zero, program.sizes, program.sizes),))
 
 
 def copies(source: StackedSource, times: int, of_x: int, of_y: int) -> StackedSource | None:
-    """Return the source with `times` copies of its data concatenated along the axis `of_x`.
+    """Return the program `source` with `times` copies of its data concatenated along the axis `of_x`.
 
     Each copy is used for an equal part of the output axis `of_y`. Return None if `times` does not divide the extent of this
     axis.
@@ -204,11 +205,10 @@ def _at(values: tuple[int, ...], axis: int, value: int) -> tuple[int, ...]:
 
 
 def part(source: StackedSource, of_y: int, start: int, stop: int) -> StackedSource:
-    """Return the source for a part of the output: the positions from `start` up to, but not including, `stop` on the axis
-    `of_y`.
+    """Return a source that computes a part of the output: the positions from `start` to `stop` - 1 on the axis `of_y`.
 
-    The source's data is cut to the elements that the part reads. These elements are determined from the first, middle and last
-    positions of the part along each axis.
+    A source is a program with its data. The data is cut to the elements that the part reads. These elements are determined from
+    the first, middle and last positions of the part along each axis.
 
     Raises:
         Undecidable: The part reads no data, or `StackedSource.sample` raises this error.
@@ -234,7 +234,8 @@ def part(source: StackedSource, of_y: int, start: int, stop: int) -> StackedSour
 
 
 def stack_sources(sources: Sequence[StackedSource], of_x: int, of_y: int, *, shared: bool, level: bool) -> StackedSource:
-    """Return one source for several sources of one member each, with their data and outputs concatenated.
+    """Return one source for several sources, with their data and outputs concatenated. Each of the sources has a single
+    program.
 
     Axes are counted from the end. An axis number one beyond the rank means a new axis in front.
 

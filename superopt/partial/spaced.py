@@ -26,11 +26,12 @@ from superopt.policy import MUTANT
 
 
 def padded_mutants(program: Term, mutant: Term, judgement: Judgement, *, seed: int = 0) -> Iterator[Term]:
-    """Yield versions of the mutant on padded inputs that equal the program at sampled positions. They have the program's shape.
+    """Yield versions of the term `mutant` on padded inputs that equal the program at sampled positions. They have the program's
+    shape.
 
-    `judgement` says where the mutant is wrong. A non-constant input is padded along an axis if the program reads past the
-    border of the axis at such positions. For each such input and axis, versions with few added zeros are tried first, and only
-    the first version that equals the program is yielded.
+    `judgement` says at which positions the mutant is wrong. A non-constant input is padded along an axis if the program reads
+    past the border of the axis at such positions. For each such input and axis, versions with few added zeros are tried first,
+    and only the first version that equals the program is yielded.
     """
     points = Points(program, PrimeFields(primes(1)), seed)
     rounds = [np.array([box.first], dtype=np.int64) for box in judgement.unequal] + [positions_of(full_box(program.sizes))]
@@ -46,7 +47,7 @@ def padded_mutants(program: Term, mutant: Term, judgement: Judgement, *, seed: i
 
 
 def _clipped(program: Term, x: Term, judgement: Judgement) -> list[int]:
-    """Return the axes of `x` along which the program reads past the border at a position where the mutant is wrong.
+    """Return the axes of `x` along which the program reads past the border at a position that `judgement` found unequal.
 
     At such a position, the program reads a shorter range of `x` than at other positions.
     """
@@ -62,7 +63,10 @@ def _read(program: Term, x: Term, position: Sequence[int]) -> tuple[int, ...]:
 
 
 def _padded(mutant: Term, x: Term, axis: int) -> Iterator[Term]:
-    """Yield versions of the mutant on the padded input `x` that are cut to the mutant's shape, with few added zeros first."""
+    """Yield versions of the term `mutant` with the input `x` padded along the axis, cut to the mutant's shape.
+
+    Versions with few added zeros come first.
+    """
     for amount in range(1, MUTANT.max_inserted_zeros + 1):
         for before, after in ((0, amount), (amount, 0), (amount, amount)):
             around = {
@@ -86,7 +90,8 @@ def _cuts(term: Term, sizes: Sequence[int]) -> Iterator[Term]:
 
 
 def _on(mutant: Term, x: Term, padded: Term) -> Iterator[Term]:
-    """Yield the mutant rebuilt with the input `x` replaced by `padded`, for each choice of adapted sizes in its attributes.
+    """Yield the term `mutant` rebuilt with the input `x` replaced by `padded`, for each choice of adapted sizes in its
+    attributes.
 
     Versions with the mutant's own attributes are left out. If a mutant places elements side by side, some size in its
     attributes depends on the padding.
