@@ -166,10 +166,10 @@ class Discovery:
         self.kept.settle(candidate)
 
     def _decide(self, candidate: Candidate, part: str) -> Verdict:
-        """Try to prove that the candidate's terms are equal, and return the verdict. The most general plausible form is tried
-        first.
+        """Try to prove that the candidate's terms are equal, and return the verdict.
 
-        A proved form is recorded, and its directions that are useful in a search become rules.
+        General forms of the equality that pass random tests are tried first. A proved form is recorded, and its directions that
+        are useful in a search become rules.
         """
         self._seen.clear()
         verdict: Verdict = Unknown("it cannot be stated over independent extents")

@@ -97,11 +97,12 @@ class ExtentReading:
 
 
 def general_rules(sides: Sides, judge: ConditionJudge, *, widen: bool, rows: Sequence[Sequence[Term]] = ()) -> Iterator[Rule]:
-    """Yield rules that state the equality `sides` from left to right, the most general plausible form first.
+    """Yield rules that state the equality `sides` from left to right, the most general form first.
 
-    The rules have no names. If `widen` is True, a rule covers every rank of its variables and every axis for which the rule is
-    well typed and plausible. Variables in the same row of `rows` have the same rank. No rule is yielded if no form is
-    plausible, or if matching the left side does not determine the right side in any form.
+    The rules have no names. Only forms for which random tests find no counterexample are yielded. If `widen` is True, a rule
+    covers every rank of its variables and every axis for which the rule is well typed and passes the tests. Variables in the
+    same row of `rows` have the same rank. No rule is yielded if no form passes the tests, or if matching the left side does not
+    determine the right side in any form.
     """
     kinds = tuple(tuple(v.name for v in row) for row in rows)
     sides = abstract_sides(sides, lambda tried: is_plausible(tried, judge))
@@ -142,7 +143,7 @@ def specialise_sides(sides: Sides, values: Mapping[str, Extent]) -> Sides:
 
 
 def _forms(sides: Sides, judge: ConditionJudge) -> Iterator[Equation]:
-    """Yield the first plausible form of the equality as an equation, if there is one.
+    """Yield the first form of the equality for which random tests find no counterexample, if there is one.
 
     The forms are tried in this order: with independent extents, under conditions on real attribute variables, and with extents
     that are equal as in the enumerated terms.

@@ -43,13 +43,13 @@ Search: TypeAlias = "Callable[[Sequence[Rule], Sequence[int], Collection[int]], 
 
 
 def demote_derivable(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple[list[Equality], float]:
-    """Move core equalities that follow from the rest of the core to SEARCH.
+    """Move core equalities that follow from the rest of the core to the search rules (SEARCH).
 
     An equality can only leave the core if at least one of its directions is stored as a rule. Only such equalities may be used
-    in derivations. With fewer laws, a search gets further within its limits. So the core is searched again until no equality
-    leaves it. The first searches have narrow limits. The next searches have wide limits, and skip equalities that egglog
-    cannot derive at concrete sizes. The last searches use other small sets of laws, and finally all laws. A search is skipped
-    if an earlier search had the same laws. `version` identifies the code on which results depend.
+    in derivations, where they are called laws. With fewer laws, a search gets further within its limits. So the core is
+    searched again until no equality leaves it. The first searches have narrow limits. The next searches have wide limits, and
+    skip equalities that egglog cannot derive at concrete sizes. The last searches use other small sets of laws, and finally all
+    laws. A search is skipped if an earlier search had the same laws. `version` identifies the code on which results depend.
 
     Returns:
         All equalities, and the processor seconds of the tasks.

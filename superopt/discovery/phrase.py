@@ -175,8 +175,8 @@ def _equalities(rule: Rule | None) -> int:
 def _turned(narrow: Phrase, judge: ConditionJudge, equalities: int) -> Iterator[Phrase]:
     """Yield the equation with its axes replaced by axis variables, the most general form first.
 
-    If there are two axes, one of them may be replaced by all axes of a term except the other axis. At the equation's own
-    ranks, the rule must be plausible for every choice of axes. It must need at most `equalities` equality conditions.
+    If there are two axes, one of them may be replaced by all axes of a term except the other axis. At the equation's own ranks,
+    the rule must pass random tests for every choice of axes. The rule must need at most `equalities` equality conditions.
     """
     literal = sorted({int(a) for a in re.findall(r"axis=(-\d)|axes=\((-\d),\)", narrow.left + narrow.right) for a in a if a})
     words = set(re.findall(r"\w+", " ".join((narrow.left, narrow.right, *narrow.where)))) | {v for v, _ in narrow.ranks}
@@ -238,10 +238,10 @@ def _operand(text: str, end: int) -> int:
 
 
 def _turns(turned: Phrase, names: Sequence[str], judge: ConditionJudge, equalities: int) -> bool:
-    """Return whether the equation is plausible for every choice of axes for which it is well typed at its own ranks.
+    """Return whether the equation passes random tests for every choice of axes for which it is well typed at its own ranks.
 
-    At least one choice must be well typed. The result is False if some choice needs more equality conditions than
-    `equalities`. A rule that needs additional equalities along some axis would rarely match along this axis.
+    At least one choice must be well typed. The result is False if some choice needs more equality conditions than `equalities`.
+    A rule that needs additional equalities along some axis would rarely match along this axis.
     """
     own = {v: ranks[0] for v, ranks in turned.ranks if v not in names}
     typed = False
@@ -260,7 +260,8 @@ def _turns(turned: Phrase, names: Sequence[str], judge: ConditionJudge, equaliti
 def _ranked(narrow: Phrase, kinds: Kinds) -> Iterator[Phrase]:
     """Yield the equation with more ranks for some of its tensors and shapes, and finally the unchanged equation.
 
-    For each rank, all tensors and shapes of this rank get more ranks together first. Then smaller sets of them do.
+    For each rank, all tensors and shapes of this rank get more ranks together first. Then smaller sets of these tensors and
+    shapes get more ranks.
     """
     native = {v: ranks[0] for v, ranks in narrow.ranks if len(ranks) == 1 and ranks[0] > 1 and v not in narrow.fixed}
     known = {v for kind in kinds for v in kind}

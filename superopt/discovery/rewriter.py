@@ -100,9 +100,10 @@ class DirectedEquation:
 
 @dataclass
 class EquationIndex:
-    """Equations whose left sides have the same root operator and rank, grouped by an operand that a matching term must have.
+    """Equations whose left sides have the same root operator and rank.
 
-    Each group lists its equations in the order in which they were added.
+    They are grouped by an operator that an operand of a matching term must have. Each group lists its equations in the order in
+    which they were added.
     """
 
     count: int = 0

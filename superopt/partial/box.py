@@ -102,7 +102,7 @@ class Box:
 
     @property
     def first(self) -> tuple[int, ...]:
-        """The first position of the box along every axis."""
+        """For each axis, the first position of the box."""
         return tuple(run.start for run in self.runs)
 
     def contains(self, position: Sequence[int]) -> bool:

@@ -93,8 +93,9 @@ class Expressions:
         return result
 
     def _grow(self) -> None:
-        """Add the expressions with one more operation: every operation on an expression of the last level and a known
-        number.
+        """Add the expressions with one more operation than the longest expressions so far.
+
+        Every operation is applied to one of the longest expressions and a known number.
         """
         last, columns = self._levels[-1], self._columns
         found: list[Array] = []

@@ -123,7 +123,7 @@ class Affine:
         return quotient, rest, floors
 
     def _pieces(self, rest: Vector, divisor: int) -> list[Box]:
-        """Cut the box along one axis, where the quotient by `divisor` jumps or into residue classes.
+        """Cut the box along one axis, either where the quotient by `divisor` jumps, or into residue classes.
 
         The cut with the fewest expected pieces after all further cuts is chosen.
         """

@@ -89,7 +89,7 @@ class Parts:
 class Reading:
     """The interpretation of index notation in which an index is `Affine` in a box and a value is `Parts`.
 
-    The trailing axes of an offset array are the positions at which one term is read. Every summation index adds an axis in
+    An array of offsets has one trailing axis for each axis of the term that is read. Every summation index adds an axis in
     front.
     """
 
