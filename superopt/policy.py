@@ -305,7 +305,7 @@ class MutantPolicy:
     A form is a mutant without its numbers. Not measured.
     """
     trial_size_count: int = 12
-    """The number of random sizes of each kind, typical and any, at which a partial rule is tested. Not measured."""
+    """The number of random sizes of each kind, typical and any, at which a rule from mutants is tested. Not measured."""
     border_draw_count: int = 6
     """The number of random sizes for each kind of test near the border of a rule's condition.
 
@@ -316,7 +316,7 @@ class MutantPolicy:
     neighboured_size_count: int = 2
     """The number of sizes in each round whose neighbours are tested too. A neighbour differs in one number. Not measured."""
     max_trial_rounds: int = 5
-    """The most rounds of tests of a partial rule. Every round but the first may change its condition. Not measured."""
+    """The most rounds of tests of a rule from mutants. Every round but the first may change its condition. Not measured."""
     max_residues: int = 1 << 23
     """The most residues (numbers modulo a prime) in one array. Larger arrays are computed in parts. Safety limit."""
     max_plain_products: int = 1 << 12

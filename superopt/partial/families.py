@@ -1,7 +1,4 @@
-"""The programs for which partial rules are searched for. Each program is a single operator that sums numbers or products.
-
-A partial rule has sides that are equal at some output positions or at some sizes.
-"""
+"""The programs whose mutants are generalised to rules. Each program is a single operator that sums numbers or products."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class MutantTally:
     Attributes:
         programs: Programs that were examined.
         remembered: Programs with complete results from an earlier search.
-        recalled: Mutants from stored partial rules.
+        recalled: Mutants that stored rules give.
         enumerated: Mutants from enumeration.
         measured: Mutants that were timed.
         solved: Mutants whose weights were computed.
