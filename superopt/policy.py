@@ -704,6 +704,8 @@ class CostPolicy:
 
     Only a gain that remains is accepted. docs/profiles.md compares predicted with measured gains (`scripts/check_predictions`).
     """
+    long_run_seconds: float = 2.0
+    """Seconds of a model's run from which the run is not repeated to measure its time. Not measured."""
     short_node_seconds: float = 1e-5
     """The average seconds of a model's nodes below which whole segments are timed instead of nodes.
 
@@ -875,6 +877,8 @@ class ModelPolicy:
     """
     assumed_summand_count: int = 1 << 20
     """The number of summands assumed for a sum over a dynamic dimension, to bound the sum. Not measured."""
+    max_narrowed_elements: int = 2**24
+    """The most elements of a constant without variables that is evaluated to find axes of equal elements. Safety limit."""
     max_analysed_steps: int = 256
     """The most steps of a recurrence whose values are bounded step by step. Safety limit on time."""
     body_run_seconds: float = 5.0

@@ -15,6 +15,7 @@ NaN. Such a guard does nothing if the masks are finite, or if there is no mask.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from weakref import WeakKeyDictionary
@@ -27,6 +28,7 @@ from superopt.algebra.value_analysis import ANYTHING, ORDINARY_INPUT, UNBOUNDED,
 from superopt.errors import InvalidModelError, ShapeError
 from superopt.model.fold import fold
 from superopt.model.lift import FLOATS, STANDARD, Array, constant_array, constant_tensor
+from superopt.model.lower import literal_array
 from superopt.policy import MODEL
 
 GUARDS = frozenset({"IsNaN", "IsInf"})
@@ -234,6 +236,16 @@ def _array(node: ir.Node, place: int) -> Array | None:
 
 _weights: WeakKeyDictionary[ir.TensorProtocol, Facts] = WeakKeyDictionary()
 """A cache of the facts of weights, by tensor. Several copies of a model share their tensors."""
+
+
+def literal_facts(term: Term) -> Facts:
+    """Evaluate a term without variables and return the facts of its value, or UNKNOWN if an extent is not a number."""
+    every = [*subterms(term)]
+    if not all(isinstance(n, int) for t in every for n in t.shape):
+        return UNKNOWN
+    if sum(math.prod(t.sizes) for t in every) > MODEL.max_narrowed_elements:
+        return UNKNOWN
+    return _of_array(literal_array(term, np.float64))
 
 
 def _of_weight(tensor: ir.TensorProtocol) -> Facts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,10 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from superopt.algebra.evaluate import Floats, evaluate_terms
 from superopt.algebra.operators import apply, operator
-from superopt.algebra.terms import Term, subterms
+from superopt.algebra.terms import Term, subterms, variables
 from superopt.algebra.traits import is_elementwise
 from superopt.errors import ShapeError
+from superopt.policy import MODEL
 from superopt.protobuf.nodes import Deferred, materialize
 
 
@@ -71,7 +75,7 @@ def narrow_constant(constant: Term) -> Term:
     """Return the constant as an `expand` of a smaller constant, if possible.
 
     For example, the sum of two constants that expand along the same axes becomes an `expand` of the sum of the smaller
-    constants.
+    constants. A constant without variables is evaluated, to find the axes along which its elements are equal.
     """
     done: dict[Term, Term] = {}
     for term in subterms(constant):
@@ -81,7 +85,24 @@ def narrow_constant(constant: Term) -> Term:
             if first.op == "expand" and all(x.op == "expand" and x.attributes == first.attributes for x in others):
                 inner = apply(term.op, *(x.args[0] for x in below), **dict(term.attributes))
                 done[term] = apply("expand", inner, **dict(first.attributes))
-    return done[constant]
+    return _narrow_literal(done[constant]) if not variables(constant) else done[constant]
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _narrow_literal(x: Term) -> Term:
+    """Return a term without variables as an `expand` of a smaller term if its elements are equal along some of its axes."""
+    fixed = all(isinstance(n, int) for n in x.shape)
+    if x.op == "expand" or not fixed or not 1 < math.prod(x.sizes) <= MODEL.max_narrowed_elements:
+        return x
+    (value,) = evaluate_terms((x,), {}, lambda _: None, Floats())
+    axes = [axis for axis in range(x.rank) if (value != value.take([0], axis)).any()]
+    if len(axes) == x.rank:
+        return x
+    inner = x
+    for axis in set(range(x.rank)) - set(axes):
+        inner = apply("slice", inner, axis=axis - x.rank, start=0, stop=1)
+    inner = apply("reshape", inner, shape=tuple(x.sizes[axis] for axis in axes))
+    return apply("expand", inner, shape=x.shape, axes=tuple(axis - x.rank for axis in axes))
 
 
 def uniform_value(x: Term) -> Term | None:

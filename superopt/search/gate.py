@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from superopt.algebra.operators import operator
-from superopt.algebra.terms import Term, subterms
+from superopt.algebra.terms import Term, subterms, variables
 from superopt.algebra.value_analysis import UNKNOWN, Facts, computed_facts, raw_facts
+from superopt.model.facts import literal_facts
 from superopt.policy import MODEL
 from superopt.rules.fp_flags import FpFlag, FpMode
 from superopt.rules.match import Match
@@ -91,7 +92,8 @@ class Gate:
             stack.pop()
             operands = tuple(self._facts[arg] for arg in one.args)
             own = self._variables.get(one.name, UNKNOWN) if one.is_variable else computed_facts(one, operands)
-            self._facts[one] = own
+            literal = one.constant and not own.finite and not variables(one)
+            self._facts[one] = literal_facts(one) if literal else own
         return self._facts[term]
 
     def permits_polynomial(self, operands: Iterable[Term]) -> bool:
