@@ -704,8 +704,8 @@ class CostPolicy:
 
     Only a gain that remains is accepted. docs/profiles.md compares predicted with measured gains (`scripts/check_predictions`).
     """
-    long_run_seconds: float = 2.0
-    """Seconds of a model's run from which the run is not repeated to measure its time. Not measured."""
+    repeated_run_seconds: float = 2.0
+    """The longest first run of a model, in seconds, that is repeated to measure its time. Not measured."""
     short_node_seconds: float = 1e-5
     """The average seconds of a model's nodes below which whole segments are timed instead of nodes.
 

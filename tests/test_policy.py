@@ -60,7 +60,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         "runtime/bounds": "_PICKS",
         "runtime/child_main": "QUIET",
         "runtime/device": "QUIET",
-        "runtime/reference": "_DEQUANTIZES",
+        "runtime/reference": "_DEQUANTIZES _IR_VERSION",
         "runtime/settings": "EXTENDED",
         "speclib/attention": "MASK PAST",
         "speclib/softmax_legacy": "ONE_AXIS",

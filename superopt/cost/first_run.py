@@ -107,7 +107,7 @@ def first_run(
 def _fastest(run: Bound | Unbound) -> float:
     """Return the least of three times of a run in seconds, or the first time if the run is long."""
     first = run.seconds(1)
-    return first if first > COST.long_run_seconds else min(first, run.seconds(1), run.seconds(1))
+    return first if first > COST.repeated_run_seconds else min(first, run.seconds(1), run.seconds(1))
 
 
 def _in_child(
