@@ -266,6 +266,7 @@ def run_generate(options: argparse.Namespace) -> int:
 
     The table has a line for each universe (a vocabulary for terms).
     """
+    from superopt.discovery.universes.elementwise import universes_of
     from superopt.discovery.universes.families import UNIVERSES
     from superopt.flows.generate import EVERY, generate, generate_operators
     from superopt.worker_pool import cores, default_folder
@@ -292,7 +293,9 @@ def run_generate(options: argparse.Namespace) -> int:
             progress=lambda counts: listener(Progress(f"{counts.family}, {counts.universe}", detail=f"{counts.kept} kept")),
         )
     if options.json is not None:
-        templates = {(t.op, str(t.attributes)) for u in UNIVERSES if u.family in families for t in u.templates}
+        own = [universe for name in operators for universe in universes_of(name)]
+        explored = own if operators else [universe for universe in UNIVERSES if universe.family in families]
+        templates = {(t.op, str(t.attributes)) for universe in explored for t in universe.templates}
         save_text(generation_json(found, len(templates)), options.json)
     out.print(counts_table(found))
     return 0
