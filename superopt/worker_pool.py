@@ -96,7 +96,7 @@ class Finished:
         return self.folder / f"{key}.task"
 
 
-def default_folder() -> Path:
+def finished_tasks_folder() -> Path:
     """Return the default folder for the results of tasks, in the user's cache folder (XDG base directory specification)."""
     return cache_folder() / "generate"
 

@@ -24,7 +24,7 @@ from superopt.discovery.candidates import FoundRule
 from superopt.discovery.enumerate import term_size
 from superopt.discovery.explore import Findings, examine_slice, explore_universe, prove_definition
 from superopt.discovery.job import discovery_code_version, merge_findings, universe_text
-from superopt.discovery.minimal import Derivability, derive_laws, derived_stubbornly, derived_widely, find_redundant_laws
+from superopt.discovery.minimal import Derivability, derive_from_law_sets, derive_laws, derived_widely, find_redundant_laws
 from superopt.discovery.universe import FACTOR, FACTORS, Template, Universe, binary, split_parts, unary
 from superopt.discovery.universe_order import foundations
 from superopt.discovery.universes import convolution, matrix
@@ -248,7 +248,7 @@ def test_the_core_says_nothing_twice() -> None:
 
 def test_what_egglog_says_of_a_law_is_known() -> None:
     laws = [parse_rule("twice: relu(relu(x)) => relu(x) for x[2]"), parse_rule("zero: relu(x) + y => x + y for x[2], y[2]")]
-    for search, outcome in ((derive_laws, None), (derived_widely, Outcome.APART), (derived_stubbornly, Outcome.APART)):
+    for search, outcome in ((derive_laws, None), (derived_widely, Outcome.APART), (derive_from_law_sets, Outcome.APART)):
         with Tasks() as tasks:
             gone, verdicts, _ = find_redundant_laws(laws, [0, 1], tasks, "", search)
         assert gone == []

@@ -21,7 +21,7 @@ from superopt.cli import main as cli
 from superopt.policy import PROCESS
 from superopt.runtime import cache
 from superopt.runtime.cache import Cache, default_path
-from superopt.worker_pool import default_folder
+from superopt.worker_pool import finished_tasks_folder
 from tests.models import model, weight
 
 pytestmark = pytest.mark.slow
@@ -127,4 +127,4 @@ def test_a_user_may_have_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", homeless)
     assert Cache(default_path()).error
-    assert not default_folder().exists()
+    assert not finished_tasks_folder().exists()

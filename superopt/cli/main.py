@@ -269,7 +269,7 @@ def run_generate(options: argparse.Namespace) -> int:
     from superopt.discovery.universes.elementwise import universes_of
     from superopt.discovery.universes.families import UNIVERSES
     from superopt.flows.generate import EVERY, generate, generate_operators
-    from superopt.worker_pool import cores, default_folder
+    from superopt.worker_pool import cores, finished_tasks_folder
 
     families = [family for family in EVERY if family in (options.family or EVERY)]
     unknown = [family for family in options.family or () if family not in EVERY]
@@ -289,7 +289,7 @@ def run_generate(options: argparse.Namespace) -> int:
             folder=options.output,
             workers=options.workers or cores(),
             scheduler=options.scheduler,
-            resume=options.resume or default_folder(),
+            resume=options.resume or finished_tasks_folder(),
             progress=lambda counts: listener(Progress(f"{counts.family}, {counts.universe}", detail=f"{counts.kept} kept")),
         )
     if options.json is not None:

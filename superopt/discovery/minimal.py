@@ -56,7 +56,7 @@ def demote_derivable(equalities: Sequence[Equality], tasks: Tasks, version: str)
     """
     stored = [i for i, e in enumerate(equalities) if e.part == store.CORE and e.rules]
     seconds = 0.0
-    scopes: dict[Search, dict[int, Scope]] = {search: {} for search in (derive_laws, derived_widely, derived_stubbornly)}
+    scopes: dict[Search, dict[int, Scope]] = {search: {} for search in (derive_laws, derived_widely, derive_from_law_sets)}
     said: dict[int, Outcome] = {}
 
     def left(core: Sequence[int], read: Reading, search: Search, wanted: Callable[[int], bool]) -> list[int]:
@@ -80,7 +80,7 @@ def demote_derivable(equalities: Sequence[Equality], tasks: Tasks, version: str)
         if fewer == core:  # if saturation does not join the sides, fewer laws do not join them either
             fewer = left(core, stored_core, derived_widely, lambda i: said.get(i) is not Outcome.APART)
         if fewer == core:
-            fewer = left(core, stored_core, derived_stubbornly, lambda i: said.get(i) is Outcome.JOINED)
+            fewer = left(core, stored_core, derive_from_law_sets, lambda i: said.get(i) is Outcome.JOINED)
     demotions = set(stored) - set(core)
     return [e.demoted() if i in demotions else e for i, e in enumerate(equalities)], seconds
 
@@ -120,7 +120,7 @@ def derived_widely(
     return _searched(laws, positions, lambda every, at: _verdict(opinion(every, at, without, orders=1)))
 
 
-def derived_stubbornly(
+def derive_from_law_sets(
     laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
 ) -> tuple[tuple[Derivability, ...], float]:
     """Search as `derived_widely` does, then with other small sets of laws, and finally with all laws."""

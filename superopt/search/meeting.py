@@ -76,8 +76,8 @@ def added_term_count(match: Match, live: Container[Term]) -> int:
     return len(met)
 
 
-def change(match: Match, live: Container[Term]) -> tuple[int, int]:
-    """Return how the match changes the number of operators, and the number of mixed concatenations after the match.
+def operator_count_change_key(match: Match, live: Container[Term]) -> tuple[int, int]:
+    """Return a sort key: the change of the number of operators by the match, and the number of mixed concatenations after it.
 
     Where neighbouring slices of a term are joined again, two slices and a concatenation can later become one operator. So two
     operators are subtracted for each such concatenation. The number of mixed concatenations (see `mixed_concat_count`) is given

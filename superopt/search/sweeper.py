@@ -18,10 +18,10 @@ from superopt.search.apply import MOVES, State, Step, replaced_terms, run_time_t
 from superopt.search.backtracking import Cost
 from superopt.search.meeting import (
     added_term_count,
-    change,
     covered_first,
     mixed_concat_count,
     mixture,
+    operator_count_change_key,
     rejoins_slices,
     term_sort_key,
 )
@@ -252,7 +252,7 @@ class Sweeper:
         found: dict[str, list[Match]] = {}
         for term in live:
             if term.op in MOVES and any(a.op in MOVES for a in term.args):
-                matches = ((change(match, live), name, match) for name, match in self.rules.matches(term))
+                matches = ((operator_count_change_key(match, live), name, match) for name, match in self.rules.matches(term))
                 least, name, match = min(matches, key=lambda one: one[0], default=((0, 0), "", None))
                 if match is not None and least < (0, 0):
                     found.setdefault(name, []).append(match)
