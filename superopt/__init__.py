@@ -1,7 +1,37 @@
 """superopt: a superoptimizer for ONNX models.
 
 `superopt.optimize(model)` searches for an equivalent model that is faster in a measured comparison. The result contains the
-model and a report of the optimization.
+model and a report of the optimization. Read `flows/optimize` first. The docstring of each package is a map of its modules.
+
+Packages, from the top layer to the bottom layer. A package imports only from layers below its own:
+
+    `cli/`: the command line: commands, options, signals, progress display and exit codes. Only this package prints.
+    `flows/`: the stages of optimize, generate, verify, profile and rules export, in order; certificates are written here.
+    `search/`: the search for a cheaper equivalent of a model: rewriting, sweeps, windows, passes, choice of a candidate model.
+    `discovery/`: the discovery of rewrite rules: enumeration of terms, fingerprints, generalisation, pruning, minimal core.
+    `verification/`: the independent checker of `superopt verify` (translation validation by certificates).
+    `partial/`: partial equivalence as in PET: mutants (terms that are equal at some positions) and their corrections.
+    `proof/`: provers for rules over the reals: index prover, e-graph with axioms, derivation, the check of the ledger.
+    `floating_point/`: the fast-math flags that a rule needs in IEEE arithmetic, and stored inputs that show the need.
+    `report/`: reports of runs as frozen values, terminal tables, JSON and SVG.
+    `cost/`: the measured cost model, rooflines, device profiles and predicted times.
+    `model/`: ONNX models: load, save, shape inference, islands, lifting to terms, lowering to nodes, constant folding.
+    `runtime/`: ONNX Runtime: sessions, devices, timing, comparison, the numerical check, the caches on disk, session tuning.
+    `protobuf/`: ONNX files as protobuf messages: validation, external data, digests of models, node values.
+    `rules/`: the rewrite rule, pattern matching, the rule store with its ledger, verdicts, floating-point flags, fusions.
+    `speclib/`: code that several operator files of specs/ share.
+    `notation/`: the text form of rules: parser and printer.
+    `algebra/`: extents, terms, operators, index notation, evaluation, exact fields, value analysis, digests of definitions.
+
+Modules below all packages, which every package may import:
+
+    `budget`: deadlines and early stops of a search: active time without waiting, memory limits, requests to stop.
+    `worker_pool`: a process pool or Dask cluster for long jobs, with retries, results on disk for resuming, number of cores.
+    `files`: atomic file writes, output path checks, temporary folders of killed runs, superopt's folder in the user's cache.
+    `errors`: every exception that superopt raises on purpose, each with its exit code.
+    `policy`: every budget, threshold, margin and limit as a field of a frozen dataclass, with unit and reason.
+
+    `__main__`: runs the command line for `python -m superopt`.
 """
 
 from importlib.metadata import PackageNotFoundError, version

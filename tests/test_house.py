@@ -81,9 +81,12 @@ def test_names_say_something() -> None:
     assert not {s.stem for s in SOURCES} & {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 
 
-def test_every_package_has_a_map() -> None:
-    for folder in (path for path in (ROOT / "superopt").iterdir() if path.is_dir() and path.name != "__pycache__"):
-        assert len((ast.get_docstring(tree(folder / "__init__.py")) or "").splitlines()) >= 3, folder.name
+@pytest.mark.parametrize("package", sorted(path.parent for path in SOURCES if path.name == "__init__.py"), ids=place)
+def test_a_map_names_every_module(package: Path) -> None:
+    described = re.findall(r"^    `(\w+/?)`: \S", ast.get_docstring(tree(package / "__init__.py")) or "", re.MULTILINE)
+    modules = [path.stem for path in package.glob("*.py") if path.name != "__init__.py"]
+    packages = [f"{path.parent.name}/" for path in package.glob("*/__init__.py")]
+    assert sorted(described) == sorted([*modules, *packages])
 
 
 def test_no_two_classes_share_a_name() -> None:

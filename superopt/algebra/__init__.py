@@ -1,8 +1,29 @@
-"""The algebra: symbolic extents, terms, operators given in index notation, and their evaluation on arrays.
+"""The algebra: symbolic extents, terms, operators in index notation, and evaluation of terms on arrays.
 
-The package imports only the standard library, numpy and `superopt.errors`. The definitions in specs/ and every other package
-use this package. Read `terms` first (expressions of operators over variables), then `index` (index notation) and `operators`
-(the registry that loads the operators from specs/). `terms` also re-exports the substitution of extents. `evaluate` computes
-terms on arrays. `integers` decides conditions on sizes, and `tautology` returns whether a condition holds for all sizes.
-`digests` hashes the definition and the axioms of each operator.
+The package imports only the standard library, numpy, `superopt.errors` and `superopt.policy`. The definitions in specs/ and
+every other package use this package. Read `terms` first, then `index` and `operators`.
+
+Expressions and operators:
+
+    `terms`: hash-consed expression DAGs: variables, operator applications, traversal of subterms, operator counts.
+    `index`: index notation, the language of operator definitions: tensors, sums, maxima, selections; the interpreter interface.
+    `operators`: the registry that loads operators from specs/: attributes, typing, `apply`, replacement of subterms.
+    `evaluate`: the values of terms on numpy arrays by the definitions, in float64 or in another number domain.
+    `exact`: exact arithmetic for equality tests: a real number with residues in a chain of prime fields.
+
+Sizes and conditions:
+
+    `extent`: symbolic sizes as polynomials in canonical form, floor quotients, and conditions that compare sizes.
+    `substitution`: substitution of sizes for dimensions and attribute variables, and the negation of a condition.
+    `integers`: integer expressions (min, max, remainder, choice), their normal form, and a decision procedure for all sizes.
+    `tautology`: whether a condition on sizes holds for all sizes (each dimension is at least 1).
+    `dim_binding`: the extent of a model's dynamic dimension, and terms with numbers in place of dynamic dimensions.
+
+Analyses of operators, computed from their definitions:
+
+    `traits`: whether an operator is elementwise.
+    `linearity`: in which operands an operator is linear or multilinear, and of which degree.
+    `value_analysis`: abstract interpretation: intervals of values, and whether an element may be 0, infinite, NaN or undefined.
+    `bilinear`: Toom-Cook and Winograd algorithms: the exact matrices of fast convolution.
+    `digests`: hashes of the code of each operator's definition and axioms; a change makes stored proofs stale.
 """

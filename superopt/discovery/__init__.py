@@ -1,6 +1,45 @@
 """Rule discovery: enumerate terms, group them by value, generalise and prove equalities, and remove redundant rules.
 
-The package imports `superopt.proof`, `superopt.partial` and the packages that these import. Read `job` first (a whole run),
-then `enumerate`, `fingerprint`, `generalise` and `prune`. The modules in `universes/` only list which operators and variables
-are enumerated together.
+The package may import `superopt.proof`, `superopt.partial` and the packages below them. Read `job` first, then `explore`,
+`enumerate`, `generalise` and `prune`.
+
+The job and its tasks:
+
+    `job`: the whole run: tasks for all universes, their dependencies and cache keys, and the combined results.
+    `explore`: the functions that run as tasks: explore a universe, examine candidates, prove definitions, operators, mutants.
+    `universe_order`: which universes need the results of which earlier universes.
+
+Enumeration:
+
+    `universe`: the data type of a vocabulary: variables, constants and operator templates.
+    `universes/`: the vocabularies themselves.
+    `enumerate`: bottom-up enumeration of terms by size; terms of equal value give candidates (conjectured equalities).
+    `operands`: the combinations of operands for terms of the next size.
+    `table`: the enumerated representatives as columns of numbers.
+    `kinds`: the typing of enumerated terms: operator, attributes and result shape.
+    `classes`: the assignment of terms to equivalence classes by digest, also of terms that are undefined for some inputs.
+    `fingerprint`: characteristic vectors: random environments, and exact values and digests of terms in the environments.
+    `values`: the stored values of all representatives, and digests of new terms from the values of their operands.
+    `join`: candidates with several outputs: two or three terms as slices of one larger term.
+    `tally`: the number of graphs that the enumerated terms stand for.
+
+From a candidate to a rule:
+
+    `candidates`: decides candidates: redundant, refuted, or proved; the resulting equalities and their useful directions.
+    `abstraction`: replaces common parts of both sides by variables (anti-unification of parts).
+    `generalise`: gives each variable its own extents and expresses attributes by extents, at every rank.
+    `phrase`: writes an equation in the rule notation, and extends it to more ranks and axes.
+    `weakest`: the weakest conditions on real attribute variables under which an equation holds in tests.
+    `rule_conditions`: the interface of the random tests that generalisation uses to choose between forms of a rule.
+    `numbers`: numbers for the symbolic sizes of enumerated terms, so that terms can be matched and compared by cost.
+    `names`: unique names of rules.
+
+Redundancy and usefulness:
+
+    `instances`: drops candidates that are renamings or instances of smaller candidates, in batches, before any proof.
+    `rewriter`: whether known equalities imply that two terms are equal: rewriting and congruence at numeric sizes.
+    `prune`: drops implied equalities, and chooses the directions and shortcuts that help a search.
+    `effort`: the run-time cost of a graph in arbitrary units, by which `prune` decides whether a direction is useful.
+    `minimal`: removes derivable rules from the rule core at the end of a generation (`superopt.proof.derivation` derives).
+    `definitions`: rules that need no discovery: definitions of composite operators, and algorithms for operators.
 """

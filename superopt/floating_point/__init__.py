@@ -1,6 +1,14 @@
 """Floating-point flags: find and check the fast-math flags that each rule needs.
 
-The package may import `superopt.report`, `superopt.rules` and the packages below them. Read `flags` first, then `scalars`
-(terms as scalar code), `floats` (evaluation of scalar code in binary formats), `environments` (special float32 values), `small`
-(all inputs of a small format) and `witnesses` (stored inputs at which a rule needs a flag).
+The package may import `superopt.rules` and the packages below it. Read `flags` first. `superopt.rules.fp_flags` defines the
+flags, and `superopt.search.gate` applies them in a search.
+
+    `flags`: the search for the flags of a rule, on special values and on all inputs of a small format.
+    `elements`: a rule at small sizes as pairs of scalar programs, one pair for each output element.
+    `scalars`: straight-line scalar code of one element of a term, in the order in which kernels compute.
+    `floats`: the evaluation of scalar code in binary formats, with correct rounding, and the scale of rounding errors.
+    `environments`: batches of inputs with special float32 values: zeros, infinities, NaN, subnormals, extreme numbers.
+    `differences`: which flag allows the difference between both sides at given inputs.
+    `small`: all inputs of a format with 3 exponent bits, by evaluation or by Z3's floating-point theory.
+    `witnesses`: files of inputs at which a rule needs a flag: write, read, check again; the table of flags.
 """

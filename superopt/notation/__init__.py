@@ -1,5 +1,8 @@
 """The rule notation: parse and print terms, conditions and equations.
 
-The package imports `superopt.algebra` only. Read `parsing` first. The docstring of `parsing` has the grammar. `printing` is the
-inverse of `parsing`, and `rank_instances` parses a rule for each combination of its variables' ranks.
+The package may import `superopt.algebra` and the modules below it. Read `parsing` first.
+
+    `parsing`: the grammar, and the parser of terms, sizes, conditions and whole statements.
+    `printing`: the printer of terms and conditions, the inverse of `parsing`.
+    `rank_instances`: a statement parsed at each well-typed combination of ranks and axes of its variables.
 """

@@ -1,6 +1,12 @@
 """ONNX files as protobuf messages: validation, stored bytes, nested graphs, names, nodes and map types.
 
-The package imports onnx, `superopt.errors`, `superopt.files` and the terms of `superopt.algebra`. The package does not
-translate nodes to terms, fold constants or infer shapes, so that `superopt.verification` may use the package. Read `stored`
-first, then `validate`.
+The package imports onnx, `superopt.errors` and the terms of `superopt.algebra`. The package does not translate nodes to terms,
+fold constants or infer shapes, so that `superopt.verification` may use the package. Read `stored` first, then `validate`.
+
+    `stored`: a serialized model with its external data: size in bytes, digest, data files, parsing.
+    `validate`: structural checks of a ModelProto that was read: text, tensor data, names defined once.
+    `graphs`: all nested graphs of a model.
+    `nodes`: lowered nodes as Python values, models of such nodes, and operator schemas.
+    `map_types`: map types (ZipMap), which onnx_ir cannot represent.
+    `names`: placeholder names of unnamed dimensions.
 """

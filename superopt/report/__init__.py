@@ -1,5 +1,14 @@
 """Reports of runs as frozen values, rendered as terminal tables or as JSON.
 
-The package imports `superopt.cost` and the packages that `superopt.cost` imports. The package only renders results, and
-computes none. Read `optimization` first.
+The package may import `superopt.model` and the packages below it, but imports only `superopt.rules`, `superopt.algebra` and
+`superopt.policy`. The package only renders results, and computes none. Read `optimization` first.
+
+    `optimization`: the report of `superopt.optimize`: its fields and tables; `superopt.flows.report_fields` fills the fields.
+    `profiling`: the report of `superopt profile`, and numbers with metric prefixes.
+    `generation`: the report of `superopt generate`: counts for each universe, as a table and as JSON.
+    `proof`: the tables of verdicts of `superopt prove`.
+    `verification`: the report of `superopt verify`.
+    `reading`: rules as text: lists of rules, one rule in detail, an explained proof.
+    `drawing`: a rule as an SVG drawing of two graphs.
+    `progress`: the progress of a run as a value for listeners.
 """

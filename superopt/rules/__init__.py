@@ -1,6 +1,16 @@
 """Rewrite rules: what a rule is, how rules match terms, and the store of rules and their proofs.
 
 The package may import `superopt.speclib` and the packages below it. The package does not prove or search. Read `rule` first,
-then `match` (matches of a pattern in a term), `instances` (sizes at which a rule can be tried), `store` (the files in
-substitutions/) and `fp_flags` (the fast-math flags that a rule needs).
+then `match` and `store`.
+
+    `rule`: a rule or an axiom: its parsed equations at all ranks, files of rules, all axioms of specs/, the digest of a rule.
+    `signature`: outlines of rules (operators without attributes), which decide quickly which rules may match.
+    `match`: pattern matching of terms modulo associativity and commutativity, and the instantiated right side.
+    `instances`: random sizes and attributes at which the conditions of an equation hold.
+    `store`: the files in substitutions/: rules and their ledgers, seals, stale proofs, refuted candidates.
+    `verdict`: Proved, Refuted, Unknown and counterexamples.
+    `fusion`: fusion rules from specs/: a term of small operators becomes one operator; they are not in the store.
+    `fp_flags`: the floating-point flags of rules and the floating-point modes.
+    `accuracy`: how much a rule lets rounding errors grow, as with Winograd's algorithm.
+    `work`: arithmetic and memory traffic of a term, computed from the definitions (FLOPs and bytes).
 """

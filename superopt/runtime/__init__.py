@@ -1,7 +1,39 @@
 """ONNX Runtime: sessions, devices, kernel timing, interleaved comparison and the numerical check.
 
-Only this package and `superopt.verification` import onnxruntime. The package imports `superopt.protobuf` and the packages that
-`superopt.protobuf` imports. Read `session` first, then `check` (does a candidate compute the same values?) and `compare` (is a
-candidate faster?). `feasible` finds sizes and inputs at which a model runs. `child` runs models in a separate process, so that
-a crash of ONNX Runtime does not end superopt.
+Only this package and `superopt.verification` import onnxruntime. The package may import `superopt.protobuf` and the packages
+below it. Read `session` first, then `check` (does a candidate compute the same values?) and `compare` (is a candidate faster?).
+
+Sessions and devices:
+
+    `session`: loads a model in ONNX Runtime, runs it, makes random inputs, and times runs with bound inputs and outputs.
+    `device`: devices, execution providers, provider options and GPU libraries.
+    `settings`: session settings for the choices that tuning tries.
+    `tuning`: session tuning: which optimizers, threads and layouts make a model fastest.
+    `ort_values`: conversion between numpy arrays and OrtValue, with bfloat16.
+    `child`: runs models in a child process, so that a crash of ONNX Runtime does not end superopt.
+    `child_main`: the program of the child process.
+    `hardware`: names and cache sizes of processors.
+    `gpu_lock`: a lock that lets one process at a time use a GPU.
+
+The numerical check:
+
+    `check`: runs original and candidate on the same inputs and compares all outputs (differential testing).
+    `reference`: the float64 run of the original, by ONNX's reference evaluator with faster convolutions.
+    `rounding`: the tolerance of each element: whether rounding explains the error.
+    `adversarial`: adversarial inputs: masks, infinities, NaN, extreme and constant values.
+    `sizes`: the sizes of dynamic dimensions that the check tries.
+    `feasible`: sizes and inputs at which a model runs.
+    `bounds`: bounds of integer inputs that select positions, as for Gather.
+
+Timing:
+
+    `compare`: end-to-end comparison of models in alternation, with an A/A control and a stopping rule.
+    `multi_shape`: the check and the comparison at several sizes of dynamic dimensions, with cached results.
+    `timed`: the interface of a timed model, with warm or cold processor caches.
+    `kernel`: the time of a single node, and the node's signature.
+
+Caches on disk:
+
+    `cache`: the time cache: key-value storage of measured times in an SQLite file that processes share.
+    `result_cache`: memoization of any result that is computed from models: cache keys from model bytes and code digests.
 """

@@ -1,5 +1,14 @@
 """Code that several files of specs/ share: elementwise operators, reductions, attention, recurrences, composites.
 
-The package imports `superopt.notation` and `superopt.algebra`. Read `elementwise` first, then `composite` (operators that are
-defined as a term of other operators) and `recurrence` (operators that apply a step once for each element of a sequence).
+The package may import `superopt.notation` and `superopt.algebra`. Read `elementwise` first, then `composite`.
+
+    `elementwise`: axioms of elementwise operators.
+    `composite`: operators that are defined as a term of other operators, and their expansion.
+    `recurrence`: operators that apply a step once for each element of a sequence, such as LSTM and GRU.
+    `reduction`: definition, lifting and lowering of reductions such as reduce_sum.
+    `attention`: masks and heads of the ONNX operator Attention.
+    `affine`: the factor and the bias of normalizations.
+    `softmax_legacy`: Softmax and LogSoftmax at every opset, also before opset 13.
+    `gather_nd`: lookups at positions of any shape, as one Gather node.
+    `image_blocks`: SpaceToDepth and DepthToSpace as transposes of blocks.
 """

@@ -1,7 +1,16 @@
 """The parts of `superopt verify`. The search for rewrites uses none of these modules.
 
-Reading order: `models` (a model as read from its file), `inputs` (sizes and values to run models on), `runs` (both models on
-the same inputs), `instances` (whether a step is an instance of a rule), `arrays` (evaluation of terms on arrays), `derivation`
-(checks of a certificate against both models). Verification and the search have only four things in common: the rule store, the
-term language, the definitions in specs/ and ONNX Runtime. An import contract in pyproject.toml enforces this separation.
+Verification and the search share only the rule store, the term language, the definitions in specs/, the reader of protobuf
+messages (`superopt.protobuf`) and ONNX Runtime. An import contract in pyproject.toml enforces this separation. Read `models`
+first, then `steps` and `derivation`. `superopt.flows.verify` shows the order of the checks.
+
+    `models`: a model as read from its file: inputs, nodes, nested bodies, tensors.
+    `certificates`: the parser of certificates.
+    `contents`: the content digest of a model, independent of where tensors are stored.
+    `steps`: checks each rewrite step, by a stored rule or on random inputs.
+    `instances`: whether a step is an instance of a rule: a simple matcher, independent of `superopt.rules.match`.
+    `arrays`: evaluation of terms on float64 arrays.
+    `derivation`: checks a certificate against both models: unchanged nodes, new weights, values of segments.
+    `inputs`: sizes and input values on which both models run.
+    `runs`: runs both models on the same inputs and compares outputs within rounding errors.
 """
