@@ -16,11 +16,11 @@ from superopt.rules.store import load_rules
 from superopt.search import roofline
 from superopt.search.apply import State, run_time_terms
 from superopt.search.backtracking import SearchLimits
-from superopt.search.instance import apply_step, is_justified_step
 from superopt.search.layers import has_wide_layer, join_layers
 from superopt.search.ruleset import RuleSet
 from superopt.search.sweep import sweep
 from superopt.search.sweeper import Sweeper, Swept
+from tests.justified_steps import apply_step, is_justified_step
 from tests.operator_cases import evaluated
 
 pytestmark = pytest.mark.slow

@@ -20,14 +20,14 @@ from superopt.search.absorption import absorption
 from superopt.search.apply import State, Step, replaced_terms
 from superopt.search.backtracking import OUT_OF_TIME, Cost, SearchLimits, SearchResult, search
 from superopt.search.gate import Gate
-from superopt.search.instance import apply_step as replayed
-from superopt.search.instance import is_justified_step
 from superopt.search.record import result_from_json, result_to_json
 from superopt.search.ruleset import RuleSet
 from superopt.search.schedule import gains, weight_elements
 from superopt.search.segment_search import SegmentTask
 from superopt.search.sweep import SWEPT, sweep
 from superopt.search.sweeper import Sweeper, Swept
+from tests.justified_steps import apply_step as replayed
+from tests.justified_steps import is_justified_step
 from tests.operator_cases import evaluated
 
 HOIST = "hoist: slice(x, axis=-2, start=a, stop=b) @ w => slice(x @ w, axis=-2, start=a, stop=b) for x[2], w[2]"

@@ -24,7 +24,6 @@ The search of one segment, by single steps:
     `ruleset`: an index of rules, which excludes rules that cannot match at a term.
     `gate`: which matches a floating-point mode allows (fast-math flags, NaN and infinities).
     `absorption`: where one side of a rule lets NaN or infinities through and the other side does not.
-    `instance`: checks that a step is an instance of a rule, for tests; `superopt.verification` has its own checker.
     `roofline`: the estimated time of a state on a device's `Machine` speeds, without measuring.
 
 The search of one island, by rewrites of the whole island:
