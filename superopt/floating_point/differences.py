@@ -17,12 +17,14 @@ from superopt.policy import FLOATING_POINT
 from superopt.rules.fp_flags import FpFlag
 
 ORDINARY = 64.0
-"""A typical magnitude of results that are computed from `DYADIC` numbers. If an input is infinite, all finite inputs are
-`DYADIC` numbers.
+"""A typical magnitude of results that are computed from `DYADIC` numbers: small numbers whose sums and products are exact. If
+an input of a row is infinite, all finite inputs of the row are such numbers.
 """
 ROUNDINGS = frozenset({FpFlag.REASSOC, FpFlag.CONTRACT, FpFlag.ARCP})
 FREEDOMS = ROUNDINGS | {FpFlag.RANGE, FpFlag.CANCEL}
-"""Flags that allow finite results to differ. Such a flag also allows a different result where the left side overflows."""
+"""Floating-point flags that allow finite results to differ. If a rule has such a flag, its sides may also differ where the left
+side overflows.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,9 +32,10 @@ class Differences:
     """The rows of inputs at which the sides of a rule differ. A row has one value for each input.
 
     Attributes:
-        needs: For each flag, a mask of the rows that need the flag.
+        needs: For each floating-point flag, a mask of the rows that need the flag.
         overflow: A mask of the rows at which the left side overflows and the right side differs.
-        overflow_flag: The flag that the rows in `overflow` need, unless the rule has a flag of `FREEDOMS`.
+        overflow_flag: The flag that the rows in `overflow` need, unless the rule has a flag of `FREEDOMS` (flags that allow
+            finite results to differ).
     """
 
     needs: Mapping[FpFlag, Mask]
@@ -41,9 +44,10 @@ class Differences:
 
 
 def flag_differences(pair: ElementPair, environments: Environments) -> Differences:
-    """Evaluate both sides, and return the flags that each row of inputs needs for the right side to replace the left side.
+    """Return, for each floating-point flag, the rows of inputs at which the rule needs the flag.
 
-    A row has one value for each input.
+    A row has one value for each input. The rule needs a flag at a row if both sides, evaluated in float32, differ in the way
+    that the flag allows.
     """
     numbers = pair.numbers
     values = environments.values
@@ -100,13 +104,13 @@ def _read(pair: ElementPair, environments: Environments) -> tuple[Mask, Mask]:
 
 
 def _roundings(pair: ElementPair, environments: Environments, rounding: Mask) -> dict[FpFlag, Mask]:
-    """Return, for each of `reassoc`, `contract` and `arcp`, a mask of the rows of inputs that need the flag.
+    """Return, for each of the flags `reassoc`, `contract` and `arcp`, a mask of the rows of inputs that need the flag.
 
     `rounding` is the mask of the rows at which the sides differ by rounding. A row needs only `contract` if the sides agree
     when every product is rounded. A row needs only `arcp` if the sides agree when every quotient is computed by a reciprocal. A
-    row needs both flags if the sides agree with both changes. In any other row, operands are regrouped, and the row needs
-    `reassoc`. Such a row also needs `contract` if one side adds a product by a fused multiply-add and the other side rounds the
-    product. Such a row also needs `arcp` if the sides compute different quotients.
+    row needs `contract` and `arcp` if the sides agree only with both changes. In any other row, operands are regrouped, and the
+    row needs `reassoc`. Such a row also needs `contract` if one side adds a product by a fused multiply-add and the other side
+    rounds the product. Such a row also needs `arcp` if the sides compute different quotients.
     """
     if not rounding.any():
         return {}
@@ -152,7 +156,8 @@ def _divided(pair: ElementPair) -> bool:
 def needs(pair: ElementPair, environments: Environments, flag: FpFlag) -> Mask:
     """Return a mask of the rows of inputs that need the flag.
 
-    If rows at which the left side overflows and the right side differs need the flag, they are included.
+    A row has one value for each input. A row at which the left side overflows and the right side differs is included if this
+    difference needs the flag.
     """
     differ = flag_differences(pair, environments)
     found = differ.needs.get(flag, np.zeros(environments.rows, dtype=bool))

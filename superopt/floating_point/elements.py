@@ -104,7 +104,9 @@ class ElementPair:
 
     @property
     def form(self) -> tuple[object, ...]:
-        """The code with inputs renumbered by first use. Elements with equal forms differ only in the inputs that they read."""
+        """The code of both sides with inputs renumbered by first use. Elements of equal form differ only in which inputs they
+        read.
+        """
         places = {number: place for place, number in enumerate(self.numbers)}
         names: dict[tuple[object, ...], int] = {}
         found: list[object] = [places[self.left], places[self.right]]
@@ -128,9 +130,9 @@ def rule_cases(
 ) -> Iterator[RuleCase]:
     """Yield the rule at small sizes and, if the rule allows several ranks, at different ranks.
 
-    Extents are 2 or 3 where possible, because sums of one term and moves of one element reveal few differences. Every fifth
-    instance is arbitrary. Among the others are instances whose real attributes are not powers of 2, instances in which real
-    attributes are 0, and larger instances.
+    An instance is a choice of sizes and attribute values. Extents are 2 or 3 where possible, because sums and reshapes of a
+    single element reveal few differences. Every fifth instance is arbitrary. The other instances include instances whose real
+    attributes are not powers of 2, instances in which real attributes are 0, and larger instances.
     """
     count = len(rule.equations)
     taken: list[Instance] = []
@@ -149,11 +151,12 @@ def rule_cases(
 
 
 def _awkwardness(instance: Instance, reals: Collection[str], turn: int) -> tuple[int, float]:
-    """Return a sort key. In each turn, `rule_cases` chooses the instance with the smallest key.
+    """Return a sort key of an instance. In each turn, `rule_cases` draws several instances and chooses the smallest key.
 
-    First, the key counts real attributes without the turn's preferred property. Turns 0 and 2 prefer real attributes that are
-    neither 0 nor a power of 2, turn 1 prefers 0, and turn 3 prefers numbers that are not positive. Second, the key has the size
-    of the instance, with a penalty for extents of 1, and in turn 2 also for extents of 2.
+    The first part of the key is the number of real attributes without a property that depends on the turn. In turns 0 and 2, a
+    real attribute should be neither 0 nor a power of 2. In turn 1, a real attribute should be 0. In turn 3, a real attribute
+    should not be positive. The second part of the key is the size of the instance, with a penalty for extents of 1. In turn 2,
+    extents of 2 have a penalty too.
     """
     extents = [n for shape in instance.shapes.values() for n in shape]
     elements = sum(int(np.prod(shape)) for shape in instance.shapes.values())
@@ -184,9 +187,9 @@ def _looked_up(equation: Equation, instance: Instance, rng: np.random.Generator)
 
 
 def _reached(equation: Equation, operands: Mapping[str, tuple[int, ...]]) -> set[str]:
-    """Return the names of the variables that are used as certain operands, directly or through moves such as reshapes.
+    """Return the names of the variables that are an operand listed in `operands`, directly or through moves such as reshapes.
 
-    `operands` has the positions of these operands for each operator.
+    `operands` has, for each operator, the positions of the listed operands. A move is an operator that only moves elements.
     """
     found: set[str] = set()
     for term in subterms(*equation.left, *equation.right):
@@ -206,7 +209,7 @@ MOVES = frozenset(
 
 
 def pairs(case: RuleCase, rng: np.random.Generator, *, elements: int = FLOATING_POINT.element_count) -> Iterator[ElementPair]:
-    """Compile some output elements of the rule. For each output, equal code (`ElementPair.form`) is yielded only once.
+    """Yield the scalar code of some output elements of the rule. For each output, equal code is yielded only once.
 
     Raises:
         ProgramTooLongError: The elements take too many instructions.
@@ -261,7 +264,7 @@ def pair_at(case: RuleCase, output: int, element: tuple[int, ...]) -> ElementPai
 def elements_of(
     rule: Rule, rng: np.random.Generator, *, instances: int = FLOATING_POINT.max_rule_instances
 ) -> Iterator[tuple[RuleCase, ElementPair]]:
-    """Compile output elements of the rule at some sizes. Equal code (`ElementPair.form`) is yielded only once."""
+    """Yield the scalar code of output elements of the rule at some sizes. Equal code is yielded only once."""
     met: set[tuple[object, ...]] = set()
     for case in rule_cases(rule, rng, instances=instances):
         for turned in (False, True) if case.wide else (False,):

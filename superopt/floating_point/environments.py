@@ -28,13 +28,15 @@ EXTREMES = (1e-45, 1e-40, 1.1754944e-38, 1e30, 1e38, 3.4028235e38)
 """Magnitudes at which results underflow or overflow."""
 DYADIC = np.array([-3.0, -2.0, -1.5, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
 """Numbers whose sums and products are exact. If all finite inputs of a row are such numbers, only an infinity or NaN in the row
-can cause a difference.
+can make the sides of a rule differ.
 """
 COMBINED = (
     *(0.0, -0.0, 1.0, -1.0, np.inf, np.nan, -np.inf, 3.4028235e38, 1e-45, -3.4028235e38, 1e30, 1e-30, 2.0, -1e-45, -1e30, 0.1),
     *(-3.0, 1e9, 12582912.0, -1e9, 1.1754944e-38, 1.0000001, 100.0, -100.0, 1e20, -0.3, 65504.0, 16777217.0),
 )
-"""Special values. `special_value_rows` combines the first n values, where n is as large as its limit on rows allows."""
+"""Special values such as zeros, infinities, NaN and the largest finite number. `special_value_rows` evaluates all combinations
+of the first n values for the largest n that its limit on rows allows.
+"""
 FINITE, INFINITE = 0, 1
 
 
@@ -131,8 +133,9 @@ def environments_of(rows: Sequence[Mapping[Input, float]]) -> Environments:
 def special_value_rows(inputs: Sequence[Input], conditions: Collection[str], rows: int) -> Environments:
     """Return all combinations of the first n values of `COMBINED` for the inputs.
 
-    n is the largest number for which there are at most `rows` combinations. A combination with an infinity or NaN is left out
-    if another value is not in `DYADIC`, so that no overflow is attributed to an infinity or NaN.
+    `COMBINED` has special values such as zeros, infinities and NaN. n is the largest number for which there are at most `rows`
+    combinations. A combination with an infinity or NaN is left out unless its finite values are all in `DYADIC` (small numbers
+    whose sums and products are exact). Otherwise an overflow might be mistaken for an effect of the infinity.
     """
     count = next((n for n in range(len(COMBINED), 1, -1) if n ** len(inputs) <= rows), 0)
     if not count or not inputs:

@@ -25,7 +25,7 @@ from superopt.rules.rule import Rule
 
 @dataclass(frozen=True)
 class Witness:
-    """Inputs at which a rule needs a flag.
+    """Inputs at which a rule needs a floating-point flag.
 
     Attributes:
         case: The rule at fixed ranks and sizes.
@@ -43,7 +43,7 @@ class Witness:
 
 @dataclass(frozen=True)
 class RuleFlags:
-    """The flags that a rule needs, with a witness (inputs at which the rule needs the flag) for each flag.
+    """The floating-point flags that a rule needs, and a witness (inputs at which the rule needs the flag) of each flag.
 
     Attributes:
         basis: The evidence that the rule needs no other flags.
@@ -61,12 +61,12 @@ class RuleFlags:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The flags in the order of `FpFlag`, as they are stored."""
+        """The floating-point flags as a tuple in the order of `FpFlag`. The rule store keeps the flags in this form."""
         return tuple(flag for flag in FpFlag if flag in self.flags)
 
 
 def flags_of(rule: Rule, seed: int = 0) -> RuleFlags:
-    """Search for the fp flags that the rule needs. Return each flag with a witness: inputs at which the rule needs the flag.
+    """Return the floating-point flags that the rule needs, each with a witness: inputs at which the rule needs the flag.
 
     If no output element can be compiled, all flags are returned without witnesses. Each turn of the search draws new sizes and
     new inputs. The search ends after `FLOATING_POINT.quiet_turn_count` successive turns without a new flag.
@@ -112,8 +112,9 @@ def flags_of(rule: Rule, seed: int = 0) -> RuleFlags:
 def missing_flags(rule: Rule, seed: int, evaluations: int) -> tuple[int, list[Witness]]:
     """Search for fp flags that the rule needs but does not have.
 
-    Return the number of evaluated input rows (one value for each input), and a witness of each missing flag. At least
-    `evaluations` rows are evaluated. An output element whose code is the same on both sides is not evaluated.
+    Return the number of evaluated input rows (one value for each input), and a witness of each missing flag. A witness has
+    inputs at which the rule needs the flag. At least `evaluations` rows are evaluated. An output element whose code is the same
+    on both sides is not evaluated.
     """
     rng = generator_for(rule, seed)
     different = [(case, pair) for case, pair in elements_of(rule, rng) if not pair.identical]
@@ -134,7 +135,7 @@ def missing_flags(rule: Rule, seed: int, evaluations: int) -> tuple[int, list[Wi
 def draw_for(
     pair: ElementPair, rows: int, rng: np.random.Generator, least: int = FLOATING_POINT.min_element_rows
 ) -> Environments:
-    """Draw `rows` random rows of inputs for the element. For long code, fewer rows are drawn, but at least `least`."""
+    """Draw `rows` random rows of inputs for the element, or fewer rows (but at least `least`) if the element's code is long."""
     return draw(
         pair.inputs,
         pair.conditions,
@@ -144,9 +145,10 @@ def draw_for(
 
 
 def _witness(flag: FpFlag, case: RuleCase, pair: ElementPair, environments: Environments, mask: Mask) -> Witness:
-    """Return a witness of the flag from the input rows that `mask` selects. A row has one value for each input.
+    """Return a witness: one of the input rows that `mask` selects, at which the element needs the flag.
 
-    The row with the shortest numbers is chosen. Its values are then replaced by 0 or 1 where the flag is still needed.
+    A row has one value for each input. The row whose values have the shortest texts is chosen. Values of the row are then
+    replaced by 0 or 1, as long as the element still needs the flag.
     """
     candidates = np.flatnonzero(mask)[: FLOATING_POINT.witness_row_count]
     lengths = [sum(len(f"{environments.values[one][row]:g}") for one in pair.inputs) for row in candidates]

@@ -39,7 +39,7 @@ class Format:
 
     @property
     def epsilon(self) -> float:
-        """Half the distance from 1 to the next number: a bound on the relative rounding error of a normal number."""
+        """Half the distance from 1 to the next larger number: a bound on the relative rounding error of a normal number."""
         return math.ldexp(1.0, -self.precision)
 
     @property

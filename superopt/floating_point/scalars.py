@@ -45,7 +45,7 @@ class Program:
         self._numbers: dict[Instruction, int] = {}
 
     def emit(self, op: str, *operands: Any) -> int:
-        """Return the number of the instruction. Append the instruction if the program does not have it yet."""
+        """Return the number of the instruction with this operation and these operands, which is appended if it is new."""
         if op in COMMUTATIVE and operands[0] > operands[1]:
             operands = operands[1], operands[0]
         if op == "fma" and operands[0] > operands[1]:
@@ -62,7 +62,7 @@ class Program:
         return number
 
     def under(self, roots: Iterable[int]) -> list[int]:
-        """Return the numbers of the roots and of all instructions that they depend on, in execution order."""
+        """Return the numbers of the roots and of all instructions on which a root depends, in execution order."""
         needed: set[int] = set()
         stack = list(roots)
         while stack:
@@ -103,9 +103,9 @@ class Scalar:
 
 
 class Summands(Scalar):
-    """A sum whose additions are not emitted yet. An enclosing sum can add these summands to its own.
+    """A sum whose additions are not emitted yet. An enclosing sum can append these summands to its own list of summands.
 
-    This is how a kernel computes nested sums of one operator.
+    A kernel computes the nested sums of one operator in this way.
     """
 
     __slots__ = ("summands",)
@@ -219,7 +219,7 @@ class ScalarCode:
     # ------------------------------------------------------------ terms
 
     def read(self, name: str, shape: tuple[int, ...], known: Mapping[tuple[int, ...], float] | None = None) -> index.Tensor:
-        """Return the variable `name` as a tensor. Its elements are inputs of the program, or constants if `known` is given."""
+        """Return the variable `name` as a tensor. The elements are inputs of the program, or the constants in `known`."""
 
         def at(*position: int) -> Scalar:
             if not all(0 <= i < n for i, n in zip(position, shape, strict=True)):
@@ -287,7 +287,7 @@ class ScalarCode:
         """Return the function `at` with a cache of its results.
 
         Nested sums are merged, and products are fused into sums, only within one call of `at`. `fused` decides whether sums use
-        fused multiply-adds. None keeps the current choice.
+        fused multiply-adds. If `fused` is None, the setting of the enclosing call stays.
         """
         known: dict[tuple[int, ...], Scalar] = {}
 
@@ -365,7 +365,7 @@ def _softplus(code: ScalarCode, _: Term, operands: Sequence[index.Tensor]) -> in
 
 
 def _softmax(code: ScalarCode, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
-    """Compute exp(x - m) divided by its sum, or the logarithm of this quotient. Here m is the largest element."""
+    """Compute exp(x - m) divided by the sum of exp(x - m), or the logarithm of this quotient. m is the largest element."""
     (x,), axis = operands, term.integer("axis")
 
     def at(*position: int) -> Scalar:

@@ -39,12 +39,12 @@ class StoredWitness:
 
 
 def path_of(family: str, folder: Path | None = None) -> Path:
-    """Return the path of the file with the witnesses of a family of rules."""
+    """Return the path of the file with the witnesses of a family of rules: inputs at which a rule needs a flag."""
     return (substitutions_folder() if folder is None else folder) / f"{family}.witnesses.jsonl"
 
 
 def write_witnesses(family: str, witnesses: Iterable[StoredWitness], folder: Path | None = None) -> None:
-    """Replace the contents of the family's file by these witnesses.
+    """Replace the contents of the family's file by these witnesses. A witness has inputs at which a rule needs a flag.
 
     Raises:
         StoreError: The file cannot be written.
@@ -54,7 +54,7 @@ def write_witnesses(family: str, witnesses: Iterable[StoredWitness], folder: Pat
 
 
 def read_witnesses(family: str, folder: Path | None = None) -> list[StoredWitness]:
-    """Return the witnesses in the family's file, or an empty list if there is no file.
+    """Return the witnesses (inputs at which a rule needs a flag) in the family's file, or an empty list without a file.
 
     Raises:
         StoreError: A line is not a witness.
@@ -87,7 +87,7 @@ def _again(rule: Rule, row: Mapping[str, Any]) -> tuple[ElementPair, Environment
 
 
 def to_store(rule: Rule, witness: Witness) -> StoredWitness:
-    """Convert a witness of one of the rule's flags to a line of the file."""
+    """Convert a witness (inputs at which the rule needs a floating-point flag) to a line of the file."""
     case = witness.case
     row: dict[str, Any] = {}
     optional = {
@@ -120,7 +120,7 @@ def _number(text: str) -> Extent:
 
 
 def flag_sets(rules: Iterable[StoredRule]) -> str:
-    """Return a Markdown table with the number of rules for each set of flags."""
+    """Return a Markdown table with the number of rules for each set of floating-point flags."""
     found = Counter(tuple(flag for flag in FpFlag if flag in (one.entry.flags or ())) for one in rules)
     rows = sorted(found.items(), key=lambda item: (-item[1], item[0]))
     lines = [f"| {' '.join(f'`{flag}`' for flag in flags) or 'none'} | {count:,} |" for flags, count in rows]

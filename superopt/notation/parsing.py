@@ -113,7 +113,7 @@ def parse(
 def real_names(*texts: str) -> frozenset[str]:
     """Return the names of attribute variables that stand for real numbers in the texts.
 
-    Such a name occurs in a real attribute of an operator, such as `factor=a`, and in no integer attribute.
+    The name of a real number occurs in a real attribute of an operator, such as `factor=a`, and in no integer attribute.
     """
     reals: set[str] = set()
     integers: set[str] = set()
@@ -323,7 +323,7 @@ class Statement:
     """A rule or an axiom, split into the texts of its parts. The texts are not parsed yet.
 
     Attributes:
-        arrow: `=>`, `==` or `~>`.
+        arrow: `==` if both sides are defined on the same inputs, or `=>` if the right side may be defined on more inputs.
         ranks: Each name of the `for` clause with its possible ranks. An axis variable has possible axes, which are negative.
         where: The conditions.
     """

@@ -17,9 +17,9 @@ from superopt.policy import RULE
 
 
 def equations(statement: Statement) -> list[Equation]:
-    """Return the equation of the statement at each combination of ranks at which the statement is well typed.
+    """Return the parsed statement at each combination of its variables' ranks at which the statement is well typed.
 
-    The order is the order of `Statement.rank_choices`.
+    The equations are in the order in which `Statement.rank_choices` yields the combinations.
 
     Raises:
         NotationError: The statement is not valid notation, or is well typed at no combination.
@@ -76,7 +76,8 @@ class _Pieces:
 def _applications(tree: ast.expr, declared: frozenset[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the text of each operator application and the declared names in this text. Operands precede their users.
 
-    An application that contains a name from `:=` is left out, because its text cannot be parsed by itself.
+    An application that contains a name defined by `:=` is left out, because the text of the application cannot be parsed by
+    itself.
     """
     bound = {n.target.id for n in ast.walk(tree) if isinstance(n, ast.NamedExpr)}
     for node in _terms(tree):

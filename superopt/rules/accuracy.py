@@ -34,7 +34,7 @@ def admit_by_growth(rules: Iterable[Rule], tolerance: float) -> list[Rule]:
 
 
 def _rounding(roots: tuple[Term, ...]) -> float:
-    """Return the largest typical ratio of an algorithm's rounding error to the error of the definition, over all operators.
+    """Return the largest typical ratio of rounding errors, fast algorithm to definition, over all operators in the terms.
 
     The result is at least 1.
     """

@@ -95,7 +95,8 @@ def conditions(equation: Equation) -> tuple[Cond, ...]:
 def instantiations(equation: Equation, rng: np.random.Generator, *, stubborn: bool = False) -> Iterator[Instance]:
     """Yield random instances that satisfy `conditions(equation)`. The iterator is infinite.
 
-    If `stubborn` is True, only small numbers are tried after other numbers have failed.
+    Each extent and attribute variable gets a random number. If many attempts give no instance and `stubborn` is True, only the
+    smallest numbers are tried.
 
     Raises:
         InstantiationError: No instance was found.
@@ -232,7 +233,7 @@ def solved_conditions(known: Sequence[Cond]) -> tuple[dict[Atom, Extent], list[C
 
 
 def _at_least_one(condition: Compare) -> Atom | None:
-    """Return the atom if the condition has the form `atom >= 1`, and None otherwise."""
+    """Return the unknown if the condition has the form `unknown >= 1`, and None otherwise."""
     terms = condition.left.terms
     if condition.relation == ">=" and len(terms) == 2 and terms[0] == ((), -1) and len(terms[1][0]) == 1 and terms[1][1] == 1:
         return terms[1][0][0]
@@ -240,9 +241,10 @@ def _at_least_one(condition: Compare) -> Atom | None:
 
 
 def _solution(condition: Cond, positive: Collection[Atom], count: int) -> tuple[Atom, Extent] | None:
-    """Return an unknown and its value if the condition is an equality that determines an unknown, and None otherwise.
+    """Return an unknown and its value if the condition is an equality that can be solved for an unknown, otherwise None.
 
-    Atoms in `positive` are not 0, so that the equality may be divided by them. `count` is part of the name of a new unknown.
+    The equality may be divided by the unknowns in `positive`, because they are not 0. `count` is part of the name of a new
+    unknown.
     """
     if not isinstance(condition, Compare) or condition.relation != "==":
         return None
@@ -271,7 +273,7 @@ def is_quotient(atom: Atom) -> bool:
 def _with_quotient(left: Size, quotient: Size) -> Extent:
     """Rewrite `f - g * (f // g)` as `f - g * quotient`. Return any other expression unchanged.
 
-    The caller equates the result to 0, which is possible if g divides f.
+    If `quotient` is an unknown integer, the equation `f - g * quotient == 0` says that g divides f.
     """
     for atom in left.atoms():
         if isinstance(atom, Floor):
@@ -283,7 +285,7 @@ def _with_quotient(left: Size, quotient: Size) -> Extent:
 
 
 def _shared(extent: Extent) -> list[Atom]:
-    """Return the atoms that are factors of every term of the polynomial."""
+    """Return the unknowns that are factors of every term of `extent`, which is a polynomial."""
     if not isinstance(extent, Size):
         return []
     return [a for a in dict.fromkeys(extent.terms[0][0]) if all(a in m for m, _ in extent.terms)]

@@ -55,7 +55,7 @@ class Binding:
     pending: Pending = ()
 
     def value(self, atom: Atom) -> Extent | None:
-        """Return the value of a dimension or an attribute variable of the pattern, or None if it has no value yet."""
+        """Return the value of a dimension or an attribute variable of the pattern, or None if no value is bound yet."""
         if isinstance(atom, Dim):
             tensor = self.tensors.get(atom.tensor)
             return tensor.shape[atom.axis] if tensor is not None else None
@@ -88,9 +88,9 @@ class Match:
         return Counter(self.roots[0].args) - Counter(self.rests[0])
 
     def at(self, root: Term) -> Term | None:
-        """Apply the match to another sum or product, and return the replacement of `root`.
+        """Return the replacement of `root`, a sum or product that may differ from the matched term.
 
-        Return None if `root` does not have all operands that the pattern matches. The match must have a single root.
+        Return None if `root` lacks an operand that the pattern matches. The match must have a single root.
 
         Raises:
             ShapeError: The replacement is not well typed.
@@ -107,7 +107,7 @@ class Match:
 def match_term(pattern: Term, term: Term, binding: Binding = EMPTY) -> Iterator[Binding]:
     """Yield an extension of `binding` for every way in which the whole `pattern` matches `term`.
 
-    Attribute equations that cannot be solved yet are added to `Binding.pending`.
+    Equations between attributes that cannot be solved yet are added to `Binding.pending`.
     """
     if pattern.is_variable:
         yield from _match_variable(pattern, term, binding)
@@ -140,9 +140,10 @@ def _match_args(patterns: Sequence[Term], terms: Sequence[Term], binding: Bindin
 
 
 def match_attributes(pattern: Term, term: Term, binding: Binding) -> Binding | None:
-    """Return the extension of `binding` for which the attributes of `pattern` and `term` agree, or None if there is none.
+    """Return `binding`, extended so that the attributes of `pattern` and `term` agree, or None if they cannot agree.
 
-    If an attribute of the pattern is an expression, such as `a + 1`, its equation is added to `Binding.pending`.
+    If an attribute of the pattern is an expression, such as `a + 1`, the equation between the expression and the term's value
+    is added to `Binding.pending`.
     """
     symbols, pending = binding.symbols, binding.pending
     for (_, wanted), (_, found) in zip(pattern.attributes, term.attributes, strict=True):
@@ -177,9 +178,9 @@ def _bare_symbol(extent: Size) -> str | None:
 
 
 def _match_operands(pattern: Term, term: Term, binding: Binding, *, absorb: bool) -> Iterator[tuple[Binding, tuple[Term, ...]]]:
-    """Match the operands of a sum or product in every order. Yield each binding with the operands that remain unmatched.
+    """Yield the bindings that match operands of a sum or product in any order, each with the operands left unmatched.
 
-    If `absorb` is True, the last unbound variable of the pattern matches all remaining operands together.
+    If `absorb` is True, the last unbound variable of the pattern matches the sum or product of all remaining operands.
     """
     wanted = sorted(pattern.args, key=lambda p: (p.is_variable, p.is_variable and p.name not in binding.tensors))
     if len(wanted) > len(term.args):
@@ -212,7 +213,7 @@ def _assign(
 def _match_root(pattern: Term, term: Term, binding: Binding) -> Iterator[tuple[Binding, tuple[Term, ...]]]:
     """Match like `match_term`, but let a sum or product have operands that the pattern does not match.
 
-    Yield each binding with these operands.
+    Yield each binding with the operands that the pattern does not match.
     """
     if not pattern.is_variable and pattern.op == term.op and operator(pattern.op).commutative:
         yield from _match_operands(pattern, term, binding, absorb=False)
@@ -224,7 +225,8 @@ def _match_root(pattern: Term, term: Term, binding: Binding) -> Iterator[tuple[B
 def solve_pending(binding: Binding) -> Binding | None:
     """Solve the pending attribute equations. Return None if an equation is false or cannot be solved.
 
-    An equation must have only one unknown attribute variable. The variable must occur linearly and have an exact solution.
+    An equation can be solved if it has only one unknown attribute variable, if the variable occurs linearly, and if the
+    solution is exact.
     """
     symbols = dict(binding.symbols)
     known = Binding(binding.tensors, symbols)
@@ -314,7 +316,10 @@ class Pattern:
         return Pattern(equation.left, equation.right, equation.where)
 
     def matches(self, root: Term, candidates: Callable[[str], Sequence[Term]]) -> Iterator[Match]:
-        """Yield every match with `root` as the first output. `candidates(op)` lists the terms for the other outputs."""
+        """Yield every match with `root` as the first output of the pattern.
+
+        `candidates(op)` lists the terms with operator `op` that may match another output of the pattern.
+        """
         for binding, rest in _match_root(self.left[0], root, EMPTY):
             for found, roots, rests in self._others(1, binding, (root,), (rest,), candidates):
                 match = self._accepted(found, roots, rests)
@@ -361,7 +366,7 @@ class Pattern:
 def _sound(results: Sequence[Term], roots: Sequence[Term], binding: Binding) -> bool:
     """Return whether the new terms `results` are well typed and not empty for all values of the dynamic dimensions.
 
-    Conditions of the old terms `roots` are taken as given.
+    The old terms `roots` are assumed to be well typed.
     """
     extents = itertools.chain(binding.symbols.values(), *(t.shape for t in binding.tensors.values()))
     if not any(isinstance(n, Size) for n in extents):
@@ -379,7 +384,8 @@ def _with_rest(op: str, term: Term, rest: tuple[Term, ...]) -> Term:
 def _plausible(pattern: Term, term: Term, binding: Binding) -> bool:
     """Return False if a quick test shows that `term` does not match `pattern`.
 
-    The test compares each argument of the pattern that is a variable with a value in `binding`.
+    For each argument of the pattern that is a variable with a value in `binding`, the test compares the value with the term's
+    argument at the same position.
     """
     if operator(pattern.op).commutative:
         return True

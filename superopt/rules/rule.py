@@ -42,7 +42,7 @@ class Rule:
 
     @functools.cached_property
     def equations(self) -> tuple[Equation, ...]:
-        """The typed terms of the rule at every combination of its variables' ranks at which the rule is well typed.
+        """The rule, parsed at every combination of its variables' ranks at which the rule is well typed.
 
         Raises:
             NotationError: The rule is not valid notation, or is well typed at no combination.

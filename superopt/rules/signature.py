@@ -35,7 +35,9 @@ ANY = Outline("")
 
 @functools.lru_cache(maxsize=1 << 16)
 def outlines(text: str) -> tuple[Outline, ...]:
-    """Return the outlines of the terms in a text of the rule notation, with sums and products flattened.
+    """Return the outline (operators and nesting, without attributes) of each term in a text of the rule notation.
+
+    Nested sums and nested products are flattened.
 
     Raises:
         NotationError: The text is not valid notation.

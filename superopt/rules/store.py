@@ -100,7 +100,7 @@ class StoredRule:
 
 @dataclass(frozen=True)
 class Rejected:
-    """A candidate rule that was refuted. It is not tried again, and its counterexample is a regression test."""
+    """A conjectured rule that was refuted. The conjecture is not tried again, and its counterexample is a regression test."""
 
     key: str
     rule: str
@@ -142,7 +142,7 @@ def spec_digests(rule: Rule, used: Iterable[str]) -> dict[str, str]:
 
 
 def ledger_objection(rule: Rule, entry: LedgerEntry | None) -> str | None:
-    """Return the reason why the entry is not a valid proof of the rule with the present definitions, or None if it is valid."""
+    """Return the reason why the entry is no valid proof of the rule with the present definitions, or None for a valid proof."""
     if entry is None or entry.key != digest(rule):
         return "the ledger has no proof of the rule as it is written, with its operators as they are defined"
     if entry.verdict != "proved":
@@ -201,7 +201,7 @@ def read_family(family: str, folder: Path | None = None) -> list[tuple[Rule, Led
 
 
 def _with_ledger(family: str, folder: Path | None) -> tuple[list[tuple[Rule, LedgerEntry | None]], Mapping[str, LedgerEntry]]:
-    """Return the result of `read_family`, and the family's ledger entries by key."""
+    """Return the rules of a family as `read_family` does, and the family's ledger entries by `LedgerEntry.key`."""
     where = substitutions_folder() if folder is None else folder
     path = where / f"{family}.rules"
     ledger = {entry.key: entry for entry in read_ledger(family, where)}
@@ -217,7 +217,7 @@ def _with_ledger(family: str, folder: Path | None) -> tuple[list[tuple[Rule, Led
 
 
 def read_ledger(family: str, folder: Path | None = None) -> list[LedgerEntry]:
-    """Return the entries of a family's ledger, or of the axioms' ledger for `AXIOMS`. A missing file has no entries.
+    """Return the ledger entries of a family, or of the axioms if `family` is `AXIOMS`. A missing file has no entries.
 
     Raises:
         StoreError: A line is not a valid entry.
@@ -301,9 +301,9 @@ def load_axioms(folder: Path | None = None) -> dict[str, LedgerEntry]:
 
 
 def load_refuted(folder: Path | None = None) -> dict[str, Rejected]:
-    """Return the refuted candidate rules by key.
+    """Return the refuted candidate rules by key, a hash of the rule's text and of its operators' definitions and axioms.
 
-    If an operator is redefined, the key of a candidate changes, and the candidate may be tried again.
+    If an operator is redefined, the keys of candidates with this operator change. These candidates may then be tried again.
 
     Raises:
         StoreError: A line is not a valid entry.
@@ -455,9 +455,9 @@ def rules_text(about: str, rules: Sequence[tuple[Rule, LedgerEntry]]) -> str:
 
 
 def rule_lines(rule: Rule, width: int) -> str:
-    """Return the text of the rule on one line, with the name padded to `width`.
+    """Return the text of the rule, on one line if it fits, with the name padded to `width` characters.
 
-    A rule that is too long for one line is broken before its arrow, its ranks and its conditions.
+    A rule that is too long for one line is broken after the name, before the arrow and before `for`.
     """
     stated = rule.statement
     head = f"{rule.name}:".ljust(width)
@@ -476,7 +476,7 @@ def _wrapped(text: str) -> str:
 
 
 def write_ledger(family: str, entries: Iterable[LedgerEntry], folder: Path | None = None) -> None:
-    """Replace the family's ledger, or the axioms' ledger for `AXIOMS`, by these entries.
+    """Replace the ledger of a family, or of the axioms if `family` is `AXIOMS`, by these entries.
 
     Raises:
         StoreError: The file cannot be written.

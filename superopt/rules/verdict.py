@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class Counterexample:
-    """Sizes, attributes and inputs at which two sides differ, and the position of the difference.
+    """Sizes, attributes and inputs at which the two sides of a rule differ, and the position of the difference.
 
     `shapes` has every variable's shape, and `attributes` has the value of every attribute variable. The inputs are the arrays
     that `superopt.proof.sample.inputs` draws for these shapes from `seed`. At `position` of output `output` the left side is

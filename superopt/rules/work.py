@@ -38,7 +38,8 @@ class _Cost:
     Attributes:
         flops: The number of floating-point operations.
         reads: The number of elements read from each operand. A constant reads nothing.
-        accumulated: Whether the element is a sum over an index. A sum over a further index continues in the same accumulator.
+        accumulated: Whether the element is a sum over an index. An enclosing sum continues in the same accumulator and counts
+            no further additions.
         picked: Whether the element is a product with a test that holds for only one value of an index. The sum of such products
             over the index reads only one element.
     """
@@ -164,5 +165,5 @@ def _read(position: int, operands: int) -> Callable[..., _Cost]:
 
 
 def total_work(roots: Iterable[Term], itemsize: int = 4) -> Work:
-    """Return the total work of all distinct subterms. Constant subterms are left out, because they are not run."""
+    """Return the total work of all distinct subterms, without constant subterms, which are computed before the model runs."""
     return sum((work(term, itemsize) for term in subterms(*roots) if not term.constant), Work(0, 0))
