@@ -104,7 +104,7 @@ class ElementPair:
 
     @property
     def form(self) -> tuple[object, ...]:
-        """The code of both sides with inputs renumbered by first use. Elements of equal form differ only in which inputs they
+        """The code of both sides with inputs renumbered by first use. Elements of equal form only differ in the inputs they
         read.
         """
         places = {number: place for place, number in enumerate(self.numbers)}

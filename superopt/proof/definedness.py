@@ -59,7 +59,7 @@ def undefined_somewhere(assumptions: Assumptions) -> bool:
 
 
 def defined_instances(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
-    """Return the instances of axioms whose terms are all defined wherever both sides of the rule are defined."""
+    """Return the axiom instances whose terms are all defined at every input at which both sides of the rule are defined."""
     goals = (*assumptions.left, *assumptions.right)
     sides = [side for g in grounds for side in (g.left, g.right)]
     if not any(map(is_partial, subterms(*goals, *sides))) and not denominators(*sides):
@@ -105,7 +105,7 @@ def _all_defined(side: Term, closure: Closure, defined: Iterable[Term], facts: G
 
 
 def _counting(term: Term) -> Iterator[Term]:
-    """Yield subterms that must be defined if the term is defined.
+    """Yield subterms that must be defined wherever the term is defined.
 
     Each subterm has a partial operator, such as a division. The term depends on every element of the subterm.
     """
@@ -133,7 +133,7 @@ _known: dict[object, tuple[bool, bool]] = {}
 
 
 def _facts_of(term: Term) -> tuple[bool, bool]:
-    """Return whether the operator is partial and whether it is elementwise, at these attributes and ranks."""
+    """Return two booleans for the term's operator at its attributes and ranks: is it partial, and is it elementwise?"""
     identity = term.op, term.attributes, tuple(a.rank for a in term.args)
     known = _known.get(identity)
     if known is None:
@@ -143,7 +143,7 @@ def _facts_of(term: Term) -> tuple[bool, bool]:
 
 
 def _value(term: Term) -> tuple[Sum, tuple[object, ...]]:
-    """Return the value of the term's operator on unknown operands at a symbolic position, and the position."""
+    """Return one element of the operator's result on unknown operands, at a symbolic position, and this position."""
     notation = Normal()
     with index.interpreted(notation):
         operands = [notation.read(f"e{place}", a.shape) for place, a in enumerate(term.args)]

@@ -37,7 +37,7 @@ def denominators(*roots: Term) -> tuple[Extent, ...]:
 
 
 def factors(extent: Extent) -> Iterator[Extent]:
-    """Yield the factors of `extent`, which is nonzero exactly where all of these factors are nonzero.
+    """Yield the factors of `extent`. The extent is nonzero exactly where all yielded factors are nonzero.
 
     Sizes of tensors and reciprocals are left out, because they are never zero.
     """
@@ -50,7 +50,7 @@ def factors(extent: Extent) -> Iterator[Extent]:
 
 
 def nonzero(extents: Iterable[Extent]) -> Guard:
-    """Return the conditions that none of the extents is zero."""
+    """Return conditions which say that none of the extents is zero."""
     return tuple(c for c in (negation(same(e, 0)) for e in extents) if c is not True)
 
 

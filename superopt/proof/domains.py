@@ -35,7 +35,8 @@ class DomainDemand:
         kind: NOT_ZERO, NOT_NEGATIVE or POSITIVE. With EXISTS, the value's power to the symbolic `exponent` must exist.
         chosen: Pairs of a condition of a `where` operator and an outcome. The demand applies only where all conditions have
             these outcomes.
-        candidate: The value, with bound indices and a guard. The demand applies at all bound indices where the guard holds.
+        candidate: The value, with bound indices and a guard (conditions on these indices). The demand applies at all values of
+            the bound indices where the guard holds.
         exponent: The exponent for EXISTS. It is 0 for the other kinds.
     """
 
@@ -56,7 +57,7 @@ class DomainDemand:
 
 
 def implied_signs(facts: Guard, value: Sum, notation: Normal) -> tuple[tuple[Sum, Sign], ...]:
-    """Return values, each with the sign that it has wherever `value` is defined.
+    """Return pairs of a value and a sign. The pair's value has this sign wherever the argument `value` is defined.
 
     For example, x is positive wherever log(x) is defined.
     """
@@ -91,7 +92,7 @@ def is_undefined(facts: Guard, left: Sum, right: Sum, notation: Normal, divisors
 
 
 def _divisor(extent: Extent, where: DomainDemand | None = None) -> DomainDemand:
-    """Return the demand that an extent is not zero. With `where`, the demand applies only where the demand `where` applies."""
+    """Return the demand that an extent is not zero. If `where` is given, the demand applies only where `where` applies."""
     value: Sum = (Summand(extent),)
     if where is None:
         return DomainDemand(NOT_ZERO, (), GuardedValue((), (), value))
@@ -136,10 +137,10 @@ def domain_demands(facts: Guard, value: Sum, notation: Normal) -> list[DomainDem
 
 
 def _strict(demand: DomainDemand, others: Mapping[object, DomainDemand]) -> DomainDemand:
-    """Strengthen a demand if another demand says that the value is not zero.
+    """Return the demand, made stronger if a demand in `others` says that the same value is not zero.
 
-    A value that is neither negative nor zero is positive. For a nonzero value, `value ** a` exists exactly where
-    `value ** -a` exists. The demands for `a` and `-a` are therefore written in the same form.
+    A value that is neither negative nor zero is positive. For a nonzero value, `value ** a` exists exactly where `value ** -a`
+    exists. The demands for the exponents `a` and `-a` therefore become equal.
     """
     inside = replace(demand.candidate, value=_turned(sort_summands(demand.value)))
     if replace(demand, kind=NOT_ZERO, candidate=inside, exponent=0).key not in others:
@@ -150,7 +151,7 @@ def _strict(demand: DomainDemand, others: Mapping[object, DomainDemand]) -> Doma
 
 
 def _of_magnitude(demand: DomainDemand) -> DomainDemand:
-    """Turn the demand that |x| is not zero into a demand on x."""
+    """Return the demand that x is not zero for a demand that |x| is not zero or is positive. Return others unchanged."""
     match demand.value:
         case (Summand(1, (), (), (Largest((GuardedValue((), (), a), GuardedValue((), (), b))),)),) if (
             demand.kind != NOT_NEGATIVE
@@ -163,7 +164,7 @@ def _of_magnitude(demand: DomainDemand) -> DomainDemand:
 
 
 def _turned(value: Sum) -> Sum:
-    """Return the sum, or the negated sum if the first summand has a negative number in front."""
+    """Return the sum, or the negated sum if the coefficient of the first summand is negative."""
     first = shape(value[0])[1] if value else 1
     return times(value, -1) if not isinstance(first, Size) and first < 0 else value
 
@@ -207,7 +208,7 @@ def _partial_in(
 
 
 def _met(facts: Guard, demand: DomainDemand, signs: Signs) -> bool:
-    """Return whether the structure and the known signs of the value imply the demand."""
+    """Return whether the demand follows from the structure of the demand's value and from known signs."""
     inside = (*facts, *demand.candidate.guard)
     sign = signs.of(inside, demand.value)
     match demand.kind:

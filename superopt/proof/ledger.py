@@ -74,7 +74,7 @@ def prove_axioms(*, operators: Collection[str] = (), seed: int = 0, workers: int
 
     A regrouping law states that the operands of an operator such as `add` may be grouped and ordered in any way.
 
-    With `operators`, only the axioms in the files of these operators are proved.
+    If `operators` is not empty, only the axioms in the files of these operators are proved.
     """
     known = sorted((name, law) for name, law in laws().items() if not operators or name.partition(".")[0] in operators)
     verdicts = map_in_order(_axiom, [(name, seed) for name, _ in known], workers=workers)
@@ -102,10 +102,10 @@ def prove_store(
 ) -> Iterator[LedgerRow]:
     """Check every stored rule and yield a row for each rule.
 
-    With `fresh`, each rule is proved anew. Otherwise the stored proof is checked without a search, and a rule with an outdated
-    proof gets the verdict `Unknown`. A stored proof with an unused instance of an axiom gives the verdict `Unknown`, unless
-    `record` is set. With `record`, the verdict omits unused instances and lists the questions of arithmetic that a later check
-    can skip.
+    If `fresh` is True, each rule is proved anew. Otherwise the stored proof is checked without a search, and a rule with an
+    outdated proof gets the verdict `Unknown`. A stored proof with an unused instance of an axiom gives the verdict `Unknown`,
+    unless `record` is set. With `record`, the returned proof has no unused instances. It lists the arithmetic questions that a
+    later check can skip.
 
     Raises:
         StoreError: The store cannot be read.
@@ -138,7 +138,7 @@ def _proved(rule: Rule, record: bool, seed: int) -> Checked:
 
 
 def _together(stored: Iterable[Stored]) -> Iterator[tuple[Stored, ...]]:
-    """Yield the rules in order, in groups of one or two.
+    """Split the sequence of rules into groups of one or two neighboring rules.
 
     Two neighboring rules form one group if each is the other read from right to left.
     """
@@ -156,7 +156,7 @@ def _together(stored: Iterable[Stored]) -> Iterator[tuple[Stored, ...]]:
 
 
 def _replayed(stored: Sequence[Stored], record: bool) -> list[Checked]:
-    """Check the stored proofs of one rule, or of two rules that are each the other read from right to left."""
+    """Check the stored proofs of one rule, or of two rules of which each is the other read from right to left."""
     known = [(rule, entry.proof) for rule, entry in stored if entry is not None and ledger_objection(rule, entry) is None]
     if record:
         verdicts = [record_proof(rule, proof) for rule, proof in known]

@@ -43,7 +43,7 @@ def add_preconditions(rule: Rule) -> Rule | None:
 def _missing(assumptions: Assumptions) -> Iterator[Cond]:
     """Yield the conditions that the right side needs and that do not follow from the assumptions.
 
-    Equalities come first, then bounds, then the conditions that both sides have the same shape.
+    The order is: equalities, then lower bounds, then the conditions that both sides have the same shape.
     """
     needed = [c for t in subterms(*assumptions.right) for c in (*t.requires, *(at_least(e, 1) for e in t.shape))]
     needed.sort(key=lambda c: not (isinstance(c, Compare) and c.relation == "=="))

@@ -29,10 +29,10 @@ from superopt.rules.verdict import Proved, Unknown, Verdict
 
 
 def prove_and_record(rule: Rule, *, seed: int = 0) -> Verdict:
-    """Search for a proof of the rule and return the verdict.
+    """Search for a proof of the rule. Return a proof that the ledger can store, or another verdict.
 
-    A proof for all sizes is checked and returned in the form that the ledger stores (see `record_proof`). A proof that covers
-    only some sizes gives the verdict `Unknown`.
+    A proof for all sizes is checked and shortened (see `record_proof`). A proof that covers only some sizes gives the verdict
+    `Unknown`.
     """
     verdict = prove_rule(rule, seed=seed)
     if isinstance(verdict, Proved) and verdict.bounded:
@@ -57,7 +57,7 @@ def recheck_converses(known: tuple[Rule, Proved], converse: tuple[Rule, Proved])
 
     Each rule must be the other read from right to left. If the rules have the same proof and the same choices of ranks, the
     proof is checked once. The second rule then only needs a right side that is well typed and defined wherever its left side
-    is. If this cannot be shown, both proofs are checked.
+    is. If one of these checks fails, each proof is checked by itself.
     """
     (rule, proof), (other, its_proof) = known, converse
     if rule.choices == other.choices and _are_alike(proof, its_proof):
@@ -98,7 +98,7 @@ def _turned(rule: Rule, proof: Proved) -> Verdict:
 def _gives_its_converse(equation: Equation, *, from_axioms: bool) -> bool:
     """Return whether the right side is well typed and non-empty wherever the left side is.
 
-    With `from_axioms`, the right side must also be defined wherever the left side is.
+    If `from_axioms` is True, the right side must in addition be defined wherever the left side is defined.
     """
     if objection_to(equation) is not None:
         return False
@@ -111,7 +111,7 @@ def _gives_its_converse(equation: Equation, *, from_axioms: bool) -> bool:
 def record_proof(rule: Rule, proof: Proved) -> Verdict:
     """Check a new proof. Return it in the form that the ledger stores, or return `Unknown`.
 
-    The stored form omits unused instances of axioms. It lists the questions of arithmetic that later checks can skip.
+    The stored form has no unused instances of axioms. It lists the arithmetic questions that later checks can skip.
     """
     started = time.perf_counter()
     with skip_questions() as unsettled:

@@ -54,7 +54,8 @@ def inputs(equation: Equation, instance: Instance, seed: int) -> dict[str, Array
 def mismatch(equation: Equation, *, instances: int, seed: int) -> Counterexample | None:
     """Compare both sides on random instances. Return the first counterexample, or None if the sides always agree.
 
-    `instances` is the number of random instances. Each instance is also tried with a divisor set to zero, where allowed.
+    An instance is a choice of sizes and attributes. `instances` is the number of random instances. Each instance is also tried
+    with a divisor set to zero, if the conditions allow a zero.
 
     Raises:
         InstantiationError: The conditions exclude all small sizes.
@@ -81,7 +82,7 @@ def _with_zeros(equation: Equation, instance: Instance) -> Iterator[Instance]:
 
 
 def mismatch_at(equation: Equation, instance: Instance, seed: int) -> Counterexample | None:
-    """Compare both sides at this instance, on random inputs. Return a counterexample, or None if the sides agree."""
+    """Compare both sides at these sizes and attributes, on random inputs. Return a counterexample, or None for equal sides."""
     arrays: Mapping[str, Array] = inputs(equation, instance, seed)
     domain = sampling_domain(*equation.left, *equation.right)
     ours, theirs = (_values(side, arrays, instance, domain) for side in (equation.left, equation.right))
@@ -135,8 +136,8 @@ def replay_counterexample(equation: Equation, counterexample: Counterexample) ->
 def _differ(left: Array, right: Array, identity: int) -> Array:
     """Return a Boolean array: whether the two values at each position differ.
 
-    Values are compared by their residues. Values without residues are compared as real numbers, and count as equal where the
-    left value is not finite.
+    Values are compared by their residues in prime fields. Values without residues are compared as real numbers, and count as
+    equal where the left value is not finite.
     """
     one, other = left[..., 1 + identity], right[..., 1 + identity]
     close = np.isclose(left[..., 0], right[..., 0], rtol=PROOF.sample_tolerance_share, atol=PROOF.sample_tolerance_share)
@@ -145,7 +146,7 @@ def _differ(left: Array, right: Array, identity: int) -> Array:
 
 
 def _shown(left: Array, right: Array, domain: Fields) -> tuple[str, str]:
-    """Return the text of both values: as numbers if the texts differ, otherwise as residues."""
+    """Return a text for each of two values: real numbers if these texts differ, otherwise the residues in prime fields."""
     if f"{left[0]:.9g}" != f"{right[0]:.9g}":
         return f"{left[0]:.9g}", f"{right[0]:.9g}"
     modulus = CHAIN[domain.identity]

@@ -24,8 +24,8 @@ def prove_rule(rule: Rule, *, seed: int = 0) -> Verdict:
     """Prove or refute a rule and return the verdict.
 
     The claim is that the right side is well typed and equal to the left side, wherever the left side is well typed and `where`
-    holds. If an axiom is proved only for some sizes, a proof from this axiom covers only these sizes. If no prover succeeds,
-    both sides are compared on random inputs. If the random inputs give no counterexample, the verdict is `Unknown`.
+    holds. If an axiom is proved only for some sizes, a proof that uses the axiom covers only these sizes. If no prover
+    succeeds, both sides are compared on random inputs. If the random inputs give no counterexample, the verdict is `Unknown`.
     """
     started = time.perf_counter()
     verdict = _prove(rule, seed)

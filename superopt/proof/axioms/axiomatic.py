@@ -45,9 +45,9 @@ def prove_equation_from_axioms(equation: Equation, limits: SaturationLimits = LI
 
 
 def _prove_at(equation: Equation, known: list[str], limits: SaturationLimits) -> list[str] | str:
-    """Return instances of axioms that prove the equation, or the reason why no proof was found.
+    """Return the texts of axiom instances that prove the equation, or the reason why no proof was found.
 
-    The list is empty if the `known` instances already prove the equation.
+    The list is empty if the instances in `known` prove the equation.
     """
     try:
         assumptions = Assumptions(equation)

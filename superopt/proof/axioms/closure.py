@@ -40,7 +40,7 @@ class Regrouping:
 
 @dataclass(frozen=True)
 class Given:
-    """A reason for equality: an asserted equation, which is the text of an instance and its two sides."""
+    """A reason for equality: an asserted equation, with the text of an axiom's instance and the two sides of the instance."""
 
     text: str
     left: Term
@@ -51,7 +51,7 @@ Reason: TypeAlias = Congruence | Regrouping | Given
 
 
 def _length(extent: object) -> int:
-    """Return the writing cost of an extent. It is 0 for the integers -1, 0 and 1 and for a single symbol.
+    """Return the writing cost of an extent, a measure of its length. The cost is 0 for -1, 0, 1 and single symbols.
 
     A number costs the absolute value of its numerator minus 1, plus its denominator minus 1. The cost of a symbolic size grows
     with the number of symbols in its terms and with its coefficients.
@@ -75,7 +75,7 @@ class Closure:
     """Classes of equal terms, closed under congruence.
 
     Attributes:
-        familiar: Extents with a writing cost of zero (see `weight`).
+        familiar: Extents that add nothing to a term's writing cost (see `weight`).
         merges: The number of times that two classes were merged.
     """
 
@@ -98,7 +98,7 @@ class Closure:
         return term in self._parent
 
     def find(self, term: Term) -> Term:
-        """Return the representative of the term's class, or the term itself if it was not added."""
+        """Return the representative of the term's class, or the term itself if the term is in no class."""
         parent = self._parent
         root = term
         while (above := parent.get(root, root)) is not root:
@@ -108,7 +108,7 @@ class Closure:
         return root
 
     def members(self, term: Term) -> Sequence[Term]:
-        """Return all terms of the class."""
+        """Return all terms in the same class as the term."""
         return self._members[self.find(term)]
 
     def best(self, term: Term) -> Term:
@@ -131,18 +131,21 @@ class Closure:
         return own + numbers + sum(map(self.weight, term.args))
 
     def signature(self, term: Term) -> Signature:
-        """Return a key that congruent terms share."""
+        """Return a key that is equal for congruent terms: terms with the same operator and pairwise equal operands."""
         operands = [self.find(a) for a in term.args]
         if operator(term.op).commutative:
             operands.sort(key=lambda t: t.key)
         return (term.op, term.attributes, *operands)
 
     def canonical(self, term: Term) -> bool:
-        """Return whether the term is the representative of the terms that are congruent to it."""
+        """Return whether the term represents the terms congruent to it: terms with the same operator and equal operands."""
         return self._table.get(self.signature(term)) is term
 
     def lookup(self, term: Term) -> Term | None:
-        """Return the class of the term, or the class that `add` would put it into, or None if `add` would make a new class."""
+        """Return the representative of the term's class, or None if `add` would make a new class for the term.
+
+        The class of a term that was not added is the class into which `add` would put the term.
+        """
         if term in self._parent:
             return self.find(term)
         operands = [self.lookup(a) for a in term.args]
@@ -176,7 +179,7 @@ class Closure:
             self.merge(term, known, Congruence(self._paired(term, known)))
 
     def merge(self, one: Term, other: Term, reason: Reason) -> None:
-        """Merge the classes of the two terms for the given reason, and all classes that are then equal by congruence."""
+        """Merge the classes of the two terms for the given reason. Then merge all classes that are now equal by congruence."""
         pending = [(one, other, reason)]
         while pending:
             one, other, reason = pending.pop()
@@ -213,7 +216,7 @@ class Closure:
         return self.matched(one.args, other.args)
 
     def matched(self, some: Sequence[Term], others: Sequence[Term]) -> Pairs:
-        """Pair each term of `some` with a different term of `others` in the same class. There must be such a pairing."""
+        """Pair each term of `some` with a different term of `others` in the same class. Such a pairing must exist."""
         left = list(others)
         pairs: list[tuple[Term, Term]] = []
         for term in some:
@@ -227,7 +230,7 @@ class Closure:
         yield from (reason for _, reason in self._edges.values())
 
     def explain(self, goals: Pairs) -> tuple[list[Given], list[Regrouping]]:
-        """Return the asserted equations and regroupings that imply every goal by congruence, in the order found.
+        """Return the asserted equations and the regroupings of sums and products that imply every goal by congruence.
 
         Each goal is a pair of terms that must be in one class.
         """

@@ -42,7 +42,7 @@ class Direction:
 
     @functools.cached_property
     def inner(self) -> frozenset[str]:
-        """The operators of the source."""
+        """The operators that occur in `source`."""
         return frozenset(t.op for t in subterms(self.source) if not t.is_variable)
 
     @functools.cached_property
@@ -54,7 +54,7 @@ class Direction:
         return _share(self.source), _share(self.target)
 
     def weights(self, variables: Mapping[str, int]) -> tuple[int, int]:
-        """Return the writing costs of the source and the target, given the costs of variables. Extents cost nothing."""
+        """Return the writing costs of `source` and `target`: the number of binary operators plus the costs of variables."""
         source, target = (
             operators + sum(count * variables[name] for name, count in uses.items()) for operators, uses in self._shares
         )
@@ -62,17 +62,17 @@ class Direction:
 
     @property
     def usable(self) -> bool:
-        """Whether the source determines every variable of the target, and is not itself a variable."""
+        """Whether `source` contains all variables and attribute variables of `target`, and is not itself a variable."""
         return self.determined and not self.source.is_variable
 
     @property
     def introduces(self) -> bool:
-        """Whether the source is a variable that determines every variable of the target, as in `x` to `x - zeros`."""
+        """Whether `source` is a variable and `target` has no other variable, as in the rewrite from `x` to `x - zeros`."""
         return self.determined and self.source.is_variable
 
     @functools.cached_property
     def determined(self) -> bool:
-        """Whether the source determines every variable and attribute variable of the target."""
+        """Whether `source` contains every variable and every attribute variable of `target`."""
         known = {t.name for t in subterms(self.source) if t.is_variable}
         needed = {t.name for t in subterms(self.target) if t.is_variable}
         symbols = {a for a in attribute_atoms(self.source) if isinstance(a, Sym)}
@@ -97,7 +97,7 @@ def _share(root: Term) -> tuple[int, Counter[str]]:
 def directions(axiom: str, equation: Equation, *, introducing: bool = False) -> list[Direction]:
     """Return the directions in which an axiom with one output is usable as a rewrite (see `Direction.usable`).
 
-    With `introducing`, also return the directions whose source is a single variable (see `Direction.introduces`).
+    If `introducing` is True, also return the directions that rewrite a single variable, such as `x` to `x - zeros`.
     """
     (left,), (right,) = equation.left, equation.right
     both = (Direction(axiom, equation, left, right), Direction(axiom, equation, right, left))
@@ -107,9 +107,9 @@ def directions(axiom: str, equation: Equation, *, introducing: bool = False) -> 
 class Matcher:
     """Matching of patterns against the classes of a `Closure`. The closure must not change during matching.
 
-    Matching ends when `steps` are used up. A pattern that is a sum (or product) also matches part of a larger sum. Each operand
-    of the pattern then matches one operand of the larger sum. With `grouped`, the pattern also matches the whole larger sum. An
-    operand of the pattern may then match several operands together.
+    Matching ends after `steps` matching steps. A pattern that is a sum (or product) also matches part of a larger sum. Each
+    operand of the pattern then matches one operand of the larger sum. If `grouped` is True, the pattern also matches the whole
+    larger sum, and an operand of the pattern may match the sum of several operands.
     """
 
     def __init__(self, closure: Closure, steps: int, *, grouped: bool = False) -> None:
@@ -157,7 +157,7 @@ class Matcher:
             yield from self._all(patterns[1:], terms[1:], one)
 
     def _class(self, pattern: Term, term: Term, found: Binding) -> Iterator[Binding]:
-        """Match the pattern against every term known to equal `term`."""
+        """Yield the matches of the pattern with the terms in the same class as `term`."""
         self.steps -= 1
         if term.rank != pattern.rank or self.steps < 0:
             return
@@ -175,7 +175,7 @@ class Matcher:
                 yield from self._node(pattern, member, found)
 
     def _operands(self, pattern: Term, node: Term, found: Binding, *, partly: bool) -> Iterator[Binding]:
-        """Match the operands of a pattern, in any order and grouping, against the operands of a sum or product."""
+        """Yield the matches of a pattern's operands with the operands of a sum or product, in any order and grouping."""
         if len(node.args) >= len(pattern.args):
             wanted = sorted(pattern.args, key=lambda p: p.is_variable)
             yield from self._share(pattern.op, wanted, node.args, found, partly)
@@ -205,7 +205,7 @@ class Matcher:
 def solve_match(found: Binding) -> Binding | None:
     """Solve the pending attribute equations of a match, and return the match with all attribute variables.
 
-    An equation is solved when it contains only one unknown attribute variable.
+    An equation is solved once it has only one unknown attribute variable.
 
     Return None if an equation is contradictory or cannot be solved exactly.
     """

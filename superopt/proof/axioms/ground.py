@@ -31,8 +31,9 @@ _FORM = re.compile(r"^([a-z_0-9]+\.[a-z0-9-]+)\((.*)\)$", re.DOTALL)
 class Ground:
     """An equation between terms that an axiom implies.
 
-    An instance of a regrouping law allows any grouping and order of a sum or product, which is `left` and also `right`. A
-    `directed` equation holds where its left side is defined. Its right side may be defined at more inputs.
+    For an instance of a regrouping law, `left` and `right` are the same sum or product, and the instance says that all its
+    groupings and orders are equal. If `directed` is True, the equation holds where the left side is defined, and the right side
+    may be defined at more inputs.
     """
 
     text: str
@@ -52,7 +53,7 @@ def write_ground(axiom: str, equation: Equation, tensors: Mapping[str, Term], sy
 
 
 def write_regrouping(term: Term) -> str:
-    """Return the text of the instance which states that this sum (or product) may be grouped and ordered in any way."""
+    """Return the text of the axiom instance that allows any grouping and order in this sum (or product)."""
     return f"{term.op}.{REGROUP}({render_terms(term)})"
 
 
@@ -88,7 +89,7 @@ def read_ground(text: str, assumptions: Assumptions) -> Ground:
 
 @functools.lru_cache(maxsize=PROOF.ground_argument_cache_count)
 def _arguments(text: str, inside: str) -> Mapping[str, str]:
-    """Return the text of each variable's value. `inside` is the part of the instance in parentheses."""
+    """Return the text of each variable's value. `inside` is the part of `text` in parentheses."""
     try:
         call = ast.parse(f"_({inside})", mode="eval").body
     except SyntaxError:

@@ -36,7 +36,8 @@ TENSOR = z3.DeclareSort("Tensor")
 def replay_proof(rule: Rule, instances: Sequence[str]) -> Verdict:
     """Check that the instances prove the rule at all of its ranks and axes.
 
-    Return `Unknown` if they do not, or if the conditions of an instance hold at none of the checked ranks and axes.
+    Return `Unknown` if the instances do not prove the rule, or if an instance's conditions hold at none of the checked ranks
+    and axes.
     """
     found = shorten_proof(rule, instances)
     if isinstance(found, Proved) and len(found.instances) < len(instances):
@@ -48,8 +49,8 @@ def replay_proof(rule: Rule, instances: Sequence[str]) -> Verdict:
 def shorten_proof(rule: Rule, instances: Sequence[str]) -> Verdict:
     """Check that the instances prove the rule at all of its ranks and axes. Return `Proved` or `Unknown`.
 
-    `Proved` has only the instances whose conditions hold at some of the checked ranks and axes. Ranks and axes are not checked
-    if the rule follows there from the rule at other ranks and axes.
+    `Proved` has only the instances whose conditions hold at some of the checked ranks and axes. Some ranks and axes need no
+    check, because the rule at other ranks and axes implies the rule there.
     """
     started = time.perf_counter()
     used: set[str] = set()
@@ -103,7 +104,7 @@ def goals_of(assumptions: Assumptions) -> tuple[tuple[Term, Term], ...]:
 
 
 def minimal_instances(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
-    """Return a minimal set of the instances that still derives the equation. The last instances are removed first."""
+    """Return a minimal subset of the instances that derives the equation. Removal is tried one by one, from last to first."""
     kept = list(grounds)
     if len(kept) == 1 and all(len(t.args) <= 2 for t in _sums((*assumptions.left, *assumptions.right))):
         return kept
@@ -217,7 +218,7 @@ def _groupings(term: Term) -> list[z3.BoolRef]:
 
 
 def _partitions(operands: Sequence[Term]) -> Iterator[tuple[Sequence[Term], Sequence[Term], Sequence[Term]]]:
-    """Yield every subset of at least two operands with every split of the subset into two parts.
+    """Yield every split of every subset of at least two operands into two parts.
 
     Each item has the subset and the two parts. The two parts also occur in exchanged order.
     """

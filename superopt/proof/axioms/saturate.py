@@ -31,9 +31,9 @@ class SaturationLimits:
         rounds: The most rounds. A round matches every axiom everywhere.
         terms: The most terms in the closure.
         steps: The most matching steps in total.
-        growth: Pairs of limits on the writing cost of a new term, used in order. The first number limits the excess over the
-            term that the new term replaces. The second number limits the excess over the costliest side of the goals. When a
-            pair allows no further instance, the next pair applies.
+        growth: Pairs of limits on the writing cost (about the number of operators) of a new term. The pairs are used one after
+            another. The first number limits the excess over the term that the new term replaces. The second number limits the
+            excess over the costliest side of the goals. When a pair allows no further instance, the next pair applies.
         grouped: Whether an operand of a pattern may match several operands of a sum or product (see `Matcher`).
     """
 
@@ -71,7 +71,7 @@ def readings_within(operators: frozenset[str]) -> Readings:
 
 @functools.cache
 def _own_words(op: str) -> frozenset[str]:
-    """Return the operators that express this operator in its own axioms, such as `add` and `scale` for `sub`."""
+    """Return the operators by which this operator's axioms define it, such as `add` and `scale` for `sub`."""
     found: set[str] = set()
     for name, axiom in axioms().items():
         if name.partition(".")[0] == op:
@@ -104,7 +104,7 @@ def derive(assumptions: Assumptions, limits: SaturationLimits) -> list[str] | No
 class Saturation:
     """A congruence closure that grows by instances of laws (of the axioms by default).
 
-    Operators outside `allowed` are not introduced.
+    No new term contains an operator outside `allowed`.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Saturation:
 
     @property
     def full(self) -> bool:
-        """Whether a limit is reached."""
+        """Whether the search has reached its limit on terms or on matching steps."""
         return len(self.closure) >= self.limits.terms or self.matcher.steps < 0
 
     def run(self, goals: Sequence[tuple[Term, Term]]) -> bool:
@@ -205,7 +205,7 @@ class Saturation:
         return here is not None and here is there
 
     def _regroup(self) -> None:
-        """Add regrouped sums and products, in two ways.
+        """Add regrouped sums and products to the closure, in two ways.
 
         If the sum of some operands equals another term, the term replaces these operands. If an operand equals a sum, the
         operands of the sum replace the operand.
@@ -251,7 +251,7 @@ class Saturation:
         self.closure.merge(node, new, Regrouping((node, part, new), ((whole, part),)))
 
     def _without(self, node: Term, part: Term) -> list[Term] | None:
-        """Return the operands of `node` that remain without the operands of `part`, or None if `node` lacks one of them."""
+        """Return the operands of `node` that are not operands of `part`, or None if `node` lacks an operand of `part`."""
         left = list(node.args)
         for operand in part.args:
             same = next((t for t in left if self.closure.equal(t, operand)), None)
@@ -272,7 +272,7 @@ class Saturation:
 
 
 class _Parts:
-    """An index of sums that may be part of another sum. The keys are the classes of the sums and of their first operands."""
+    """A lookup table of sums and products. A sum is found by its own class and by the class of its first operand."""
 
     def __init__(self, closure: Closure, sums: Sequence[Term]) -> None:
         self._closure = closure
@@ -281,9 +281,9 @@ class _Parts:
         self._places: dict[Term, list[int]] = {}
 
     def of(self, node: Term) -> Iterator[Term]:
-        """Yield, in order, the sums whose first operand is an operand of the node, and the sums that equal its operands.
+        """Yield the sums whose first operand equals an operand of `node`, and the sums that equal an operand of `node`.
 
-        The index is updated between items, because classes merge during the iteration.
+        The sums keep their order. The table is updated between items, because classes may merge during the iteration.
         """
         place = -1
         while (place := self._next(node, place)) < len(self._sums):

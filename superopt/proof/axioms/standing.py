@@ -30,7 +30,7 @@ def axiom_ledger() -> Mapping[str, LedgerEntry]:
 
 
 def resting_on_axioms(proof: Proved) -> Verdict:
-    """Return the proof, limited to the sizes for which its axioms are proved. Return `Unknown` if an axiom is not proved."""
+    """Return the proof, limited to the sizes for which its axioms are proved, or `Unknown` if an axiom is not proved."""
     bounded = list(proof.bounded)
     for axiom in proof.axioms:
         match axiom_verdict(axiom):

@@ -35,9 +35,9 @@ WIDE = tuple(
     for steps in PROOF.wide_step_counts
     for growth in PROOF.wide_growth_counts
 )
-"""Limits of the symbolic searches, in order of use. The writing cost of terms may grow little, much or almost without limit.
+"""Limits of the symbolic searches for a derivation, in order of use. From one search to the next, terms may grow longer.
 
-Each search with a minimal set of laws is repeated with `introducing` (see `Laws`).
+Each search with a minimal set of laws is repeated with laws that also rewrite a single variable (`introducing` of `Laws`).
 """
 Order: TypeAlias = "Callable[[list[str]], list[str]]"
 ORDERS: tuple[Order, ...] = (list, lambda labels: labels[::-1], lambda labels: labels[::2] + labels[1::2])
@@ -46,7 +46,11 @@ SEEDS = range(PROOF.generic_instance_count)
 
 @dataclass(frozen=True)
 class Opinion:
-    """Whether one rule follows from all other rules: egglog's outcome, and the derivations of the symbolic search, if any."""
+    """The evidence whether one rule follows from all other rules.
+
+    `outcome` is the result of egglog, an e-graph engine, at concrete sizes. `chains` has the derivations that the symbolic
+    search found, or is None.
+    """
 
     rule: Rule
     outcome: Outcome
@@ -54,12 +58,12 @@ class Opinion:
 
     @property
     def contested(self) -> bool:
-        """Whether egglog finds the sides equal, but the symbolic search finds no derivation."""
+        """Whether egglog finds the rule's sides equal at concrete sizes, but the symbolic search finds no derivation."""
         return self.outcome is Outcome.JOINED and self.chains is None
 
 
 def opinions(rules: Sequence[Rule], executor: Executor | None = None) -> Iterator[Opinion]:
-    """Yield, for each rule in order, whether it follows from all other rules."""
+    """Yield, for each rule in the given order, the evidence whether the rule follows from all other rules."""
     if executor is None:
         laws = Laws(rules)
         yield from (opinion(laws, position) for position in range(len(rules)))
@@ -79,12 +83,13 @@ def _batch(stated: Stated, positions: Sequence[int]) -> list[Opinion]:
 
 
 def opinion(laws: Laws, position: int, without: Collection[int] = (), *, orders: int = len(ORDERS)) -> Opinion:
-    """Return whether the law at the position follows from the other laws. The laws at the positions `without` are not used.
+    """Return the evidence whether the law at `position` follows from the other laws, without the laws at positions `without`.
 
-    If egglog does not find the sides equal at one choice of ranks, its outcome is returned. Otherwise egglog computes minimal
-    sets of laws, and the symbolic search tries each set. Several sets are tried, because the search may succeed with one set
-    and fail with another. `orders` is the number of orders in which laws are removed, and each order may give another set. If
-    all orders are used, the symbolic search finally tries all laws.
+    egglog is an e-graph engine that compares the law's sides at concrete sizes. If egglog does not find the sides equal at one
+    choice of ranks, egglog's outcome is returned. Otherwise egglog computes minimal sets of laws, and the symbolic search tries
+    to derive the law from each set. Several sets are tried, because the search may succeed with one set and fail with another.
+    `orders` is the number of orders in which laws are removed, and each order may give another set. If all orders are used, the
+    symbolic search finally tries all laws.
     """
     rule, left_out = laws.rules[position], {position, *without}
     for order in ORDERS[:orders]:
@@ -102,7 +107,7 @@ def opinion(laws: Laws, position: int, without: Collection[int] = (), *, orders:
 def _few(rule: Rule, laws: Laws, left_out: Collection[int], order: Order) -> Collection[str] | Outcome:
     """Return the labels of a minimal set of laws with which egglog finds the rule's sides equal. The set depends on `order`.
 
-    If egglog does not find the sides equal, return its outcome instead.
+    If egglog (an e-graph engine) does not find the sides equal, return the outcome of egglog instead.
     """
     needed: dict[str, None] = {}
     for equation in rule.equations:
@@ -129,7 +134,7 @@ class Numbers:
 
     @classmethod
     def of(cls, equation: Equation, laws: Laws, without: Collection[int]) -> Numbers:
-        """Collect the laws over the equation's operators and over operators that one law introduces (see `Laws.grown`).
+        """Collect the laws over the equation's operators and over operators that one law can introduce into its terms.
 
         Laws at the positions `without` are left out.
 
@@ -142,9 +147,9 @@ class Numbers:
         return cls(equation, tuple(generic_instance(equation, seed) for seed in SEEDS), readings)
 
     def outcome(self, labels: Collection[str] | None = None) -> Outcome:
-        """Return JOINED if egglog finds the sides equal at every instance, otherwise the first other outcome.
+        """Return JOINED if egglog (an e-graph engine) finds the sides equal at every instance, else the first other outcome.
 
-        Only the laws with these labels are used, or all laws if `labels` is None.
+        Only the laws with the names `labels` are used, or all laws if `labels` is None.
         """
         readings = [d for d in self.readings if labels is None or d.axiom in labels]
         for instance in self.instances:
@@ -159,7 +164,8 @@ class Numbers:
     def needed(self, order: Order = list) -> list[str]:
         """Return the labels of a minimal set of laws with which egglog finds the sides equal.
 
-        With all laws together, egglog must find the sides equal. The result depends on the order in which laws are removed.
+        With all laws together, egglog (an e-graph engine) must find the sides equal. The result depends on `order`, the order
+        in which laws are removed.
         """
         labels = order([*dict.fromkeys(d.axiom for d in self.readings)])
         return delta_debug(labels, lambda some: self.outcome(frozenset(some)) is Outcome.JOINED)

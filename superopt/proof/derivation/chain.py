@@ -20,7 +20,7 @@ from superopt.proof.axioms.closure import Closure, Congruence, Given, Reason, Re
 
 @dataclass(frozen=True)
 class ChainStep:
-    """One use of a rule: the instance, whether it is read from left to right, and the whole term after the step."""
+    """One use of a rule: the rule's instance, whether the left side is replaced by the right, and the term after the step."""
 
     rule: str
     instance: str
@@ -85,13 +85,13 @@ def linear_steps(closure: Closure, start: Term, goal: Term) -> tuple[ChainStep, 
 
 
 class _Walk:
-    """Paths through the proof forest of a closure."""
+    """Paths through the proof forest of a congruence closure, as steps from term to term."""
 
     def __init__(self, closure: Closure) -> None:
         self.closure = closure
 
     def between(self, one: Term, other: Term) -> Iterator[Move]:
-        """Yield every move from one term to the other."""
+        """Yield the steps that lead from `one` to `other`, in this order. The terms must be equal in the closure."""
         for here, there, reason in self.closure.path(one, other):
             yield from self._edge(here, there, reason)
 
@@ -109,7 +109,7 @@ class _Walk:
                 assert {here, there} == {node, new}
 
     def _operands(self, term: Term, pairs: Sequence[tuple[Term, Term]]) -> Iterator[Move]:
-        """Yield the moves that replace the term's operands one after another. Each pair has an operand and its replacement."""
+        """Yield the steps that replace the term's operands one after another. Each pair has an operand and its replacement."""
         args = list(term.args)
         for old, new in pairs:
             place = args.index(old)
@@ -121,7 +121,7 @@ class _Walk:
             args[place] = new
 
     def _regrouped(self, node: Term, pairs: Sequence[tuple[Term, Term]]) -> Iterator[Move]:
-        """Yield the moves that replace operands of a sum or product.
+        """Yield the steps that replace operands of a sum or product.
 
         Each pair has the replaced term and the new term. The replaced term is an operand, or the sum of several operands.
         """

@@ -27,11 +27,11 @@ Stated = tuple[tuple[str, Statement], ...]
 def derive_chains(
     rules: Sequence[Rule], executor: Executor | None = None, limits: SaturationLimits = LIMITS
 ) -> Mapping[int, Chains]:
-    """Return the derivations of the rules outside the core, by the rule's position in `rules`.
+    """Choose a core of the rules. Return the derivations of all other rules, by the rule's position in `rules`.
 
     A derivation is a chain of rule applications. Each rule has one chain for each choice of its ranks. The steps of a chain use
-    rules of the core. If the core does not suffice within the limits, the steps may also use rules that were removed later than
-    the derived rule. Steps name rules by `Laws.labels`.
+    rules of the core. If the core does not suffice within the limits, the steps may also use rules that left the core later
+    than the derived rule. Steps name rules by `Laws.labels`.
     """
     laws = Laws(rules)
     everyone = range(len(rules))
@@ -50,7 +50,7 @@ def derive_chains(
 
 
 def distinct_equalities(rules: Iterable[Rule]) -> list[Rule]:
-    """Return the rules without duplicates. A rule is left out if it is an instance of another rule in either direction."""
+    """Return the rules, without each rule that is an instance of another rule, read in either direction."""
     found: dict[frozenset[tuple[str, ...]], list[Rule]] = {}
     for rule in rules:
         same = found.setdefault(_sides(rule), [])
@@ -84,7 +84,7 @@ def _wanted(rule: Rule) -> tuple[int, int, int, int, str]:
 def _tried(
     laws: Laws, tasks: Sequence[tuple[int, frozenset[int]]], executor: Executor | None, limits: SaturationLimits
 ) -> dict[int, Chains]:
-    """Try to derive one rule for each task. Return the chains of the rules that are derivable.
+    """Try to derive one rule for each task. Return the derivation chains of the derived rules, by the rule's position.
 
     A task has the position of the rule and the positions of the rules that its derivation must not use.
     """

@@ -35,9 +35,11 @@ Scope: TypeAlias = "frozenset[tuple[frozenset[str], frozenset[str]]]"
 
 
 class Laws:
-    """The rules that a derivation may use. They are prepared for matching on demand. `labels` has a unique name for each rule.
+    """The rules that a derivation may use. A rule is prepared for matching at its first use.
 
-    With `introducing`, a rule may also rewrite a single variable, such as `x` to `x - zeros`.
+    `labels` has a unique name for each rule.
+
+    If `introducing` is True, a rule may also rewrite a single variable, such as `x` to `x - zeros`.
     """
 
     def __init__(self, rules: Sequence[Rule], *, introducing: bool = False) -> None:
@@ -52,7 +54,7 @@ class Laws:
         self._grown: dict[frozenset[str], frozenset[str]] = {}
 
     def among(self, operators: frozenset[str], without: Collection[int] = ()) -> Readings:
-        """Return the rules that contain only these operators, as rewrites in each usable direction.
+        """Return the rules that contain only these operators, as rewrites from left to right, right to left, or both.
 
         The rewrites are grouped by the operator and rank of the matched side. Rules at the positions `without` are left out.
         """
@@ -74,9 +76,9 @@ class Laws:
         return self._grown[operators]
 
     def scope(self, position: int) -> Scope:
-        """Return the operators and laws that searches for a derivation of the rule at the position may use.
+        """Return the operators and laws that a search for a derivation of the rule at `position` may use.
 
-        Other rules have no effect on the searches.
+        The scope has one pair for each search. Rules outside the scope have no effect on the searches.
         """
         own = {term_operators(subterms(*e.left, *e.right)) for e in self.rules[position].equations}
         return frozenset((allowed, self._within(allowed)) for allowed in map(self.grown, own))

@@ -63,7 +63,7 @@ PRELUDE = """
 
 
 class Outcome(Enum):
-    """The outcome for the two sides: they are in one class, saturation ended with two classes, or a limit was reached."""
+    """Whether rules make two terms equal: JOINED (equal), APART (saturation ended, not equal) or LIMIT (stopped early)."""
 
     JOINED = "joined"
     APART = "apart"
@@ -71,14 +71,15 @@ class Outcome(Enum):
 
 
 class UnencodableError(Exception):
-    """Raised when a rule cannot be encoded with concrete numbers in this direction."""
+    """Raised when a rule, read in one direction, cannot be written as an egglog rule with concrete numbers."""
 
 
 @dataclass(frozen=True)
 class Constructor:
     """An egglog constructor for an operator with fixed axes.
 
-    `reals` has a flag for each other number in the operator's attributes: whether the number is real and not an integer.
+    `reals` has a boolean for each number in the operator's attributes that is not an axis: whether the number is real and not
+    an integer.
     """
 
     name: str
@@ -131,7 +132,10 @@ class Writer:
     constructors: dict[str, Constructor] = field(default_factory=dict)
 
     def term(self, term: Term, leaf: Mapping[Term, str], attributes: Mapping[tuple[Term, int], str] | None = None) -> str:
-        """Return the term as text. `attributes` has replacement texts for some of the numbers in attributes."""
+        """Return the term as text. `leaf` has the texts of variables.
+
+        `attributes` has texts that replace some of the numbers in attributes.
+        """
         if term in leaf:
             return leaf[term]
         built = constructor(term)
@@ -201,7 +205,7 @@ def _literal(number: Extent, real: bool) -> str:
 
 
 def rewrite(direction: Direction, writer: Writer) -> str:
-    """Return the facts and actions of the egglog rule that applies `direction`. The caller adds the name of a ruleset.
+    """Return the egglog rule that applies `direction`: facts and actions, to which the caller adds the name of a ruleset.
 
     Raises:
         UnencodableError: An attribute variable is never an attribute by itself on the matched side, or a condition cannot be
@@ -277,7 +281,7 @@ def _symbolic(spec: Operator, like: Term) -> tuple[dict[str, Attribute], list[st
 
 
 def regrouping(name: str) -> str:
-    """Return the rules for associativity and commutativity of a constructor."""
+    """Return the egglog rules for associativity and commutativity of the constructor with this name."""
     return f"""(rewrite ({name} a b) ({name} b a) :ruleset regroup)
 (rewrite ({name} a ({name} b c)) ({name} ({name} a b) c) :ruleset regroup)"""
 
@@ -288,7 +292,7 @@ def regrouping(name: str) -> str:
 def reachable(readings: Iterable[Direction], terms: Iterable[Term]) -> list[Direction]:
     """Return the directed laws that may apply to the terms, or to terms that such laws produce.
 
-    A law may apply if every operator of its matched side occurs with the same rank.
+    A law may apply if every operator of the law's matched side occurs in such terms, with a result of the same rank.
     """
     present = operator_ranks(terms)
     waiting = [(d, operator_ranks(subterms(d.source)), operator_ranks(subterms(d.target))) for d in readings]
@@ -311,7 +315,7 @@ def operator_ranks(terms: Iterable[Term]) -> set[tuple[str, int]]:
 def outcome(
     equation: Equation, instance: Instance, readings: Iterable[Direction], rounds: int = PROOF.max_egglog_rounds
 ) -> Outcome:
-    """Apply the directed laws `readings` to the two sides of the equation at this instance, and return the outcome.
+    """Return whether the directed laws `readings` make the two sides of the equation equal at this instance.
 
     Raises:
         ShapeError: A side is not well typed at this instance.

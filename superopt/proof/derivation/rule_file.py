@@ -28,7 +28,9 @@ from superopt.rules.store import load
 from superopt.rules.verdict import Counterexample, Proved
 
 ASKED = SaturationLimits(PROOF.max_requested_rounds, PROOF.max_requested_terms, PROOF.max_requested_steps, LIMITS.growth)
-"""Limits of a search for a derivation on request. `LIMITS` are smaller, and decide whether a rule leaves the core."""
+"""Limits of a search for a derivation that a user requests. The search that decides whether a rule leaves the core has smaller
+limits (`LIMITS`).
+"""
 
 FOLLOWS = "follows"
 PARTLY = "follows in part"
@@ -57,7 +59,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Finding:
-    """The result for one equality.
+    """The result for one equality of a file of rules: whether the equality follows from other rules, and how.
 
     Attributes:
         added: The conditions that were added so that both sides are well typed.
@@ -75,7 +77,7 @@ class Finding:
 
     @property
     def chain(self) -> Chain | None:
-        """The derivation at the first choice of ranks."""
+        """The derivation of the equality at the first choice of ranks, or None if there is no derivation."""
         return self.chains[0] if self.chains else None
 
     def lines(self, *, chains: bool = True) -> Iterator[str]:
@@ -123,7 +125,7 @@ def _output(start: str, steps: Sequence[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class FileComparison:
-    """The result of a comparison: findings about the file's equalities, and findings about the equalities of the set.
+    """The result of a comparison of a file of rules with another set of rules.
 
     Attributes:
         theirs: For each equality of the file, whether it follows from the set.
@@ -135,18 +137,18 @@ class FileComparison:
 
     @property
     def unreadable(self) -> tuple[Finding, ...]:
-        """The lines that could not be read."""
+        """The findings about lines of the file that could not be read."""
         return tuple(f for f in self.theirs if f.word == UNREADABLE)
 
     def totals(self) -> Mapping[str, int]:
-        """Return, for each result, the number of the file's equalities with this result."""
+        """Return the number of the file's equalities for each possible result, such as "follows" or "wrong"."""
         counts = Counter(f.word for f in self.theirs)
         return {word: counts[word] for word in (FOLLOWS, NOTATION, CONSTANT, PARTLY, OPEN, WRONG, UNREADABLE)}
 
     def ours_following(self, *, partly: bool = False) -> int:
-        """Return the number of the set's equalities that follow from the file.
+        """Return the number of equalities of the compared set of rules that follow from the rules of the file.
 
-        With `partly`, return instead the number of equalities that follow only at some of their ranks.
+        If `partly` is True, return instead the number of equalities that follow only at some of their ranks.
         """
         return sum(f.word == PARTLY if partly else f.word in (FOLLOWS, NOTATION, CONSTANT) for f in self.ours)
 
@@ -164,7 +166,7 @@ class FileComparison:
 
 
 def read_lines(path: Path) -> list[Line]:
-    """Return every rule of a file, also rules that cannot be parsed. A rule starts at a name or at an unindented line.
+    """Return every rule of a file, including rules that cannot be parsed. A rule starts at a name or at an unindented line.
 
     Raises:
         NotationError: The file cannot be read as text.
@@ -185,7 +187,7 @@ def read_lines(path: Path) -> list[Line]:
 
 
 def statements(text: str) -> list[str]:
-    """Split the text into statements. Comments and empty lines end a statement."""
+    """Split the text of a rule file into statements, one for each rule. Comments and empty lines end a statement."""
     found: list[str] = []
     fresh = True
     for line in text.splitlines():
@@ -223,7 +225,7 @@ def compare_rules(
     seed: int = 0,
     progress: Callable[[Finding], None] = lambda _: None,
 ) -> FileComparison:
-    """Derive the file's rules from `rules`, and the rules of `backwards` from the file's rules without a counterexample.
+    """Derive the file's rules from `rules`, and the rules of `backwards` from those rules of the file that are not refuted.
 
     All derivations may use the rules of `notation`.
     """
@@ -245,7 +247,8 @@ def compare_rules(
 
 
 def examine_line(line: Line, laws: Laws, seed: int) -> tuple[Finding, Rule | None]:
-    """Return the finding for one line, and the line's rule, restricted to sizes at which both sides are well typed.
+    """Return the finding for one line, and the rule of the line. The rule is restricted to sizes at which both sides are well
+    typed.
 
     The rule is None if the line is unreadable or wrong.
     """
@@ -314,7 +317,7 @@ def _derived(name: str, text: str, rule: Rule, laws: Laws, added: tuple[str, ...
 def _proved(finding: Finding, rule: Rule, seed: int) -> Finding:
     """Add the prover's result to the finding: the equality is proved from axioms or definitions, or not proved.
 
-    A true equality without inputs counts as derived, because the optimizer folds constants without a rule.
+    A proved equality without variables counts as derived, because the optimizer folds constants and needs no rule.
     """
     verdict = prove_rule(rule, seed=seed)
     if isinstance(verdict, Proved):
@@ -327,7 +330,7 @@ def _proved(finding: Finding, rule: Rule, seed: int) -> Finding:
 def choose_laws(*, given: Path | None = None, core_alone: bool = False, axioms_alone: bool = False) -> list[Rule]:
     """Return the rules to derive from: the axioms, the rules of a file, or the stored rules.
 
-    With `core_alone`, return only the core of the stored rules.
+    With `core_alone`, return only the stored core rules, which together imply all stored rules.
 
     Raises:
         NotationError: The file, or a rule in the file, cannot be read.
@@ -364,7 +367,7 @@ def _rearranges(equation: Equation) -> bool:
 
 
 def comparison_text(comparison: FileComparison, *, chains: bool = True) -> Iterator[str]:
-    """Yield the comparison as lines of text: the file's equalities, the set's equalities, and the totals of both."""
+    """Yield the lines of a report: the findings about the file, the findings about the compared set, and totals."""
     for finding in comparison.theirs:
         yield from finding.lines(chains=chains)
     if comparison.ours:
