@@ -104,9 +104,7 @@ class ElementPair:
 
     @property
     def form(self) -> tuple[object, ...]:
-        """The code of both sides with inputs renumbered by first use. Elements of equal form only differ in the inputs they
-        read.
-        """
+        """The code of both sides, with inputs renumbered by first use. Elements of equal form differ in their inputs alone."""
         places = {number: place for place, number in enumerate(self.numbers)}
         names: dict[tuple[object, ...], int] = {}
         found: list[object] = [places[self.left], places[self.right]]

@@ -20,12 +20,12 @@ Pair: TypeAlias = "tuple[Extent, Extent]"
 
 
 def lookup(reindexing: Reindexing) -> Lookup:
-    """Return the reindexing as a function for `substitute`."""
+    """Return a function for `substitute` that maps each index to the expression that replaces the index in the reindexing."""
     return lambda atom: reindexing.get(atom) if isinstance(atom, Sym) else None
 
 
 def head(factor: Factor) -> tuple[str, ...]:
-    """Return a key of the factor. Two factors can be equal only if they have the same key."""
+    """Return a key that equal factors share, such as the function's name. Factors with different keys cannot be equal."""
     match factor:
         case Read(name, indices):
             return "read", name, str(len(indices))
@@ -45,9 +45,9 @@ def product_signature(factors: Iterable[Factor]) -> tuple[tuple[str, ...], ...]:
 
 
 def orders(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[tuple[int, ...]]:
-    """Yield every order of the target's factors in which each factor has the same key as the source's factor (see `head`).
+    """Yield every order of the target's factors in which each factor could equal the source's factor at the same position.
 
-    An order is a tuple of positions in the target.
+    Factors with different keys cannot be equal (see `head`). An order is a tuple of positions in the target.
     """
     groups: dict[tuple[str, ...], list[int]] = {}
     for position, factor in enumerate(target):
@@ -65,10 +65,11 @@ def orders(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[tuple
 
 
 def alignments(source: Summand, target: Summand) -> Iterator[tuple[tuple[int, ...], Reindexing, Reindexing]]:
-    """Yield possible alignments of two products, each as the order of the factors and a reindexing in each direction.
+    """Yield possible alignments of two products, each as an order of the target's factors and a reindexing in each direction.
 
-    The first reindexing expresses the target's indices over the source's indices. The second expresses the source's indices
-    over the target's. The caller must check that the factors agree and that the two reindexings are inverse to each other.
+    The first reindexing writes each bound index of the target as an expression in the source's bound indices. The second
+    reindexing writes the source's indices as expressions in the target's indices. The caller must check that the factors agree
+    and that the two reindexings are inverse to each other.
     """
     seen = 0
     inner = {k for f in (*source.factors, *target.factors) for k in nested(f)}
@@ -86,7 +87,7 @@ def alignments(source: Summand, target: Summand) -> Iterator[tuple[tuple[int, ..
 def _completed(
     source: Sequence[Sym], target: Sequence[Sym], forward: Reindexing, backward: Reindexing
 ) -> Iterator[tuple[Reindexing, Reindexing]]:
-    """Yield both reindexings with all indices, once for every pairing of the indices that no factor determines."""
+    """Yield the two reindexings, completed for the indices they lack, once for every pairing of these indices."""
     here = [k for k in source if k not in backward]
     there = [k for k in target if k not in forward]
     if len(here) != len(there):
@@ -99,7 +100,7 @@ def _completed(
 
 
 def pairings(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[list[Pair]]:
-    """Yield lists of index pairs, one list for each way to pair the parts of the factors.
+    """Yield lists of index pairs, one list for each way to pair the parts of `source` with the parts of `target`.
 
     If the factors are equal, then one of the lists has only pairs of equal indices.
     """
@@ -144,9 +145,9 @@ def _inner_pairs(here: Sequence[Summand], there: Sequence[Summand]) -> Iterator[
 
 
 def solve_indices(pairs: Sequence[Pair], unknowns: Sequence[Sym], inner: Iterable[Sym] = ()) -> Reindexing:
-    """Solve the index pairs for unknowns in the second index of each pair. Unknowns that no pair determines are left out.
+    """Return values of the unknowns at which the two indices of each pair are equal. Undetermined unknowns are left out.
 
-    A pair that contains an `inner` symbol is skipped.
+    The unknowns occur in the second index of a pair. A pair that contains an `inner` symbol is skipped.
     """
     found: Reindexing = {}
     hidden = set(inner)

@@ -35,9 +35,9 @@ Key: TypeAlias = "tuple[str, ...]"
 
 @functools.lru_cache(maxsize=PROOF.alpha_cache_count)
 def shape(summand: Summand) -> tuple[Key, Extent]:
-    """Return a key of the summand, and the number (or size) in front of it.
+    """Return a key of the summand, and the constant factor in front of the summand: a number or a size.
 
-    The key is the same for summands that differ only in the number in front, names of bound indices and the order of parts.
+    The key is the same for summands that differ only in this factor, the names of bound indices and the order of parts.
     """
     bound = tuple(dict.fromkeys(bound_in(summand)))
     number, coefficient = _apart(summand.coefficient, summand.bound)
@@ -58,7 +58,7 @@ def sum_key(value: Sum) -> frozenset[tuple[Key, Extent]]:
 
 
 def collect_summands(value: Iterable[Summand]) -> Sum:
-    """Add up summands that differ only in the number in front, names of bound indices and the order of parts."""
+    """Add up the summands that differ only in a constant factor, the names of bound indices and the order of parts."""
     found: dict[Key, tuple[Summand, Extent]] = {}
     for summand in value:
         alike, number = shape(summand)
@@ -73,7 +73,7 @@ def sort_summands(value: Sum) -> Sum:
 
 
 def shape_text(summand: Summand) -> str:
-    """Return a text by which summands are sorted."""
+    """Return a text by which summands are sorted. The text does not depend on the names of bound indices."""
     return "".join(shape(summand)[0])
 
 
@@ -82,7 +82,7 @@ def _numbered(summand: Summand, number: Extent) -> Summand:
 
 
 def _apart(coefficient: Extent, bound: tuple[Sym, ...]) -> tuple[Extent, Extent]:
-    """Split a coefficient into the number in front and the rest. The rest is 1 if the coefficient contains no bound index."""
+    """Split a coefficient into a constant factor and the rest. The rest is 1 if the coefficient has no bound index."""
     if not isinstance(coefficient, Size) or not set(bound) & set(atoms(coefficient)):
         return coefficient, 1
     leading = Fraction(coefficient.terms[-1][1])
@@ -97,7 +97,7 @@ def _kept(extent: Extent) -> str:
 
 
 def _renaming(bound: tuple[Sym, ...], summand: Summand) -> _Names:
-    """Name the bound indices by their first occurrence. Indices that occur in no factor and no guard keep their order."""
+    """Return names for the bound indices, numbered by first occurrence. Indices that do not occur are numbered last."""
     among = set(bound)
     blind = _Names(dict.fromkeys(bound, BLIND))
     seen: dict[Sym, None] = {}

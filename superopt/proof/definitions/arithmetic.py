@@ -58,7 +58,7 @@ from superopt.proof.definitions.formulas import (
 from superopt.proof.definitions.products import Monomial, consequences, floor_bounds, is_integer, is_integral_condition
 
 DIGEST = 8
-"""Length of a question's digest, in hexadecimal digits."""
+"""Length of the digest that identifies a question (does a condition follow from others?), in hexadecimal digits."""
 
 
 def version() -> str:
@@ -67,7 +67,7 @@ def version() -> str:
 
 
 class SolverEffort(IntEnum):
-    """How hard the solver tries before it gives up on a question.
+    """How hard the solver tries to show that a condition follows from others.
 
     LINEAR uses linear arithmetic only. PRODUCTS also derives consequences of inequalities between products. NONLINEAR also uses
     Z3's nonlinear arithmetic.
@@ -80,7 +80,7 @@ class SolverEffort(IntEnum):
 
 @contextlib.contextmanager
 def isolated_solver() -> Iterator[None]:
-    """Run a block without earlier answers and solver state, so that the verdicts do not depend on earlier questions.
+    """Run a block with a fresh solver and no cached answers, so that verdicts do not depend on earlier questions.
 
     Questions that are skipped outside the block are also skipped inside the block.
     """
@@ -94,9 +94,10 @@ def isolated_solver() -> Iterator[None]:
 
 @contextlib.contextmanager
 def skip_questions(questions: Container[str] = frozenset()) -> Iterator[Collection[str]]:
-    """Run a block without earlier answers. Questions with the given digests count as undecided and are not asked.
+    """Run a block with no cached answers, in which questions with these digests count as undecided and are not asked.
 
-    Questions that an enclosing block skips are asked, unless their digests are given again.
+    A question is whether a condition follows from others. Questions that an enclosing block skips are asked in this block,
+    unless `questions` has their digests too.
 
     Yields:
         The digests of all undecided questions in the block, in the order of the questions.
@@ -130,7 +131,8 @@ def is_contradictory(assumptions: Iterable[Cond], effort: SolverEffort = SolverE
 def _stronger(assumptions: Sequence[Cond], claim: Cond) -> bool:
     """Return whether the claim follows without a solver.
 
-    This is so if an assumption is the claim with a smaller constant, or if the claim holds because extents are at least 1.
+    The claim follows if an assumption is the claim with a smaller constant, or if the claim holds because extents are at least
+    1.
     """
     if not isinstance(claim, Compare) or claim.relation != ">=":
         return False
@@ -171,7 +173,7 @@ def _decided(assumptions: frozenset[Cond], claim: Cond, effort: SolverEffort) ->
 
 
 def _digest(known: Sequence[Cond], claim: Cond, effort: SolverEffort) -> str:
-    """Return the digest that identifies a question in a ledger."""
+    """Return the digest by which a ledger identifies the question whether `claim` follows from the conditions in `known`."""
     text = "\n".join([*map(str, known), f"{effort.name} {claim}"])
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST]
 
@@ -193,7 +195,7 @@ def _answer(known: Sequence[Cond], claim: Cond, effort: SolverEffort) -> bool:
 
 
 def _linear() -> _Linear:
-    """Return the session's solver. A solver that has seen too many conditions is replaced by a new solver first."""
+    """Return the linear solver of the current block. A solver with too many conditions is first replaced by a new solver."""
     session = _sessions[-1]
     if session.solver is None or len(session.solver.literals) > PROOF.max_session_conditions:
         session.solver = _Linear()
@@ -334,7 +336,7 @@ def _number(value: z3.ExprRef) -> Extent:
 
 
 def _whole(extent: Size) -> Size:
-    """Multiply the extent by a positive integer such that all coefficients are integers. The sign does not change."""
+    """Return the extent times a positive integer that makes all coefficients integers. The sign does not change."""
     scale = 1
     for _, coefficient in extent.terms:
         scale *= Fraction(coefficient).denominator
@@ -389,7 +391,7 @@ class _Nonlinear(_Linear):
 
 @dataclass
 class _Session:
-    """The answers and the solver of a block, the digests of questions to skip, and the digests of undecided questions."""
+    """The cached answers and the solver of one `with` block, and the digests of its skipped and undecided questions."""
 
     passed_over: Container[str] = frozenset()
     unsettled: dict[str, None] = field(default_factory=dict)

@@ -55,8 +55,8 @@ class Assumptions:
         right: The terms of the right side in solved sizes.
         facts: The conditions that remain.
         solved: Each eliminated size with its value in the remaining sizes.
-        divisions: Pairs of conditions and an equality that these conditions must imply. A positive factor was removed from the
-            equality.
+        divisions: Pairs of conditions and an equality that these conditions must imply. The equality was divided by a positive
+            factor before it was solved.
 
     Raises:
         ShapeError: The conditions contradict each other, or the right side is never well typed where the left side is.
@@ -89,7 +89,7 @@ class Assumptions:
         self.right = tuple(instantiate(t, self.binding, cache) for t in equation.right)
 
     def value(self, atom: Atom) -> Extent | None:
-        """Return the solution for an atom, or None. The method is passed to `substitute`. Atoms in `_opaque` stay unchanged."""
+        """Return the value of an atom for `substitute`: the solution for an eliminated size, or None."""
         return size(atom) if atom in self._opaque else self.solved.get(atom)
 
     def normal(self, extent: Extent) -> Extent:
@@ -97,7 +97,7 @@ class Assumptions:
         return substitute(extent, self.value)
 
     def _solve(self, conditions: Iterable[Cond]) -> tuple[Cond, ...]:
-        """Solve equalities until none can be solved, and return the remaining conditions. Quotients are solved for last."""
+        """Solve one equality after another, and return the conditions that remain. Equalities are solved for quotients last."""
         open_ = list(_parts(conjunction(*(substitute_cond(c, self.value) for c in conditions))))
         for atoms_wanted in ((Dim, Sym), (Dim, Sym, Floor)):
             progress = True
@@ -211,7 +211,7 @@ def _lower_bounds(facts: Iterable[Cond]) -> dict[Atom, int]:
 
 @dataclass(frozen=True)
 class _Solution:
-    """The solution of `condition` for `atom`. It is valid only if the quotients in `whole` are not substituted."""
+    """The solution of `condition` for `atom`. The solution is valid only if the quotients in `whole` are kept as they are."""
 
     condition: Cond
     atom: Atom
@@ -220,7 +220,7 @@ class _Solution:
 
 
 def _solution(condition: Cond, lowest: Mapping[Atom, int], wanted: tuple[type, ...]) -> _Solution | None:
-    """Remove the positive factors of an equality and solve the equality for one atom. Return None for other conditions."""
+    """Return the solution of an equality, divided by positive factors, for one atom. Return None for other conditions."""
     if not isinstance(condition, Compare) or condition.relation != "==":
         return None
     left = _without_factors(condition.left, lowest)
@@ -244,7 +244,7 @@ def _solution(condition: Cond, lowest: Mapping[Atom, int], wanted: tuple[type, .
 def _unit(extent: Size, lowest: Mapping[Atom, int]) -> Size | None:
     """Return `a - 1` for an extent `a * b - 1` with positive integers `a` and `b`. Return None for other extents.
 
-    Where `a * b - 1` is 0, `a - 1` is 0.
+    If a product of positive integers is 1, each factor is 1. Where `a * b - 1` is 0, `a - 1` is therefore 0.
     """
     monomial, constant = _product(extent)
     positive = all(isinstance(a, Dim) or lowest.get(a, 0) >= 1 for a in monomial)

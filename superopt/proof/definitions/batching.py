@@ -83,9 +83,9 @@ def follows_from_smaller(equation: Equation, smaller: Equation) -> bool:
 
 
 def _insertions(smaller: Equation, larger: Equation) -> Iterator[Mapping[str, int]]:
-    """Yield possible positions of the new axis, as a mapping from each variable that has the axis to a position.
+    """Yield possible positions of the batch axis that `larger` has in addition to the axes of `smaller`.
 
-    Positions are counted from the front.
+    Each item maps each variable with a batch axis to the position of the axis, counted from the front.
     """
     if [name for name, _ in smaller.ranks] != [name for name, _ in larger.ranks]:
         return
@@ -101,7 +101,7 @@ def _insertions(smaller: Equation, larger: Equation) -> Iterator[Mapping[str, in
 
 
 class _Batched:
-    """An equation paired with a smaller equation that lacks the batch axis.
+    """An equation with a batch axis, paired with a smaller equation, which lacks the batch axis.
 
     `grown` has the position of the batch axis in each variable that has the axis.
     """
@@ -119,7 +119,7 @@ class _Batched:
 
     @functools.cached_property
     def follows(self) -> bool:
-        """Whether the larger equation is shown to follow from the smaller, by the claims in the module's docstring."""
+        """Whether the larger equation is shown to follow from the smaller equation."""
         if False in self._known or not self._one_extent():
             return False
         sides = ((self.smaller.left, self.larger.left), (self.smaller.right, self.larger.right))
@@ -130,7 +130,7 @@ class _Batched:
         return None not in left and left == right and self._granted() and self._given()
 
     def _one_extent(self) -> bool:
-        """Return whether the batch axis has one extent in all tensors, and the extent is at least 1."""
+        """Return whether the batch axis has the same extent in all tensors, and the extent is at least 1."""
         extents = {self._extent_of_batch(name, place) for name, place in self.grown.items()}
         self._batch = extents.pop()
         return not extents and (self._equal.positive(self._batch) or at_least(self._batch, 1) in self._known)
@@ -145,7 +145,10 @@ class _Batched:
         return all(self._small_condition(c) in self._known for c in needed)
 
     def _given(self) -> bool:
-        """Return whether the larger right side is well typed wherever its left side and the smaller right side are."""
+        """Return whether the larger equation's right side is shown to be well typed.
+
+        The larger equation's left side and the smaller equation's right side are assumed to be well typed.
+        """
         given = {self._small_condition(c) for c in typing_conditions(*self.smaller.right)}
         needed = map(self._large_condition, typing_conditions(*self.larger.right))
         return all(c in self._known or c in given for c in needed)
@@ -195,7 +198,7 @@ class _Batched:
         return next((p for p in candidates if _acts_slicewise(one, other, places, p, small.rank)), None)
 
     def _operands(self, small: Term, large: Term) -> tuple[tuple[Term, ...], tuple[int, ...]] | None:
-        """Return the larger term's operands in the order of the smaller term's, and the position of each batch axis.
+        """Return the larger term's operands, in the order of the smaller term's operands, and the batch axis of each operand.
 
         Return None if the operands cannot be paired.
         """
@@ -211,10 +214,10 @@ class _Batched:
 
 
 def _moved(smaller: Equation, grown: Mapping[str, int], tensors: Collection[str]) -> Iterator[tuple[Atom, Extent]]:
-    """Yield the sizes of the smaller equation that have another name in the larger equation, each with the new name.
+    """Yield pairs for sizes with different names in the two equations: the smaller equation's name, and the larger's.
 
-    An extent of an axis before the new axis changes its name, because axes are counted from the end. An entry of a tuple
-    attribute after the new axis changes its name, because entries are counted from the front.
+    An extent of an axis before the batch axis has another name, because axes are counted from the end. An entry of a tuple
+    attribute after the batch axis has another name, because entries are counted from the front.
     """
     ranks = dict(smaller.ranks)
     for name, place in grown.items():
@@ -324,7 +327,7 @@ def _mapped(value: Attribute, size_of: Callable[[Extent], Extent]) -> Attribute:
 
 
 def _renamed(*nodes: _Node) -> Iterator[_Node]:
-    """Yield the nodes with sizes renamed in the order of their first occurrence, for use as cache keys."""
+    """Yield the nodes with sizes renamed by first occurrence. Nodes that differ only in names of sizes become equal."""
     names: dict[Atom, Extent] = {}
 
     def named(atom: Atom) -> Extent | None:
@@ -342,7 +345,11 @@ def _renamed(*nodes: _Node) -> Iterator[_Node]:
 
 @functools.lru_cache(maxsize=PROOF.batching_cache_count)
 def _acts_slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: int, rank: int) -> bool:
-    """Return `_slicewise` of the nodes with renamed sizes, so that nodes that differ only in names share a cached result."""
+    """Return whether each slice of the larger node's result is the smaller node's result on slices of the operands.
+
+    The arguments are those of `_slicewise`. Sizes are renamed first, so that nodes that differ only in names share a cached
+    result.
+    """
     return _slicewise(*_renamed(small, large), places, place, rank)
 
 

@@ -74,7 +74,7 @@ class Merged:
 
 @dataclass
 class Budget:
-    """The number of steps that a proof may still take: sums visited and pairs of summands compared."""
+    """The number of steps that a proof may still take. A step is a visit of a sum or a comparison of two summands."""
 
     steps: int = PROOF.max_cancel_steps
 
@@ -126,7 +126,7 @@ class Cancellation:
         return tuple(open_)
 
     def _further(self, facts: Guard, open_: Sum) -> bool:
-        """Return whether the sum is shown to be zero by clearing denominators, by a case split, or inside a common sum."""
+        """Return whether the sum is shown to be zero by clearing denominators, by cases, or under one summation."""
         if self.depth > PROOF.max_cancel_depth:
             return False
         product = clear_denominator(open_, self.notation)
@@ -140,7 +140,7 @@ class Cancellation:
         return Cancellation(notation or self.notation, self.budget, self.told + told, self.depth + 1)
 
     def _by_cases(self, facts: Guard, value: Sum) -> bool:
-        """Return whether the sum is zero in each case of `sign_cases`. The sum counts as zero in a case that cannot occur."""
+        """Return whether the sum is zero in each case of a split on signs. In an impossible case, the sum counts as zero."""
         possible = sign_cases(value, self.notation)
         if possible is None:
             return bool(self.told) and zero_where(facts, self.told, value, self.notation)
@@ -152,10 +152,10 @@ class Cancellation:
         return True
 
     def _under_one_sum(self, facts: Guard, value: Sum) -> bool:
-        """Return whether the sum is zero because two groups of summands cancel.
+        """Return whether the sum is zero because its summands cancel in two groups.
 
-        The summands that run over the same indices as the first summand cancel for each choice of these indices. The other
-        summands cancel among themselves.
+        The first group has the summands that run over the same indices as the first summand. They must cancel for each choice
+        of these indices. The second group has all other summands, whose sum must be zero.
         """
         first = next((s for s in value if s.bound), None)
         if first is None:
@@ -199,9 +199,9 @@ class Cancellation:
         return None
 
     def merge(self, facts: Guard, s: Summand, t: Summand, *, whole: bool) -> Merged | None:
-        """Return the two summands with their overlap added up.
+        """Return the two summands with the overlap of their index domains added up.
 
-        Return None if no overlap was found. With `whole`, also return None if the summands overlap only in part.
+        Return None if no overlap was found, or if `whole` is True and the domains overlap only in part.
         """
         t = self.notation.apart(t, s)
         for order, there, back in alignments(s, t):
@@ -255,7 +255,7 @@ class Cancellation:
         return found
 
     def _covers(self, facts: Guard, these: Largest, those: Largest) -> bool:
-        """Return whether every candidate of `these`, wherever the candidate's guard holds, equals a candidate of `those`."""
+        """Return whether every operand of the maximum `these` equals, where its guard holds, an operand of `those`."""
         key = (facts, these, those)
         known = self._largest.get(key)
         if known is None:
@@ -264,7 +264,7 @@ class Cancellation:
         return known
 
     def covered(self, facts: Guard, candidate: GuardedValue, others: Sequence[GuardedValue]) -> bool:
-        """Return whether the candidate equals one of the candidates `others`, wherever the candidate's guard holds."""
+        """Return whether the operand `candidate` of a maximum equals one of the operands `others`, wherever its guard holds."""
         open_: Guard = (*facts, *candidate.guard)
         if is_contradictory(open_):
             return True
@@ -283,7 +283,7 @@ class Cancellation:
         return False
 
     def _witnesses(self, candidate: GuardedValue, other: GuardedValue) -> Iterator[Reindexing]:
-        """Yield values for the bound indices of `other` at which `other` may equal the candidate.
+        """Yield values for the bound indices of `other` at which `other` may equal `candidate`. Both are operands of a maximum.
 
         Indices of tensor elements take the values at which `other` reads the same elements as the candidate. All other indices
         take the first values that the guard allows.
@@ -313,9 +313,9 @@ def _ordered(source: Sequence[Factor], target: Sequence[Factor]) -> list[Factor]
 
 
 def _ends(candidate: GuardedValue, reading: Reindexing, bound: Sequence[Sym]) -> Iterator[Reindexing]:
-    """Yield the reindexing `reading`, extended by values for the bound indices that it does not determine.
+    """Yield the reindexing `reading`, extended by values for the indices in `bound` that `reading` does not have.
 
-    The values that are tried for an index are the least values that single conditions of the guard allow.
+    An index gets the least value that a condition of the candidate's guard allows. Each condition may give another value.
     """
     k = next((k for k in bound if k not in reading), None)
     if k is None:
@@ -332,6 +332,6 @@ def _ends(candidate: GuardedValue, reading: Reindexing, bound: Sequence[Sym]) ->
 
 
 def _back_again(bound: Sequence[Sym], there: Reindexing, back: Reindexing) -> Guard:
-    """Return the conditions under which the two reindexings, applied one after the other, leave each bound index unchanged."""
+    """Return the conditions under which `there`, followed by `back`, leaves each bound index unchanged."""
     conditions: list[Cond] = [same(substitute(back[k], lookup(there)), size(k)) for k in bound]
     return tuple(c for c in conditions if c is not True)

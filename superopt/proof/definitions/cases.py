@@ -75,9 +75,10 @@ def _upright(value: Sum, notation: Normal) -> Sum:
 
 
 def _pivots(value: Sum, hidden: frozenset[Sym]) -> Iterator[tuple[str, Sum]]:
-    """Yield each maximum and step function, which give case splits, with its argument. Inner functions come first.
+    """Yield the name and the argument of each maximum and step function in the value. Inner functions come first.
 
-    Arguments that depend on a bound index are left out.
+    The argument of a maximum is the difference of two operands. A case split on the sign of the argument simplifies the
+    function. Arguments that depend on a bound index are left out.
     """
     for summand in value:
         for factor in summand.factors:
@@ -108,7 +109,7 @@ def _free(value: Sum, hidden: frozenset[Sym]) -> bool:
 
 
 def _solved(value: Sum) -> tuple[Read, Sum] | tuple[()]:
-    """Return a tensor element in which the sum is linear, and the value of the element at which the sum is zero, or ()."""
+    """Return a tensor element in which the sum is linear, and the value of this element that makes the sum zero, or ()."""
     for summand in value:
         match summand:
             case Summand(int() as number, (), (), (Read() as read,)):

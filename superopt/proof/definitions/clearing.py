@@ -36,7 +36,7 @@ def clear_denominator(value: Sum, notation: Normal) -> Sum | None:
 
 
 def _everywhere(value: Sum, key: Key) -> bool:
-    """Return whether every summand has all guard conditions of the summands that have this denominator.
+    """Return whether every summand has all guard conditions of the summands that divide by the base with this key.
 
     Conditions on bound indices are ignored.
     """

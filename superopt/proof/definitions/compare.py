@@ -37,7 +37,7 @@ class TensorComparison:
     def difference(
         self, left: index.Tensor, right: index.Tensor, *, both_ways: bool = False, divisors: Divisors = NO_DIVISORS
     ) -> str | None:
-        """Return None if the tensors are shown to be equal in shape and elements. Otherwise return the obstacle.
+        """Return None if the tensors are shown to be equal in shape and elements. Otherwise return the reason for failure.
 
         The right tensor must be defined wherever the left tensor is. With `both_ways`, the left tensor must also be defined
         wherever the right tensor is. `divisors` has the extents that the attributes of each side divide by.

@@ -16,7 +16,7 @@ from superopt.proof.definitions.sums import Call, Factor, Guard, Sum, Summand, e
 
 
 def common_content(facts: Guard, values: Sequence[Summand], least: Sign, signs: Signs) -> Summand:
-    """Return a common divisor of the summands: a number, sizes and factors. Its parts are known to have the sign `least`.
+    """Return a common divisor of the summands: a number, sizes and factors that are known to have the sign `least`.
 
     Parts that contain bound indices are left out.
     """

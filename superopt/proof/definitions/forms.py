@@ -77,6 +77,6 @@ def negated_abs_argument(value: Sum) -> Sum | None:
 
 
 def leading_coefficient(value: Sum) -> Extent:
-    """Return the number in front of the first summand. For a size in front, return the coefficient of the size's last term."""
+    """Return the constant factor of the first summand, or the number in the last term of a factor that contains sizes."""
     number = shape(value[0])[1]
     return number.terms[-1][1] if isinstance(number, Size) else number

@@ -264,7 +264,7 @@ class _Functions:
         return collect_summands(found + single(Call("log", ((Summand(number, factors=tuple(left)),),))))
 
     def log_of_sum(self, value: Sum) -> Sum:
-        """Return the logarithm of a sum without a common divisor. log(1 + exp(-v)) becomes log(1 + exp(v)) - v."""
+        """Return the logarithm of a sum whose summands have no common divisor. log(1 + exp(-v)) becomes log(1 + exp(v)) - v."""
         exponent = one_plus_exp_argument(value)
         if exponent is None:
             return single(Call("log", (value,)))
@@ -382,7 +382,7 @@ class _Functions:
         return value
 
     def held_power(self, held: Factor, exponent: Extent) -> Sum:
-        """Return a power of a factor. If the factor is a sum wrapped as a power with exponent 1, raise the sum itself."""
+        """Return a power of a factor. If the factor is a power of a sum with exponent 1, return a power of the sum."""
         base = held.base if isinstance(held, Power) and held.exponent == 1 else single(held)
         if exponent == 0:
             return ONE

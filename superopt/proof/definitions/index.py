@@ -59,7 +59,7 @@ RANKS = (1, 2, 3, 4)
 def prove_axiom(rule: Rule, *, seed: int = 0) -> Verdict:
     """Prove or refute a rule or axiom at all of its choices of ranks, from the definitions of its operators.
 
-    If the proof fails at a choice of ranks, the result at this choice is the verdict.
+    If the proof fails at a choice of ranks, the verdict at this choice is returned.
 
     The sides of an `==` rule must be defined on the same inputs. The right side of a `=>` rule must be defined where the left
     side is.
@@ -137,7 +137,7 @@ def _unknowns(equation: Equation) -> list[Atom]:
 
 
 def _restrictions(attempt: Attempt) -> Iterator[tuple[Atom, ...]]:
-    """Yield sets of unknowns for which small values are tried: group counts, divisors of quotients, and dividends."""
+    """Yield sets of unknowns to fix at small values after a failed attempt: group counts, divisors and dividends."""
     groups = tuple(attempt.groups())
     divisors, dividends = attempt.divided()
     for chosen in dict.fromkeys((groups, divisors, groups + divisors, dividends)):
@@ -146,7 +146,7 @@ def _restrictions(attempt: Attempt) -> Iterator[tuple[Atom, ...]]:
 
 
 class Attempt:
-    """One attempt to prove an equation, with values for some unknowns. `reason` is the obstacle, or empty if proved."""
+    """An attempt to prove an equation, with fixed values of some unknowns. `reason` says why the attempt failed."""
 
     def __init__(self, equation: Equation, values: Mapping[Atom, int], *, both_ways: bool = False) -> None:
         self.equation = equation
@@ -224,14 +224,14 @@ def _named(extents: Iterable[Extent]) -> tuple[Atom, ...]:
 
 
 def _made(atom: Atom) -> bool:
-    """Return whether the prover introduced the atom, as a quotient or an index."""
+    """Return whether the atom is a quotient or an index that the prover introduced."""
     return isinstance(atom, Sym) and not atom.name.isidentifier()
 
 
 def _with_positive_quotients(facts: Guard) -> Guard:
-    """Return the facts, with a new fact for each quotient that they imply to be positive.
+    """Return the facts, with a new fact for each quotient that is positive if the facts hold.
 
-    The quotients were introduced for conditions such as `f % g == 0`.
+    Such a quotient is an unknown q that replaces the condition `f % g == 0` by `f = g * q`.
     """
     named = dict.fromkeys(a for c in facts for a in condition_atoms(c) if is_quotient(a))
     return facts + tuple(claim for a in named if is_valid(facts, claim := at_least(size(a), 1)))

@@ -34,9 +34,9 @@ INCREASING = ("exp", "log", "erf", "positive")
 
 
 def largest(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> Sum:
-    """Return the largest of the candidates, simplified. The values of the candidates must be simplified.
+    """Return the maximum of the candidates, simplified. The values of the candidates must be simplified already.
 
-    A candidate stands for its value at all bound indices where its guard holds.
+    A candidate is an operand of the maximum, with one value for each choice of the bound indices at which the guard holds.
 
     The maximum of x and -x stays in this form, as an absolute value, unless the sign of x is known.
     """
@@ -68,9 +68,9 @@ def _plain(candidate: GuardedValue) -> bool:
 
 
 def _unbound(facts: Guard, candidate: GuardedValue) -> GuardedValue:
-    """Remove the candidate's guard and bound indices if its value does not depend on them.
+    """Return a maximum's operand without its guard and bound indices if its value does not depend on these indices.
 
-    The guard must be shown to hold where all bound indices are 0. Otherwise the candidate stays unchanged.
+    The guard must be shown to hold where all bound indices are 0. Otherwise the operand stays unchanged.
     """
     if not candidate.bound or set(candidate.bound) & {a for s in candidate.value for e in extents_in(s) for a in atoms(e)}:
         return candidate
@@ -88,9 +88,9 @@ def _magnitude(facts: Guard, candidates: Sequence[GuardedValue], notation: Norma
 
 
 def _flattened(facts: Guard, candidate: GuardedValue, notation: Normal) -> list[GuardedValue]:
-    """Replace a candidate that contains a maximum by several candidates, one for each candidate of the inner maximum.
+    """Replace an operand of a maximum that contains an inner maximum by one operand for each operand of the inner maximum.
 
-    The inner maximum may be multiplied by a non-negative value, and other summands may be added. Other candidates are returned
+    The inner maximum may be multiplied by a non-negative value, and other summands may be added. Any other operand is returned
     unchanged.
     """
     for position, summand in enumerate(candidate.value):
@@ -120,7 +120,10 @@ def _not_negative(facts: Guard, summand: Summand, notation: Normal) -> bool:
 
 
 def _undominated(facts: Guard, candidates: list[GuardedValue], notation: Normal) -> list[GuardedValue]:
-    """Remove the candidates that never exceed another candidate which has no guard and no bound index."""
+    """Remove the operands of a maximum that never exceed another operand.
+
+    Only operands without a guard and without bound indices are tried as the larger operand.
+    """
     plain = [c for c in candidates if not c.bound and not c.guard]
     if len(plain) > PROOF.max_compared_candidates:
         return candidates
@@ -139,7 +142,7 @@ def _undominated(facts: Guard, candidates: list[GuardedValue], notation: Normal)
 
 
 def _shared(candidates: Sequence[GuardedValue]) -> Sum:
-    """Return the summands that all candidates have in common, without summands that have a guard or contain a bound index."""
+    """Return the summands that all operands of a maximum share, except summands with a guard or a bound index."""
     if len(candidates) < 2 and not (candidates and candidates[0].bound):
         return ZERO
     found = list(candidates[0].value)
@@ -181,7 +184,7 @@ def _smallest_of_largest(facts: Guard, candidates: Sequence[GuardedValue], notat
 
 
 def _outermost(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> Sum | None:
-    """Move a monotone function out of all candidates: max(exp(a), exp(b)) becomes exp(max(a, b)). Otherwise return None."""
+    """Move a monotone function out of a maximum: max(exp(a), exp(b)) becomes exp(max(a, b)). Return None for others."""
     if not candidates or any(len(c.value) != 1 for c in candidates):
         return None
     summands = [c.value[0] for c in candidates]
@@ -214,7 +217,7 @@ def _head(factor: Factor) -> tuple[object, ...]:
 
 
 def _rises(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> bool | None:
-    """Return True if the candidates' common outermost function is increasing, False if decreasing, None if neither."""
+    """Return True if the outermost function that all operands share is increasing, False if decreasing, otherwise None."""
     match candidates[0].value[0].factors[0]:
         case Call(function, (_,)) if function in INCREASING:
             return True

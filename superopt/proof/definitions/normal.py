@@ -82,7 +82,7 @@ def _partial(factor: Factor) -> bool:
 def combine(a: Tree, b: Tree, leaf: Callable[[Sum, Sum], Sum], known: Guard = ()) -> Tree:
     """Combine two decision trees. The result has the leaf `leaf(x, y)` where the trees have the leaves x and y.
 
-    A condition that is already decided on the path from the root is not repeated.
+    A condition that the path from the root already decides is not repeated.
     """
     if isinstance(a, Choice):
         return _branch(a, lambda part, path: combine(part, b, leaf, path), known)
@@ -146,13 +146,13 @@ class Normal:
         self._work = [0]
 
     def telling(self, signs: Signs) -> Normal:
-        """Return an interpretation that knows these signs of values. Both interpretations share one supply of fresh indices."""
+        """Return an interpretation with `signs` as the known signs of values. Both interpretations share fresh indices."""
         other = Normal(signs)
         other._count, other._work = self._count, self._work
         return other
 
     def spend(self, summands: int) -> None:
-        """Count processed summands.
+        """Add the number `summands` to the count of summands that the proof has processed.
 
         Raises:
             TooLongError: More than `PROOF.max_multiplied_summands` summands were processed.
@@ -200,7 +200,7 @@ class Normal:
         return substitute_summand(summand, self._fresh_for(bound_in(summand)))
 
     def renamed_candidate(self, candidate: GuardedValue) -> GuardedValue:
-        """Return the candidate with fresh bound indices."""
+        """Return the candidate, an operand of a maximum, with fresh bound indices."""
         (renamed,) = self.renamed(Summand(1, factors=(Largest((candidate,)),))).factors
         assert isinstance(renamed, Largest)
         return renamed.candidates[0]
@@ -240,9 +240,9 @@ class Normal:
         return TreeValue(self._picked(value.tree, extent, body, ()), self)
 
     def _picked(self, tree: Tree, extent: Extent, body: Callable[[Any], TreeValue], known: Guard) -> Tree:
-        """Return the tree with each leaf replaced by the value of `body` at the position that the leaf stands for.
+        """Return the tree with each leaf i, which is used as an index, replaced by `body(i)`.
 
-        Each leaf must be an element of a variable.
+        Each leaf must be an element of a variable. Other leaves raise TooLongError.
         """
         match tree:
             case Choice():

@@ -57,7 +57,10 @@ def _zero(facts: Guard, value: Sum) -> bool:
 
 
 def _abstract(facts: Guard, value: Sum) -> tuple[Guard, Sum]:
-    """Replace each tensor element in the sum by an unknown number. Drop facts that do not concern the remaining sizes."""
+    """Return the facts and the sum with each tensor element replaced by an unknown number.
+
+    Facts that do not concern the remaining sizes, directly or through other facts, are left out.
+    """
     elements = _Elements()
     plain = collect_summands(elements.sum(value))
     spoken = elements.spoken

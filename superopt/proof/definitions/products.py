@@ -18,7 +18,7 @@ def consequences(conditions: Sequence[Cond]) -> list[Cond]:
     """Return conditions that follow from the given conditions, but not by linear arithmetic.
 
     The result has products of two conditions, conditions multiplied by positive extents, and conditions divided by positive
-    unknowns. A condition is multiplied only if the new products already occur in the given conditions.
+    unknowns. A condition is multiplied only if all resulting products of unknowns already occur in the given conditions.
     """
     plain = [c for c in (*conditions, *_roundings(conditions)) if isinstance(c, Compare) and c.relation != "!="]
     spoken = {m for c in plain for m, _ in c.left.terms if len(m) > 1}
@@ -55,7 +55,10 @@ def _roundings(conditions: Sequence[Cond]) -> Iterator[Cond]:
 
 
 def _scaled(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Cond]:
-    """Yield conditions multiplied by products of extents, which are positive."""
+    """Yield conditions multiplied by products of extents, which are positive.
+
+    `spoken` has the products that occur in the conditions. The result has no other products, except products of extents.
+    """
     for condition in conditions:
         scales = {
             rest
@@ -70,7 +73,7 @@ def _scaled(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Co
 
 
 def _multiplied(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Cond]:
-    """Yield products of two conditions."""
+    """Yield products of two conditions. `spoken` has the products of unknowns that a result may contain."""
     for position, one in enumerate(conditions):
         for other in conditions[position:]:
             if _lead(one.left.terms[-1][0], other.left.terms[-1][0]) not in spoken:
@@ -87,7 +90,7 @@ def _lead(a: Monomial, b: Monomial) -> Monomial:
 
 
 def _divided(conditions: Sequence[Compare]) -> Iterator[Cond]:
-    """From p * a + b >= 0 over the integers, yield a >= 1 if b < 0 < p, and a >= 0 if b < p. Repeat with the results."""
+    """From p * a + b >= 0 over the integers, yield a >= 1 if b < 0 < p, and a >= 0 if b < p. Results are divided again."""
     about = [(c, frozenset(c.left.atoms())) for c in conditions if c.relation == ">=" and is_integral_condition(c)]
     left = [condition for condition, _ in about]
     while left:

@@ -45,7 +45,7 @@ class Signs:
             self._known[key] = max(sign, self._known.get(key, Sign.UNKNOWN))
 
     def telling(self, values: Iterable[tuple[Sum, Sign]]) -> Signs:
-        """Return these known signs, extended by the given values with their signs."""
+        """Return the known signs together with the signs of the given values."""
         return Signs((*self.told, *((_direction(v), sign) for v, sign in values)))
 
     # ------------------------------------------------------------ values
@@ -217,6 +217,6 @@ def positive_atom(facts: Guard, atom: Atom) -> bool:
 
 
 def _somewhere(facts: Guard, summand: Summand) -> bool:
-    """Return whether the guard is shown to hold where all bound indices are zero."""
+    """Return whether the summand's guard is shown to hold where all bound indices are zero."""
     first = substitute_guard(summand.guard, lambda a: 0 if a in summand.bound else None)
     return all(is_valid(facts, c, SolverEffort.LINEAR) for c in first)

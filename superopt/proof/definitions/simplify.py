@@ -39,7 +39,7 @@ from superopt.proof.definitions.tables import contract_table
 
 
 def single_lookup(atom: Atom, extent: Extent) -> Lookup:
-    """Return a lookup that replaces `atom` by `extent` and no other atom."""
+    """Return a lookup for `substitute` that replaces `atom` by `extent` and keeps all other atoms."""
     return lambda a: extent if a == atom else None
 
 
@@ -73,7 +73,7 @@ def simplify_sum(facts: Guard, value: Sum, notation: Normal) -> Sum:
 
 
 def _equalities_solved(summand: Summand) -> Summand:
-    """Replace each bound index that an equality in the guard determines."""
+    """Return the summand with each bound index that an equality in its guard determines replaced by its value."""
     for condition in summand.guard:
         if isinstance(condition, Compare) and condition.relation == "==":
             for k in summand.bound:
@@ -89,7 +89,7 @@ def _unit_slope(extent: Size, unknown: Sym) -> bool:
 
 
 def _quotients_known(facts: Guard, summand: Summand) -> Summand | None:
-    """Flatten a nested quotient, or replace a quotient that must be -1, 0 or 1 by its value. Otherwise return None."""
+    """Flatten a nested quotient, or replace a quotient by its value -1, 0 or 1. Return None if there is no such quotient."""
     inside = (*facts, *summand.guard)
     for quotient in dict.fromkeys(quotients(extents_in(summand))):
         flat = flatten_quotients(inside, size(quotient))
@@ -166,7 +166,7 @@ def _is_below(facts: Guard, fact: Compare, difference: Extent, under: Extent) ->
 
 
 def _bounding_factors(facts: Guard, q: Sym) -> list[tuple[Compare, Extent, Extent]]:
-    """Return triples (fact, c, b) such that the products q * b and c * b occur in the fact. Then c may be a bound of q."""
+    """Return triples (fact, c, b) where the fact contains the products q * b and c * b, so that c may be a bound of q."""
     found: dict[tuple[Compare, Extent, Extent], None] = {}
     for fact in facts:
         if not isinstance(fact, Compare):
@@ -193,7 +193,10 @@ def _product_of(factors: Iterable[Atom], coefficient: int = 1) -> Extent:
 
 
 def _counted(facts: Guard, summand: Summand) -> Summand:
-    """Remove a bound index that no factor depends on, and multiply by the number of its values, if they form a range."""
+    """Remove a bound index that no factor depends on, and multiply by the number of values of the index.
+
+    The summand stays unchanged if the values do not form a range.
+    """
     for k in summand.bound:
         if any(k in set(atoms(e)) for f in summand.factors for e in factor_extents(f)) or k in set(atoms(summand.coefficient)):
             continue
@@ -275,7 +278,7 @@ def vanishes(facts: Guard, coefficient: Extent, effort: SolverEffort = SolverEff
 
 
 def _cleared(extent: Size, under: Inverse) -> Extent:
-    """Multiply the extent by the denominator of `under`, as often as `under` occurs in one product."""
+    """Multiply the extent by the denominator of `under` until `under` no longer occurs."""
     power = max(m.count(under) for m, _ in extent.terms)
     total: Extent = 0
     for monomial, coefficient in extent.terms:

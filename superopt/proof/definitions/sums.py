@@ -69,7 +69,7 @@ class Power:
 
 @dataclass(frozen=True)
 class GuardedValue:
-    """A set of values: the values of the sum `value` at all choices of the bound indices for which the guard holds."""
+    """A set of values: those of the sum `value` at all choices of the indices in `bound` for which `guard` holds."""
 
     bound: tuple[Sym, ...]
     guard: Guard
@@ -78,7 +78,7 @@ class GuardedValue:
 
 @dataclass(frozen=True)
 class Largest:
-    """The largest of the candidates, or minus infinity if there are none."""
+    """The maximum of the values of all candidates, or minus infinity if there are no candidates."""
 
     candidates: tuple[GuardedValue, ...]
 
@@ -109,7 +109,7 @@ def single(*factors: Factor) -> Sum:
 
 
 def substitute_guard(guard: Guard, value: Lookup) -> Guard:
-    """Return the guard with atoms replaced. Conditions that become true are dropped."""
+    """Return the guard with atoms replaced by `value`. Conditions that become true are dropped."""
     return parts_of(conjunction(*(substitute_cond(c, value) for c in guard)))
 
 
@@ -219,7 +219,7 @@ def times(value: Sum, factor: Extent) -> Sum:
 
 
 def candidates_of(value: Sum) -> tuple[GuardedValue, ...]:
-    """Return candidates whose maximum is this value: the candidates of a maximum, or the value itself as one candidate."""
+    """Return the operands of a maximum that equals `value`: the operands of the maximum `value`, or `value` alone."""
     if len(value) == 1:
         match value[0]:
             case Summand(1, (), (), (Largest(candidates),)):

@@ -87,7 +87,7 @@ def _condition(facts: Guard, summand: Summand) -> Summand | None:
 
 
 def _within(facts: Guard, summand: Summand, index: Extent, extent: int) -> bool:
-    """Return whether the index is within an axis of this extent."""
+    """Return whether the index is shown to be at least 0 and less than `extent`, where the summand's guard holds."""
     known = (*facts, *summand.guard)
     return all(is_valid(known, c) for c in (at_least(index, 0), at_least(extent - 1, index)) if c is not True)
 
@@ -101,7 +101,7 @@ def _positions(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _number(table: TableElement, position: Sequence[int]) -> Fraction:
-    """Return the number at the position."""
+    """Return the number in the table at the position."""
     place = 0
     for n, i in zip(table.shape, position, strict=True):
         place = place * n + i

@@ -22,7 +22,7 @@ from superopt.proof.definitions.sums import Factor, Guard, Sum, Summand
 
 
 def zero_where(facts: Guard, told: Sequence[tuple[Sum, Sign]], value: Sum, notation: Normal) -> bool:
-    """Return whether `value` is zero wherever each value in `told` has the sign next to it. False can also mean undecided."""
+    """Return whether `value` is zero wherever each value in `told` has the sign paired with it. False can mean undecided."""
     question = _Question(facts, notation)
     left = question.sum(value)
     given = [question.sum(v) > 0 if sign is Sign.POSITIVE else question.sum(v) >= 0 for v, sign in told]

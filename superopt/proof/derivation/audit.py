@@ -134,9 +134,10 @@ class Numbers:
 
     @classmethod
     def of(cls, equation: Equation, laws: Laws, without: Collection[int]) -> Numbers:
-        """Collect the laws over the equation's operators and over operators that one law can introduce into its terms.
+        """Return the equation at several instances of concrete sizes, with the laws that egglog may apply to its sides.
 
-        Laws at the positions `without` are left out.
+        The laws contain only the equation's operators and operators that one law can introduce. Laws at the positions `without`
+        are left out.
 
         Raises:
             InstantiationError: There is no instance.

@@ -247,10 +247,9 @@ def compare_rules(
 
 
 def examine_line(line: Line, laws: Laws, seed: int) -> tuple[Finding, Rule | None]:
-    """Return the finding for one line, and the rule of the line. The rule is restricted to sizes at which both sides are well
-    typed.
+    """Return the finding for one line, and the rule of the line.
 
-    The rule is None if the line is unreadable or wrong.
+    The rule is restricted to sizes at which both sides are well typed. The rule is None if the line is unreadable or wrong.
     """
     if line.rule is None:
         return Finding(line.name, line.text, UNREADABLE, why=line.why), None
