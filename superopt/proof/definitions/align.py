@@ -20,7 +20,7 @@ Pair: TypeAlias = "tuple[Extent, Extent]"
 
 
 def lookup(reindexing: Reindexing) -> Lookup:
-    """Return a function for `substitute` that maps each index to the expression that replaces the index in the reindexing."""
+    """Return a function for `substitute` that replaces each index by the index's expression in the reindexing."""
     return lambda atom: reindexing.get(atom) if isinstance(atom, Sym) else None
 
 

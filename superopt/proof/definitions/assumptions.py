@@ -89,7 +89,10 @@ class Assumptions:
         self.right = tuple(instantiate(t, self.binding, cache) for t in equation.right)
 
     def value(self, atom: Atom) -> Extent | None:
-        """Return the value of an atom for `substitute`: the solution for an eliminated size, or None."""
+        """Return the value of an atom for `substitute`: the solution for an eliminated size, or None.
+
+        An atom in `_opaque` is returned unchanged.
+        """
         return size(atom) if atom in self._opaque else self.solved.get(atom)
 
     def normal(self, extent: Extent) -> Extent:

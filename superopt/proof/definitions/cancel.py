@@ -255,7 +255,7 @@ class Cancellation:
         return found
 
     def _covers(self, facts: Guard, these: Largest, those: Largest) -> bool:
-        """Return whether every operand of the maximum `these` equals, where its guard holds, an operand of `those`."""
+        """Return whether every operand of the maximum `these`, where its own guard holds, equals an operand of `those`."""
         key = (facts, these, those)
         known = self._largest.get(key)
         if known is None:

@@ -184,7 +184,7 @@ def _smallest_of_largest(facts: Guard, candidates: Sequence[GuardedValue], notat
 
 
 def _outermost(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> Sum | None:
-    """Move a monotone function out of a maximum: max(exp(a), exp(b)) becomes exp(max(a, b)). Return None for others."""
+    """Move a monotone function out of a maximum: max(exp(a), exp(b)) becomes exp(max(a, b)). Otherwise return None."""
     if not candidates or any(len(c.value) != 1 for c in candidates):
         return None
     summands = [c.value[0] for c in candidates]
