@@ -29,9 +29,10 @@ Coordinates: TypeAlias = "tuple[Array, ...]"
 
 @dataclass(frozen=True)
 class ElementProduct:
-    """A number times elements of variables, at each chosen position and for each combination of summation indices.
+    """A product of a number and elements of variables, for each chosen output position and each combination of summation
+    indices.
 
-    All arrays broadcast together.
+    The arrays of all attributes broadcast to one shape. The last axis of this shape is the chosen output positions.
 
     Attributes:
         coefficient: The number.
@@ -49,7 +50,9 @@ class ElementProduct:
 
 @dataclass(frozen=True)
 class SummedProducts:
-    """The value of an expression: the sum of the products, over every axis of their arrays except the last."""
+    """A value at chosen output positions: the sum of all `products`, taken over every array axis except the last. The last axis
+    is the output position.
+    """
 
     products: tuple[ElementProduct, ...]
 
@@ -79,7 +82,7 @@ class SummedProducts:
         return SummedProducts(tuple(replace(p, seen=p.seen & condition) for p in self.products))
 
     def value(self) -> Any:
-        """Return the number that the products sum to, if no product has elements of variables as factors."""
+        """Return the sum of the products' numbers. No product may have elements of variables as factors."""
         return sum(np.where(p.seen, p.coefficient, 0.0) for p in self.products)
 
 
@@ -138,7 +141,7 @@ class _Products:
 
 
 def _counted(value: SummedProducts, extent: int, axis: int) -> SummedProducts:
-    """Sum a value without variables over an axis, and return the resulting number as a value."""
+    """Return the sum of `value` over the array axis of a summation. No product of `value` has variables as factors."""
     numbers = np.asarray(value.value(), dtype=np.float64)
     along = numbers.ndim > axis and numbers.shape[-axis - 1] == extent
     summed = numbers.sum(axis=-axis - 1, keepdims=True) if along else numbers * extent
@@ -146,20 +149,23 @@ def _counted(value: SummedProducts, extent: int, axis: int) -> SummedProducts:
 
 
 def _along(product: ElementProduct, extent: int, axis: int) -> ElementProduct:
-    """Broadcast the product along a summation's axis, even if no part of the product depends on the summation index."""
+    """Return the product with `seen` broadcast along the array axis of a summation, even if nothing depends on the summation
+    index.
+    """
     shape = np.broadcast_shapes(np.shape(product.seen), (extent,) + (1,) * axis)
     return replace(product, seen=np.broadcast_to(product.seen, shape))
 
 
 @dataclass(frozen=True)
 class Reads:
-    """Products of the same variables, in arrays of shape (products, positions).
+    """Products of elements of the same variables at chosen output positions. All arrays have the shape (products, positions).
 
     Attributes:
         variables: The variables that are multiplied.
         at: For each variable, the positions at which the variable is read: one array per axis of the variable.
         coefficient: The numeric factor of each product.
-        seen: A flag for each entry: whether there is a product. Where the flag is false, the other arrays are meaningless.
+        seen: A flag for each array entry: whether the entry is a product. Where the flag is False, the other arrays have no
+            meaning.
     """
 
     variables: tuple[Term, ...]

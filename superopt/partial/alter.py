@@ -65,10 +65,10 @@ def _changed(term: Term, changes: Sequence[tuple[str, int, int]]) -> dict[str, A
 
 
 def unconditional(outputs: Sequence[Term], rules: Sequence[Rule]) -> Iterator[tuple[Term, Term, tuple[str, ...]]]:
-    """Apply single-output rules without checking their conditions.
+    """Yield (term, result, description) for each application of a rule whose condition is ignored.
 
-    Yields each rewritten term, the result, and a description that names the rule. Results that equal the term at too few
-    positions are left out (see `is_likely_mutant`).
+    The term is a part of the program, and the description names the rule. Only conditional rules with a single output are
+    applied. Results that equal the term at too few positions are left out (see `is_likely_mutant`).
     """
     live = [t for t in subterms(*outputs) if not t.is_variable and not t.constant]
     kinds = {t.op for t in live}
@@ -85,14 +85,14 @@ def unconditional(outputs: Sequence[Term], rules: Sequence[Rule]) -> Iterator[tu
 
 @functools.lru_cache(maxsize=1024)
 def _patterns(rule: Rule) -> tuple[Pattern, ...]:
-    """Return the rule's patterns without the rule's condition."""
+    """Return the single-output patterns of the rule, with the condition replaced by True."""
     found = [Pattern(e.left, e.right, where=True) for e in rule.equations if len(e.left) == 1]
     return tuple(p for p in found if p.usable)
 
 
 def is_likely_mutant(program: Term, mutant: Term) -> bool:
-    """Return whether `mutant` equals `program` at enough random positions for a full judgement. Values are residues in prime
-    fields.
+    """Return whether the terms `mutant` and `program` have equal values at a sufficient share of random output positions. The
+    values are residues in a prime field. If one of the terms is not a polynomial, return False.
     """
     rng = np.random.default_rng(SEED)
     at = np.stack([rng.integers(0, n, MUTANT.sampled_position_count) for n in program.sizes], axis=-1)
@@ -107,5 +107,7 @@ def is_likely_mutant(program: Term, mutant: Term) -> bool:
 
 @functools.lru_cache(maxsize=1)
 def _points(program: Term) -> Points:
-    """Return random inputs with cached values of the program, which all terms that are compared with the program share."""
+    """Return random inputs, with cached values of the program. Every term that is compared with the program is evaluated on
+    these inputs.
+    """
     return Points(program, PrimeFields(primes(FIELDS)), SEED)

@@ -34,9 +34,9 @@ class Elements:
 
     Attributes:
         weights: The given weights.
-        of: For each position, the row-major position in the concatenated given weights, `NOTHING` for a zero, or `NUMBER` for
-            the number alone.
-        factor: The number at each position.
+        of: For each position of the new weight, the position of an element in the flattened and concatenated given weights.
+            `NOTHING` means zero, and `NUMBER` means that the new element is the number in `factor`.
+        factor: The number by which the element at each position is multiplied.
     """
 
     weights: tuple[Term, ...]
@@ -45,7 +45,10 @@ class Elements:
 
 
 def arrange_weight(wanted: Elements) -> Term | None:
-    """Return a term over the given weights that has the wanted elements, or None if the elements are too irregular."""
+    """Return a term over the given weights with the elements `wanted`, or None if no such term is found.
+
+    The nonzero elements must all have the same factor.
+    """
     live = wanted.of != NOTHING
     if not live.any():
         return None
@@ -60,7 +63,7 @@ def arrange_weight(wanted: Elements) -> Term | None:
 
 
 class _Arrangement:
-    """Builds weights from parts of the given weights. `parts` counts the parts."""
+    """Builds new weights from parts of the given weights. `parts` counts the parts that were tried."""
 
     def __init__(self, weights: Sequence[Term]) -> None:
         self.weights = weights
@@ -72,8 +75,8 @@ class _Arrangement:
         return np.where(wanted < 0, wanted, np.searchsorted(self.starts, wanted, side="right") - 1)
 
     def of(self, wanted: Array) -> Term | None:
-        """Return the term with the wanted elements, or None if the elements are too irregular. Zeros at the borders become
-        padding.
+        """Return a term with the elements at the positions `wanted` of the given weights, or None if the positions are too
+        irregular. Zeros along the borders become padding.
         """
         live = wanted != NOTHING
         if not live.any():
@@ -87,7 +90,9 @@ class _Arrangement:
         return apply("pad", term, before=tuple(a for a, _ in bounds), after=after)
 
     def _whole(self, wanted: Array) -> Term | None:
-        """Return the term with the wanted elements, or None. The elements along each border must not be all zeros."""
+        """Return a term with the elements `wanted`, or None if they are too irregular. Along each border, some element must be
+        nonzero.
+        """
         self.parts += 1
         if self.parts > MUTANT.max_weight_parts:
             return None
@@ -101,7 +106,9 @@ class _Arrangement:
         return self._spread(wanted) or self._joined(wanted, owners)
 
     def _spread(self, wanted: Array) -> Term | None:
-        """Return the term if equal gaps of zeros separate the elements along an axis (see `dilate_axis`), otherwise None."""
+        """Return a term with the elements `wanted` if equal gaps of zeros separate the elements along an axis, otherwise
+        None.
+        """
         for axis in range(wanted.ndim):
             others = tuple(a for a in range(wanted.ndim) if a != axis)
             held = np.flatnonzero((wanted != NOTHING).any(axis=others))
@@ -112,10 +119,10 @@ class _Arrangement:
         return None
 
     def _joined(self, wanted: Array, owners: Array) -> Term | None:
-        """Return the term as a concatenation of parts along an axis, or None if the elements are too irregular.
+        """Return a term with the elements `wanted` as a concatenation along an axis, or None if the elements are too irregular.
 
-        The parts are cut where the given weight changes. If all elements are from the same given weight, the parts are cut
-        where the distance between consecutive elements changes.
+        A new part begins where the elements come from another given weight. If all elements are from the same given weight, a
+        new part begins where the distance between consecutive elements changes.
         """
         for axis in (a for a, n in enumerate(wanted.shape) if n > 1):
             rows = np.moveaxis(owners, axis, 0).reshape(wanted.shape[axis], -1)
@@ -138,7 +145,7 @@ def _band(live: Array, axis: int) -> tuple[int, int]:
 
 
 def concat_parts(parts: list[Term], axis: int) -> Term:
-    """Concatenate the parts along `axis`, which is counted from the end."""
+    """Return the concatenation of the parts along `axis`. The axis is counted from the end: -1 is the last axis."""
     result = parts[-1]
     for part in reversed(parts[:-1]):
         result = apply("concat", part, result, axis=axis)
@@ -146,7 +153,7 @@ def concat_parts(parts: list[Term], axis: int) -> Term:
 
 
 def dilate_axis(x: Term, axis: int, step: int, extent: int) -> Term:
-    """Insert step - 1 zeros after each position of an axis of `x`, then cut the axis to `extent`."""
+    """Return `x` with `step` - 1 zeros inserted after each position of an axis. The axis is then cut to the size `extent`."""
     split = (*x.sizes[: axis + 1], 1, *x.sizes[axis + 1 :])
     after = tuple(step - 1 if a == axis + 1 else 0 for a in range(len(split)))
     padded = apply("pad", reshape_term(x, split), before=(0,) * len(split), after=after)
@@ -157,7 +164,7 @@ def dilate_axis(x: Term, axis: int, step: int, extent: int) -> Term:
 def view_elements(x: Term, wanted: Array) -> Term | None:
     """Return a view of `x` with the elements at the row-major positions in `wanted`, or None if there is no such view.
 
-    A view slices `x`, and splits, repeats and reorders its axes.
+    A view is made by slicing `x`, and by splitting, repeating and reordering the axes of `x`.
     """
     if wanted.size == math.prod(x.sizes) and np.array_equal(wanted.reshape(-1), np.arange(wanted.size)):
         return reshape_term(x, wanted.shape)
@@ -224,8 +231,8 @@ def _digits_of_line(line: Array) -> list[Digit] | None:
 
 
 def _repeated(small: Term, digits: list[Digit]) -> Term:
-    """Repeat the term `small` along new axes, which are the digits with stride 0. Its own axes are the digits with other
-    strides.
+    """Return the term `small` repeated along a new axis for each digit (axis of a view) with stride 0. The other digits are the
+    axes of `small`.
     """
     if all(d.stride for d in digits):
         return small

@@ -25,8 +25,8 @@ Make: TypeAlias = "Callable[[Box, Any], Term]"
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """A label for each position of a tensor, as a grid of cells. Cell i of an axis spans the positions edges[i] to edges[i +
-    1].
+    """A division of a tensor into a grid of cells, and a label for each cell. Cell i of an axis spans the positions from
+    edges[axis][i] to edges[axis][i + 1] - 1.
     """
 
     edges: tuple[tuple[int, ...], ...]
@@ -34,7 +34,9 @@ class Cells:
 
     @classmethod
     def of(cls, sizes: Sequence[int], labelled: Sequence[tuple[Box, Any]], other: Any) -> Cells:
-        """Label each position with the label of the last box that contains it, or with `other` outside all boxes."""
+        """Return cells in which each position has the label of the last box that contains the position. Outside all boxes, the
+        label is `other`.
+        """
         edges = []
         for axis, n in enumerate(sizes):
             runs = [box.runs[axis] for box, _ in labelled]
@@ -50,20 +52,20 @@ class Cells:
 
     @property
     def whole(self) -> Window:
-        """The cell ranges, one for each axis, of the whole grid."""
+        """The window of all cells: for each axis, the range from the first cell to the last cell."""
         return tuple((0, n) for n in self.labels.shape)
 
     def box(self, window: Window) -> Box:
-        """Return the box of positions in a range of cells for each axis."""
+        """Return the box of positions that the cells in `window` span. A window is a range of cells for each axis."""
         return Box(tuple(Run(e[a], e[b] - e[a]) for e, (a, b) in zip(self.edges, window, strict=True)))
 
     def uniform(self, window: Window) -> bool:
-        """Return whether all cells in a range of cells for each axis have the same label."""
+        """Return whether all cells in `window` have the same label. A window is a range of cells for each axis."""
         part = self.labels[tuple(slice(a, b) for a, b in window)]
         return bool((part == part.flat[0]).all())
 
     def label(self, window: Window) -> Any:
-        """Return the label of the first cell in a range of cells for each axis."""
+        """Return the label of the first cell in `window`. A window is a range of cells for each axis."""
         return self.labels[tuple(a for a, _ in window)]
 
 
@@ -77,10 +79,11 @@ def _pieces(run: Run) -> Iterator[tuple[int, int]]:
 def assemble_boxes(
     sizes: Sequence[int], labelled: Sequence[tuple[Box, Label]], other: Label, make: Callable[[Box, Label], Term]
 ) -> Term:
-    """Return the tensor of these sizes that equals make(box, label) in each labelled box.
+    """Return a tensor of these sizes, assembled from the tensors that `make(box, label)` returns for boxes with one label.
 
-    Straight cuts divide the tensor into few boxes with one label each. Positions outside all boxes have the label `other`. If a
-    box takes every `step`-th position of an axis that `step` divides, each residue class of positions is assembled separately.
+    Straight cuts divide the tensor into few boxes, each with a single label. Positions outside all boxes in `labelled` have the
+    label `other`. If a box takes every `step`-th position of an axis that `step` divides, each residue class of positions is
+    assembled separately.
     """
     for axis, n in enumerate(sizes):
         step = math.lcm(*(box.runs[axis].step for box, _ in labelled if box.runs[axis].count > 1), 1)
@@ -92,9 +95,10 @@ def assemble_boxes(
 def _interleaved(
     sizes: Sequence[int], labelled: Sequence[tuple[Box, Any]], other: Any, make: Make, axis: int, step: int
 ) -> Term:
-    """Assemble each residue class of positions modulo `step` along the axis, and interleave the classes.
+    """Return the tensor of `assemble_boxes`, with each residue class of positions modulo `step` along the axis assembled
+    separately.
 
-    The arguments are those of `assemble_boxes`.
+    The other arguments are those of `assemble_boxes`.
     """
     shape = [n // step if a == axis else n for a, n in enumerate(sizes)]
     stacked = []
@@ -118,7 +122,7 @@ def _counted(run: Run, every: Run) -> Run:
 
 
 def concat_nested(parts: Sequence[Term], axis: int) -> Term:
-    """Concatenate the parts along `axis`, which is counted from the end. The concatenations nest to the right."""
+    """Return `concat(a, concat(b, c))` for the parts a, b, c. `axis` is counted from the end: -1 is the last axis."""
     return functools.reduce(lambda rest, part: apply("concat", part, rest, axis=axis), reversed(parts))
 
 
@@ -155,7 +159,7 @@ def _cut(window: Window, axis: int, at: int) -> tuple[Window, Window]:
 
 
 def _alike(cells: Cells, cut: tuple[int, Window, Window]) -> bool:
-    """Return whether the cells on both sides of a cut have the same labels."""
+    """Return whether each cell before a cut has the same label as the adjacent cell after the cut."""
     axis, low, high = cut
     before, after = low[axis][1] - 1, high[axis][0]
     sides = [cells.labels[tuple(place if a == axis else slice(*low[a]) for a in range(len(low)))] for place in (before, after)]
@@ -163,9 +167,9 @@ def _alike(cells: Cells, cut: tuple[int, Window, Window]) -> bool:
 
 
 def piecewise_constant(sizes: Sequence[int], labelled: Sequence[tuple[Box, Fraction]], other: Fraction) -> Term:
-    """Return the constant tensor with the number of each labelled box, and `other` elsewhere.
+    """Return a constant tensor with one number in each labelled box, and the number `other` elsewhere.
 
-    Axes along which the tensor is constant are expanded. The term has no inputs, so it can be folded like any other weight.
+    The term has no variables, so constant folding can evaluate it.
     """
     cells = Cells.of(sizes, labelled, other)
     vary = [a for a in range(len(sizes)) if not np.all(cells.labels == np.take(cells.labels, [0], axis=a))]

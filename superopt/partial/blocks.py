@@ -26,9 +26,9 @@ Span = tuple[int, int]
 def skip_zero_blocks(outputs: Sequence[Term]) -> Iterator[tuple[Term, Term, tuple[str, ...]]]:
     """Yield (term, mutant, description) for each term of the program in which some blocks of rows have columns of zeros.
 
-    A mutant is a term that equals the original term at some positions. Here, the mutant computes each block of rows without its
-    columns of zeros, and pads the block with zeros. If the term is the left factor of a matrix product, a mutant of the product
-    is yielded too. This second mutant omits the rows of the right factor that would be multiplied by the zeros.
+    A mutant is a term that equals the original term at some positions. The mutant computes only those columns of each block of
+    rows that may be nonzero, and pads the block with zeros. If the term is the left factor of a matrix product, a mutant of the
+    product is yielded too. This second mutant omits the rows of the right factor that would be multiplied by the zeros.
     """
     live = [t for t in subterms(*outputs) if not t.is_variable and not t.constant and t.rank >= 2]
     for masked in live:
@@ -48,7 +48,8 @@ def skip_zero_blocks(outputs: Sequence[Term]) -> Iterator[tuple[Term, Term, tupl
 
 
 def _blocks(masked: Term, count: int) -> list[tuple[Span, Span]] | None:
-    """Divide the rows into blocks, and return the rows of each block and the columns that may be nonzero.
+    """Divide the rows into `count` blocks. Return, for each block, its range of rows and the range of columns that may be
+    nonzero.
 
     Return None if all columns of all blocks may be nonzero, or if `_columns` returns None for a block.
     """
@@ -81,7 +82,9 @@ def _columns(masked: Term, rows: Span) -> Span | None:
 
 
 def _part(masked: Term, rows: Span, columns: Span) -> Term:
-    """Return these rows and columns of a matrix or of each matrix in a batch, computed only from the inputs that they need."""
+    """Return a term that computes these rows and columns of the matrix or batch of matrices `masked` from the needed parts of
+    the inputs.
+    """
     whole = (Run(0, n) for n in masked.sizes[:-2])
     return restrict_program(masked, Box((*whole, *(Run(a, b - a) for a, b in (rows, columns)))))
 

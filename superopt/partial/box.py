@@ -46,14 +46,14 @@ class Run:
         return tuple(Run(self.start + a * self.step, b - a, self.step) for a, b in itertools.pairwise(edges))
 
     def classes(self, modulus: int) -> tuple[Run, ...]:
-        """Split the run into residue classes: runs of every modulus-th position. Empty classes are left out."""
+        """Split the run into `modulus` runs, each with every modulus-th position of this run. Empty runs are left out."""
         parts = min(modulus, self.count)
         return tuple(
             Run(self.start + k * self.step, -(-(self.count - k) // modulus), self.step * modulus) for k in range(parts)
         )
 
     def intersect(self, other: Run) -> Run | None:
-        """Return the positions in both runs as a run, or None if there are none."""
+        """Return the run of the positions that are in both runs, or None if the runs have no common position."""
         step = math.lcm(self.step, other.step)
         common = math.gcd(self.step, other.step)
         if (other.start - self.start) % common:
@@ -115,7 +115,7 @@ class Box:
         return tuple(np.asarray(a) for a in axes)
 
     def intersect(self, other: Box) -> Box | None:
-        """Return the box of the positions in both boxes, or None if there are none."""
+        """Return the box of the positions that are in both boxes, or None if the boxes have no common position."""
         runs = [a.intersect(b) for a, b in zip(self.runs, other.runs, strict=True)]
         return Box(tuple(run for run in runs if run)) if all(runs) else None
 
@@ -134,8 +134,8 @@ def full_box(shape: Sequence[int]) -> Box:
 
 
 def merge_boxes(boxes: Iterable[Box]) -> tuple[Box, ...]:
-    """Merge disjoint boxes where possible. The result is sorted and disjoint, covers the same positions, and has no additional
-    boxes.
+    """Return disjoint boxes that cover the same positions as the given disjoint boxes, in sorted order. Boxes that differ along
+    one axis only are merged where this gives fewer boxes.
     """
     found = sorted(set(boxes))
     while True:
@@ -173,7 +173,7 @@ def _progressions(positions: Sequence[int]) -> Iterator[Run]:
 
 
 def covering(flags: Array, box: Box, axes: Sequence[int]) -> Iterator[Box]:
-    """Yield disjoint boxes that together contain the positions of `box` whose flag is True.
+    """Yield disjoint boxes that together contain exactly the positions of `box` whose flag is True.
 
     `flags` has one axis for each axis of the box in `axes`. A flag applies to all positions along the other axes.
     """

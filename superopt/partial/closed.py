@@ -22,19 +22,22 @@ RECIPROCAL = "reciprocal"
 
 
 def fold_reciprocals(term: Term) -> Term:
-    """Return the term with each reciprocal of a variable-free term replaced by a constant tensor with one number per box.
+    """Return the term with each reciprocal of a variable-free term replaced by an equal constant tensor.
 
-    The constant is expanded from as few numbers as possible.
+    The constant tensor is built from one number for each box of positions.
 
     Raises:
-        Undecidable: A reciprocal is not constant in each region, or divides by zero.
+        Undecidable: A reciprocal is not constant in each region (box in which the term reads its inputs in one way), or divides
+            by zero.
     """
     found = {t: _constant(t) for t in subterms(term) if t.op == RECIPROCAL and not any(s.is_variable for s in subterms(t))}
     return replace_subterms(term, found) if found else term
 
 
 def _constant(quotient: Term) -> Term:
-    """Return the reciprocal of a variable-free term as a constant tensor with one number per box."""
+    """Return the value of `quotient`, the reciprocal of a variable-free term, as a constant tensor with one number per box of
+    positions.
+    """
     below = quotient.args[0]
     ones = apply("ones", shape=below.shape)
     boxes: dict[Fraction, list[Box]] = {}
@@ -47,13 +50,14 @@ def _constant(quotient: Term) -> Term:
 
 
 def rescale_mutant(program: Term, mutant: Term) -> Iterator[Term]:
-    """Yield two versions of the term `mutant` with a correction factor, in this order:
+    """Yield two versions of the term `mutant`, each multiplied by a correction factor. A term on ones is the term with ones in
+    place of its variables. The versions are, in this order:
 
     - the mutant divided by the mutant on ones,
     - the mutant divided by the mutant on ones, times the program on ones.
 
-    A term on ones is the term with ones in place of its variables. The mutant equals the program at some positions, and a
-    version may equal the program everywhere. If the program on ones is 1 everywhere, the two versions are equal.
+    The mutant equals the program at some positions, and a version may equal the program everywhere. If the program on ones is 1
+    everywhere, the two versions are equal.
     """
     factor = apply(RECIPROCAL, _of_ones(mutant))
     yield apply("mul", mutant, factor)

@@ -23,7 +23,7 @@ NUMBERS = (1, 0)
 
 @dataclass(frozen=True)
 class StatedCondition:
-    """A condition as text and in parsed form."""
+    """A condition on sizes, as text and in parsed form."""
 
     text: str
     condition: Cond
@@ -35,7 +35,9 @@ def conjoin_stated(stated: Sequence[StatedCondition]) -> Cond:
 
 
 def candidate_conditions(family: ProgramFamily) -> Iterator[StatedCondition]:
-    """Yield conditions on the symbolic sizes of the family's program, simple ones first."""
+    """Yield conditions on the symbolic sizes of the family's program, such as `s0 == 1` and `p0 >= p1`. Simple conditions come
+    first.
+    """
     tensors = {t.name: t for t in family.tensors}
     for text in _texts(family):
         yield StatedCondition(text, parse_condition(text, tensors, ()))
@@ -54,10 +56,10 @@ def _texts(family: ProgramFamily) -> Iterator[str]:
 def separating_conditions(
     family: ProgramFamily, good: Sequence[FamilyDraw], bad: Sequence[FamilyDraw]
 ) -> tuple[StatedCondition, ...] | None:
-    """Return few conditions that all hold at every size in `good`. At every size in `bad`, at least one condition fails.
+    """Return a few conditions that separate the sizes in `good` from the sizes in `bad`.
 
-    Each condition is the simplest that suffices together with the other conditions. Return None if no such conditions are
-    found.
+    At every choice of sizes in `good`, all conditions hold. At every choice of sizes in `bad`, at least one condition fails.
+    Return None if no such conditions are found.
     """
     if not bad:
         return ()

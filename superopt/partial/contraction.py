@@ -1,4 +1,4 @@
-"""Recognize matrix products from the elements that are read. Each axis of the data is mapped to an output axis or summed
+"""Recognize matrix products from the elements that a program reads. Each axis of the data is mapped to an output axis or summed
 over.
 """
 
@@ -93,9 +93,11 @@ class MatrixProduct:
 
 
 def products(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> Iterator[Form]:
-    """Yield the matrix products that read the same elements as the sample, with the data as left factor and as right factor.
+    """Yield the matrix products that read the same elements as the program, first with the data as left factor, then as right
+    factor.
 
-    Nothing is yielded if no axis is summed over. The weight has batch axes only where it must differ.
+    `sample` holds the elements that the program reads at some output positions. Nothing is yielded if no axis is summed over.
+    The weight has batch axes only if one weight for the whole batch contradicts the sample.
     """
     carried = _carried(sample, x_shape, y_shape)
     inner = tuple(a for a, n in enumerate(x_shape) if n > 1 and a not in carried)
@@ -116,7 +118,9 @@ def products(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> 
 
 
 def _carried(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> dict[int, int]:
-    """Return a mapping of data axes to output axes along which the position that is read always equals the output position."""
+    """Return a mapping from data axes to output axes. The position read along the data axis always equals the output axis's
+    position.
+    """
     found: dict[int, int] = {}
     for a, n in enumerate(x_shape):
         for b, m in enumerate(y_shape):
@@ -129,7 +133,7 @@ def _carried(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> 
 def _heads(form: MatrixProduct, sample: Sample) -> tuple[tuple[int, int], ...] | None:
     """Return the axes along which the weight must differ to match the sample, as pairs of a data axis and an output axis.
 
-    The choices are no axis, one axis, and all axes of the rows. Return None if no choice matches.
+    The choices tried are no axis, each single axis of the rows, and all axes of the rows. Return None if no choice matches.
     """
     for some in ((), *((pair,) for pair in form.rows), form.rows):
         others = tuple(p for p in form.rows if p not in some)

@@ -32,9 +32,11 @@ class Corrected:
 
     Attributes:
         term: The corrected term.
-        kind: The kind of correction.
+        kind: The kind of correction: "equal" (no correction is needed), "spaced", "scaled", "recomputed", or "scaled and
+            recomputed".
         boxes: The boxes of output positions that are recomputed by the program's operators.
-        judgement: The judgement of the corrected term, whose `equal` boxes cover the whole output.
+        judgement: The partition of the output into boxes where the corrected term equals the program and boxes where it
+            differs. The `equal` boxes cover the whole output.
     """
 
     term: Term
@@ -53,9 +55,10 @@ class _Draft:
 
 
 def estimate_operations(term: Term) -> float:
-    """Estimate the cost of one run, in operations, from arithmetic, memory traffic and the number of operators started.
+    """Return an estimate of the time to compute the term, in arithmetic operations.
 
-    The estimate is used to sort terms if no times are measured.
+    Each byte of memory traffic and each started operator counts as a fixed number of operations. The estimate sorts terms whose
+    times are not measured.
     """
     counted = total_work([term])
     starts = sum(not t.is_variable and not t.constant for t in subterms(term))
@@ -65,10 +68,10 @@ def estimate_operations(term: Term) -> float:
 def corrections(
     program: Term, mutant: Term, judgement: Judgement, *, cost: Callable[[Term], float] = estimate_operations, seed: int = 0
 ) -> Iterator[Corrected]:
-    """Yield corrected versions of the term `mutant`, cheapest first. They equal the program everywhere.
+    """Yield corrected versions of the term `mutant` that equal the program at every output position, cheapest first.
 
-    `judgement` says at which output positions the mutant equals the program. The versions have the variables of the program. If
-    the mutant equals the program everywhere, only the mutant is yielded. There may be no correction.
+    `judgement` says at which output positions the mutant equals the program. `cost` gives the cost of a term. If the mutant
+    equals the program everywhere, only the mutant is yielded. If no correction is found, nothing is yielded.
     """
     drafts = {draft.term: draft for draft in _drafts(program, mutant, judgement, seed)}
     drafts.pop(program, None)
@@ -99,8 +102,8 @@ def _drafts(program: Term, mutant: Term, judgement: Judgement, seed: int) -> Ite
 def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> tuple[Term, tuple[Box, ...]]:
     """Return the term `mutant` scaled by a constant in each wrong box, and the boxes that remain wrong.
 
-    In the boxes `unequal`, the mutant differs from the program. A part of a box is scaled if some constant makes the mutant
-    right. At all other positions the constant is 1.
+    In the boxes `unequal`, the mutant differs from the program. A part of such a box is scaled if the mutant times some
+    constant equals the program in this part. At all other positions the constant is 1.
     """
     factors: dict[Fraction, list[Box]] = {}
     left: list[Box] = []

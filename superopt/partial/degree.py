@@ -23,14 +23,14 @@ from superopt.partial.reading import expand_composites
 
 @dataclass(frozen=True)
 class Extremes:
-    """Bounds for a polynomial.
+    """Upper bounds on the degree and the coefficients of a polynomial.
 
     Attributes:
-        degree: The degree.
-        numerators: The base-2 logarithm of the sum of the coefficients' magnitudes times the common denominator.
+        degree: The bound on the degree.
+        numerators: The base-2 logarithm of a bound on the sum of the coefficients' magnitudes, times the common denominator.
         denominator: The base-2 logarithm of a common denominator of the coefficients.
-        counts: For a value that counts the indices at which conditions hold, one bound for each sum. The value is at most the
-            product of the bounds. The conditions of a sum depend on the index of this sum alone.
+        counts: For a value that counts the summation indices at which conditions hold, the extent of each sum. The value is a
+            product of one count for each sum, because each condition depends on the index of one sum.
     """
 
     degree: int = 0
@@ -56,7 +56,9 @@ def _sum(a: float, b: float) -> float:
 
 
 class Bounds:
-    """The interpretation of index notation in which a value is `Extremes`, bounds for a polynomial. Indices are ignored."""
+    """The interpretation of index notation in which a value is `Extremes`: bounds on a polynomial's degree and coefficients.
+    Indices are ignored.
+    """
 
     def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
         return index.Tensor(shape, at)
@@ -103,7 +105,9 @@ class Bounds:
 
 @functools.lru_cache(maxsize=4096)
 def extremes(program: Term) -> Extremes:
-    """Return bounds that hold for the polynomial at every output position of the program.
+    """Return bounds on the degree and the coefficients of the program as a polynomial in its variables.
+
+    The bounds hold at every output position.
 
     Raises:
         Undecidable: The program is not a polynomial.
@@ -116,7 +120,8 @@ def extremes(program: Term) -> Extremes:
 
 
 def bounds(term: Term, known: Mapping[Term, Extremes], meaning: Bounds) -> Extremes:
-    """Return bounds for a term as a polynomial, computed from the bounds of its operands in `known`.
+    """Return bounds on the degree and the coefficients of a term as a polynomial. `known` has the bounds of the term's
+    operands.
 
     `meaning` is the interpretation of index notation, whose values are `Extremes`.
 

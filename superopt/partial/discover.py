@@ -37,9 +37,9 @@ class GeneralisedMutant:
     """A term over symbolic sizes that equals a family's program at all tested sizes where the conditions hold.
 
     Attributes:
-        family: The family.
+        family: A program with symbolic sizes.
         term: The term.
-        where: The conditions.
+        where: The conditions on the sizes.
     """
 
     family: ProgramFamily
@@ -48,7 +48,7 @@ class GeneralisedMutant:
 
     @property
     def everywhere(self) -> bool:
-        """Whether the term equals the program at all tested sizes, without conditions."""
+        """Whether the term equals the program at all tested sizes, so that no condition is needed."""
         return not self.where
 
 
@@ -57,8 +57,9 @@ def discover_mutants(family: ProgramFamily, seed: int, *, drawn: int = MUTANT.di
     first.
 
     Mutants (terms that equal the program at some output positions) are enumerated at `drawn` random choices of sizes, and then
-    generalised. For each `kind` of term, at most two results are returned: a term without conditions, and a term with fewer
-    operators under a condition. Terms of the program's own kind are dropped. The same seed gives the same result.
+    generalised. For each kind of term (see `kind`), at most two results are returned: a term that needs no condition, and a
+    term with fewer operators that needs a condition. Terms of the same kind as the program are dropped. The same seed gives the
+    same result.
     """
     bench = _Bench(family, np.random.default_rng(seed))
     met: dict[Form, dict[FamilyDraw, Term]] = {}
@@ -88,14 +89,16 @@ def run_time_operator_count(term: Term) -> int:
 
 
 def summing_operators(term: Term) -> frozenset[str]:
-    """Return the names of the operators in the term that sum products or other numbers. All extents must be integers."""
+    """Return the names of the term's operators that need more than one arithmetic operation per output element, such as
+    `matmul`. All extents must be integers.
+    """
     live = (t for t in subterms(term) if not t.is_variable and not t.constant)
     return frozenset(t.op for t in live if work(t).flops > math.prod(t.sizes))
 
 
 def kind(term: Term, counted: frozenset[str]) -> Kind:
-    """Return the term's operators in `counted`. Each operator comes with flags that tell which attributes have default
-    values.
+    """Return a key that groups similar terms: the names of the term's operators that are in `counted`, each with flags that
+    tell which attributes have default values.
     """
     held = [t for t in subterms(term) if t.op in counted and not t.constant]
     return tuple(sorted((t.op, *itertools.chain.from_iterable(map(_plain(t), operator(t.op).parameters))) for t in held))
@@ -118,7 +121,7 @@ def _plain(term: Term) -> Callable[[Parameter], Iterator[bool]]:
 
 
 class _Bench:
-    """A test bench for terms of one family of programs. All terms are tested at the same random sizes."""
+    """Tests whether terms equal a program with symbolic sizes. All terms are tested at the same random sizes."""
 
     def __init__(self, family: ProgramFamily, rng: np.random.Generator) -> None:
         self.family = family
@@ -134,10 +137,11 @@ class _Bench:
         return list(itertools.islice(self._typical, count))
 
     def first(self, terms: Sequence[Term], draw: FamilyDraw, *, conditional: bool) -> GeneralisedMutant | None:
-        """Return a term that equals the program, with the fewest conditions on sizes, or None if no term in `terms` gives one.
+        """Return the term in `terms` that equals the program under the fewest conditions on sizes, or None if no term equals
+        the program.
 
-        A term that is wrong at some positions for the sizes `draw` is first corrected by a factor. If `conditional` is False,
-        only results without conditions are considered.
+        A term that differs from the program at some positions for the sizes `draw` is first multiplied by a correction factor.
+        If `conditional` is False, only terms that need no condition are returned.
         """
         for term in terms:
             if (term, conditional) not in self._seen:
@@ -146,11 +150,11 @@ class _Bench:
         return min(found, key=lambda rule: len(rule.where), default=None)
 
     def _corrected(self, term: Term, draw: FamilyDraw, conditional: bool) -> GeneralisedMutant | None:
-        """Return the term with its conditions if it equals the program at the sizes `draw`, otherwise the term times a
-        correction factor.
+        """Return the term, or the term times a correction factor, with the conditions under which it equals the program.
 
-        Return None if neither of them is found to equal the program. A term that is wrong at every position is not corrected
-        (see `superopt.partial.closed.rescale_mutant`).
+        The factor is used if the term differs from the program at the sizes `draw` (see
+        `superopt.partial.closed.rescale_mutant`). Return None if no conditions are confirmed, or if the term is wrong at every
+        position.
         """
         trial = self._tried(term, draw)
         if trial.holds:
@@ -174,9 +178,9 @@ class _Bench:
         return self._rounds[number]
 
     def _established(self, term: Term, conditional: bool) -> GeneralisedMutant | None:
-        """Return the term with its condition, or None if no condition is confirmed.
+        """Return the term with the conditions under which it equals the program, or None if no conditions are confirmed.
 
-        A condition is confirmed by a round of tests that was not used to find the condition.
+        Conditions are confirmed by a round of tests at sizes that were not used to find the conditions.
         """
         trials: list[Trial] = []
         where: tuple[StatedCondition, ...] | None = None

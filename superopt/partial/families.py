@@ -5,7 +5,7 @@ from __future__ import annotations
 from superopt.partial.sizes import ProgramFamily
 
 MUTANTS = "mutants"
-"""The family of the stored rules that mutants of `PROGRAMS` give."""
+"""The name of the rule family that stores the rules found from mutants of `PROGRAMS`."""
 IMAGE = "x.shape[-4] >= 2, x.shape[-3] >= 2, x.shape[-2] >= 7, x.shape[-1] >= 7"
 KERNEL = "w.shape[-4] >= 2, w.shape[-2] <= 3, w.shape[-1] <= 3"
 FILLED = "(x.shape[-2] + p0 + p2 - k0) % s0 == 0, (x.shape[-1] + p1 + p3 - k1) % s1 == 0, p0 + p1 + p2 + p3 >= 1"

@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 BITS = 31
 HALF = 16
 MOST_TERMS = 1 << 20
-"""The most products of 16-bit halves that float64 sums without rounding."""
+"""The largest number of products of two 16-bit integers that float64 sums without rounding."""
 
 
 class TooLarge(Exception):  # noqa: N818 (no error: the caller evaluates fewer positions at a time)
@@ -60,7 +60,7 @@ def _is_prime(odd: int) -> bool:
 class FieldResidues:
     """Residues in several prime fields: the product of the arrays `factors`, summed over the first `summed` axes.
 
-    The shape is (..., fields). The result is computed on demand, as a matrix product if the factors have separate axes.
+    The last axis has one entry per field. The residues are computed when they are first read.
     """
 
     __slots__ = ("factors", "moduli", "summed", "value")
@@ -101,7 +101,9 @@ class FieldResidues:
 
 
 def contract_residues(factors: Sequence[Array], summed: int, moduli: Array) -> Array:
-    """Return the product of one or two arrays of residues, summed over the first `summed` axes of their broadcast shape."""
+    """Return the product of one or two arrays of residues, summed over the first `summed` axes of the broadcast shape. The last
+    axis has one entry for each modulus in `moduli`.
+    """
     rank = max(f.ndim for f in factors)
     wide = [f.reshape((1,) * (rank - f.ndim) + f.shape) for f in factors]
     if len(wide) == 1:
@@ -196,7 +198,7 @@ class PrimeFields:
         """Return the residues of a number, or of an array of integers.
 
         Raises:
-            Undecidable: The number is not finite, or one of the primes divides its denominator.
+            Undecidable: The number is not finite, or one of the primes divides the number's denominator.
         """
         if isinstance(value, np.ndarray):
             return self.read(value[..., None] % self.moduli)
@@ -218,7 +220,7 @@ def residues(number: Any, moduli: Sequence[int]) -> tuple[int, ...]:
     """Return the residue of a rational number for each modulus. A float is treated as an exact binary fraction.
 
     Raises:
-        Undecidable: The number is not finite, or one of the moduli divides its denominator.
+        Undecidable: The number is not finite, or one of the moduli divides the number's denominator.
     """
     if isinstance(number, float) and not math.isfinite(number):
         raise Undecidable(f"{number} is in no field")
@@ -229,9 +231,9 @@ def residues(number: Any, moduli: Sequence[int]) -> tuple[int, ...]:
 
 
 def reconstruct_rational(residue: int, modulus: int) -> Fraction | None:
-    """Return the fraction with this residue, or None if no fraction has a small numerator and denominator.
+    """Return the fraction whose residue modulo `modulus` is `residue`, or None if no such fraction is small.
 
-    The numerator and the denominator must be at most the square root of half the modulus.
+    A fraction is small if its numerator and denominator are at most the square root of half the modulus.
     """
     bound = math.isqrt(modulus // 2)
     (r0, s0), (r1, s1) = (modulus, 0), (residue % modulus, 1)

@@ -56,7 +56,9 @@ class NamedNumber:
 
 
 class Expressions:
-    """Expressions of at most `operations` operations on known numbers, with their values for several choices of sizes."""
+    """All expressions with at most `operations` arithmetic operations on `known` expressions and small numbers, with their
+    values for several choices of sizes.
+    """
 
     def __init__(self, known: Sequence[NamedNumber], operations: int) -> None:
         count = len(known[0].column)
@@ -95,7 +97,7 @@ class Expressions:
     def _grow(self) -> None:
         """Add the expressions with one more operation than the longest expressions so far.
 
-        Every operation is applied to one of the longest expressions and a known number.
+        Each new expression applies an operation to one of the longest expressions and an expression without operations.
         """
         last, columns = self._levels[-1], self._columns
         found: list[Array] = []
@@ -117,9 +119,10 @@ class Expressions:
 
 
 def reals(expressions: Expressions, column: Sequence[int | Fraction]) -> Iterator[Extent]:
-    """Yield expressions whose values are the rational numbers in `column`. See `Expressions.fitting`.
+    """Yield expressions whose values are the rational numbers in `column`, with fewer operations first.
 
-    If the numbers differ, they must all be integers or all be reciprocals of integers.
+    `column` has one number for each choice of sizes. If the numbers are neither all equal, nor all integers, nor all
+    reciprocals of integers, nothing is yielded.
     """
     if all(n == column[0] for n in column):
         yield column[0]

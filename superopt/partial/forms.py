@@ -30,9 +30,9 @@ class Sample:
     Attributes:
         y: The output positions, one array per axis.
         x: The positions of the data that are read, one array of shape (products, positions) per axis.
-        of: The element of the weights in each product, as in `arrange.Elements`.
+        of: The position of each product's weight element in the flattened weights, as in `arrange.Elements`.
         factor: The number in each product, as in `arrange.Elements`.
-        seen: A flag for each entry: whether there is a product.
+        seen: A flag for each array entry: whether the entry is a product.
     """
 
     y: Coordinates
@@ -59,20 +59,20 @@ class Sample:
 
 
 class Form(Protocol):
-    """An operator on data and a weight. The elements of the weight are not known yet."""
+    """An operator with two operands: given data, and a weight whose elements are still to be determined."""
 
     @property
     def weight_shape(self) -> tuple[int, ...]: ...
 
     @property
     def own(self) -> tuple[int, ...]:
-        """The axes of the output along which the weight differs."""
+        """The output axes along which different positions use different elements of the weight."""
 
     @property
     def flops(self) -> int: ...
 
     def places(self, sample: Sample) -> Array:
-        """Return, for each product, the row-major position of the weight element that it uses, of shape (products,
+        """Return the row-major position of the weight element that each product in the sample uses, of shape (products,
         positions).
         """
 
@@ -84,7 +84,9 @@ class Form(Protocol):
 
 @dataclass(frozen=True)
 class WindowAxis:
-    """The stride, padding, dilation and size of a sliding window along one axis."""
+    """The stride, padding, dilation and size of a sliding window along one axis. `taps` is the number of positions in the
+    window.
+    """
 
     stride: int
     before: int
@@ -95,7 +97,9 @@ class WindowAxis:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution of data (N, C, H, W) to an output (N, F, H, W). If the result is larger than the output, it is cut."""
+    """A convolution of data (N, C, H, W) to an output (N, F, H, W). A result that is larger than the output is cut to
+    `y_shape`.
+    """
 
     x_shape: tuple[int, ...]
     y_shape: tuple[int, ...]
@@ -137,8 +141,8 @@ class Convolution:
 
 
 def convolutions(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> Iterator[Form]:
-    """Yield the convolution with the most groups that reads the same elements as the sample, and also the convolution without
-    groups.
+    """Yield convolutions that read the same elements as a program: first with as many groups as possible, then with one group.
+    `sample` holds the elements that the program reads at some output positions.
     """
     if len(x_shape) != 4 or len(y_shape) != 4 or x_shape[0] != y_shape[0]:
         return

@@ -99,7 +99,7 @@ class _Writer:
         self.done: dict[tuple[Term, ...], Term] = {}
 
     def written(self, terms: tuple[Term, ...]) -> Term:
-        """Return one term over symbolic sizes. At the sizes of each term in `terms`, it equals that term.
+        """Return one term over symbolic sizes that becomes `terms[i]` at the numeric sizes of `terms[i]`, for every i.
 
         Raises:
             _UnfitError: There is no such term.
@@ -183,7 +183,7 @@ def _unmerged(outer: Term) -> Term:
 
 
 def _finer(coarse: Sequence[Extent], axes: Sequence[Extent]) -> list[list[Extent]]:
-    """Write each extent in `coarse` as a product of extents in `axes`, taken in order, and a remainder if there is one."""
+    """Return the factors of each extent in `coarse`: consecutive extents in `axes`, and the factor that remains."""
     found: list[list[Extent]] = []
     left = list(axes)
     for axis in coarse:

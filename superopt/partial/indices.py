@@ -152,7 +152,9 @@ class Affine:
         return bool(((self.offsets + start + low) // divisor != (self.offsets + start + high) // divisor).any())
 
     def _jumps(self, rest: Vector, axis: int, divisor: int) -> tuple[Run, ...]:
-        """Cut the positions along an axis wherever the smallest or the largest quotient over the other axes jumps."""
+        """Return the run of the axis, cut wherever the smallest or the largest quotient by `divisor` over the other axes
+        changes.
+        """
         low, high = span([0 if a == axis else r for a, r in enumerate(rest)], self.box)
         run, offsets = self.box.runs[axis], np.unique(self.offsets)
         along = rest[axis] * np.arange(run.count)[:, None] + offsets
@@ -313,7 +315,9 @@ def _changes(coefficient: int, equality: bool, offsets: Array) -> set[int]:
 
 
 def output_position(box: Box) -> tuple[Affine, ...]:
-    """Return the output position along each axis of the box as an index: start + step * q."""
+    """Return the output position along each axis of the box as an index: start + step * q, where q counts the positions from
+    0.
+    """
     return tuple(
         Affine(box, tuple(run.step if b == a and run.count > 1 else 0 for b in range(box.rank)), np.asarray(run.start))
         for a, run in enumerate(box.runs)

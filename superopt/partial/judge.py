@@ -65,7 +65,8 @@ def judge(program: Term, mutant: Term, *, tests: int | None = None, seed: int = 
     """Return a partition of the output positions into boxes where the terms `program` and `mutant` are equal and boxes where
     they differ.
 
-    By default, the number of tests is the smallest number for which the error probability is less than 2 ** -60.
+    `tests` is the number of random inputs. By default, it is the smallest number for which the error probability is less than 2
+    ** -60.
 
     Raises:
         Undecidable: The program or the mutant is not a polynomial in its variables, their shapes differ, or there are too many
@@ -124,8 +125,8 @@ class _Part:
     free: Array
 
     def at(self, along: Sequence[int]) -> tuple[int, ...]:
-        """Return the position that is `along` steps from the first position along the mixed axes, and first along the other
-        axes.
+        """Return an output position in the box. Along the mixed axes (see `_mixed`), the position is `along` steps after the
+        first. Along the other axes, the position is the first.
         """
         chosen = dict(zip(self.mixed, along, strict=True))
         return tuple(run.start + run.step * int(chosen.get(axis, 0)) for axis, run in enumerate(self.box.runs))
@@ -143,8 +144,8 @@ class _Part:
         return [corner, *((*corner[:a], corner[a] + runs[a].step, *corner[a + 1 :]) for a in steps)]
 
     def bound(self) -> Iterator[tuple[int, ...]]:
-        """Return the positions along the mixed axes that are not free. They must be compared one by one. See `_mixed` for these
-        words.
+        """Return the positions along the mixed axes that are not free, and therefore must be compared one by one. `_mixed`
+        explains mixed axes and free positions.
 
         Raises:
             Undecidable: There are too many such positions.
@@ -225,7 +226,7 @@ def _reads(demand: Mapping[Term, Demand]) -> dict[Term, Family]:
 def _within(demand: Mapping[Term, Demand], outer: Box, inner: Box) -> dict[Term, Family]:
     """Convert the reads of variables in the box `outer` to reads in the box `inner`, a part of `outer`.
 
-    Reads are affine functions of the position within a box, which is counted in steps of the box.
+    Reads are affine functions of the position within a box. This position is counted in steps of the box.
     """
     found: dict[Term, Family] = {}
     runs = list(zip(outer.runs, inner.runs, strict=True))
@@ -297,8 +298,7 @@ def _meet(
 def glance(program: Term, mutant: Term, *, seed: int = 0) -> Fraction:
     """Return the share of a few output positions at which the terms `program` and `mutant` are equal on one random input.
 
-    The positions are the corners and the middle of the output. The share is a quick filter before `judge`. No analysis of
-    regions is needed.
+    The positions are the corners and the middle of the output. This quick test filters out mutants before `judge`.
 
     Raises:
         Undecidable: The program or the mutant is not a polynomial in its variables, or their shapes differ.

@@ -56,7 +56,9 @@ class Fold:
         return tuple(moved.get(axis, n) for axis, n in enumerate(shape))
 
     def to(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
-        """Return the positions after the step of the elements at positions `at` in a tensor of this shape."""
+        """Return the new positions of the elements that were at positions `at` before the step. `shape` is the shape before the
+        step.
+        """
         source, target = at[self.source], at[self.target]
         rest = shape[self.source] // self.size
         digit, kept = (source % self.size, source // self.size) if self.from_inner else (source // rest, source % rest)
@@ -65,8 +67,8 @@ class Fold:
         return tuple(moved.get(axis, c) for axis, c in enumerate(at))
 
     def back(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
-        """Return the positions before the step of the elements at positions `at` after the step. `shape` is the shape before
-        the step.
+        """Return the old positions of the elements that are at positions `at` after the step. `shape` is the shape before the
+        step.
         """
         return self.inverse().to(at, self.shape(shape))
 
@@ -97,11 +99,13 @@ class Exchange:
         return [moved.get(axis, axis) for axis in range(rank)]
 
     def to(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
-        """Return the positions after the step of the elements at positions `at` in a tensor of this shape."""
+        """Return the new positions of the elements that were at positions `at` before the step. `shape` is the shape before the
+        step.
+        """
         return tuple(at[a] for a in self.order(len(shape)))
 
     def back(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
-        """Return the positions before the step of the elements at positions `at` after the step."""
+        """Return the old positions of the elements that are at positions `at` after the step."""
         return self.to(at, shape)
 
     def said(self, names: Sequence[str]) -> str:
@@ -134,7 +138,7 @@ Step: TypeAlias = "Fold | Exchange | Grow"
 
 @dataclass(frozen=True)
 class Layout:
-    """A regrouping of the axes of a tensor of shape `before`, as a sequence of steps."""
+    """A regrouping of the axes of a tensor of shape `before`, as a sequence of steps: `Fold`, `Exchange` and `Grow`."""
 
     before: tuple[int, ...]
     steps: tuple[Step, ...]
@@ -282,7 +286,7 @@ class Digits:
 
 
 def _together(order: Sequence[int], wanted: Sequence[int]) -> tuple[list[Any], list[Any]]:
-    """Return both orders of digits, with digits that are adjacent in both orders merged into one item."""
+    """Return both orders of digits (factors of axes), with digits that are adjacent in both orders merged into one item."""
     follows = dict(itertools.pairwise(wanted))
     runs: list[tuple[int, ...]] = []
     for digit in order:

@@ -12,16 +12,18 @@ from superopt.policy import MUTANT
 def layouts(
     x: Sequence[int], y: Sequence[int], factors: Collection[int], steps: int
 ) -> Iterator[tuple[Layout, Layout, tuple[Step, ...]]]:
-    """Yield a layout of the data, a layout of the output and the layout steps, with fewer steps first.
+    """Yield triples to try: a layout of the data, a layout of the output, and the steps of the data's layout. Fewer steps come
+    first.
 
-    Each step on the data is tried with and without the same step on the output, if the output has the axes. A fold moves a
-    whole axis, or a factor of an axis, into another axis. If the factor does not divide the axis, the axis is padded first.
+    The output's layout has all, some or none of these steps. A step on axes that the output lacks is not applied to the output.
+    A fold moves a whole axis, or a factor of an axis, into another axis. If the factor does not divide the axis, the axis is
+    padded first.
 
     Args:
         x: The shape of the data.
         y: The shape of the output.
         factors: The factors that folds may move.
-        steps: The largest number of steps, of which at most 2 are used.
+        steps: The largest number of steps in a layout. Numbers above 2 have the effect of 2.
     """
     x, y = tuple(x), tuple(y)
     yield Layout(x, ()), Layout(y, ()), ()

@@ -38,7 +38,7 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Mutant:
-    """A term that equals a program at some output positions, and a description of how it was made.
+    """A term that equals a program at some output positions, and a description of how the term was made.
 
     `term` is a tuple of terms if the program is a tuple. If `proved` is True, the term is proved to equal the program
     everywhere.
@@ -60,7 +60,7 @@ class MutantProposal(Protocol):
     def made(self) -> tuple[str, ...]: ...
 
     def solved(self) -> tuple[Term, ...] | None:
-        """Return the outputs with weights that are right at positions where the most elements are read.
+        """Return the outputs with weights computed from output positions at which the program reads the most elements.
 
         Return None if no such weights are found.
         """
@@ -75,7 +75,7 @@ class Recognized:
         probe: The elements that the program reads at some output positions.
         before: The layout of the data for the operator.
         after: The layout of the operator's result.
-        form: The operator without its weight.
+        form: The operator. Its weight is not computed yet.
     """
 
     source: StackedSource
@@ -101,8 +101,8 @@ class Recognized:
         return self.source.cut(self.after.undone(result))
 
     def solved(self) -> tuple[Term, ...] | None:
-        """Return the outputs with the weight that the program's reads at one or two output positions require, or None if there
-        is none.
+        """Return the outputs with a weight computed from the program's reads at one or two output positions, or None if the
+        reads do not determine a weight.
 
         Along the axes where the weight differs (`Form.own`), reads at all positions are used.
         """
@@ -134,7 +134,7 @@ class Recognized:
 
 @dataclass(frozen=True)
 class Changed:
-    """Operators with other attributes or inputs, but the same weights. No weights have to be computed."""
+    """A proposal that changes the attributes or inputs of operators and keeps their weights. No weights have to be computed."""
 
     drafted: tuple[Term, ...]
     made: tuple[str, ...]
@@ -170,8 +170,8 @@ def recognize_operators(source: StackedSource, factors: Collection[int], steps: 
     """Yield every operator that reads the same elements as the program `source`, after a change of layout.
 
     A change of layout regroups the axes of the operator's data and result. Reads are only compared at output positions that
-    read the most elements. Operators with more than `most` operations are left out. Each layout is first tested on few
-    products, then on more. `factors` and `steps` limit the layouts (see `moves.layouts`).
+    read the most elements. Operators with more than `most` arithmetic operations are left out. `factors` and `steps` limit the
+    layouts (see `moves.layouts`).
     """
     try:
         probe = source.probe(SEED).thinned(MUTANT.max_products)
@@ -202,7 +202,7 @@ def splits(source: StackedSource, most: float) -> Iterator[SplitOperator]:
     """Yield the operator of `source` split into 2, 4 or 8 parts along an output axis, if each part needs only a part of the
     data.
 
-    Only operators with at most `most` operations are used.
+    Parts with more than `most` arithmetic operations are not used.
     """
     for axis, n in enumerate(source.shape):
         for times in (t for t in MUTANT.copy_counts if n % t == 0 and n > 1):
@@ -222,7 +222,7 @@ def splits(source: StackedSource, most: float) -> Iterator[SplitOperator]:
 class Sketch:
     """A term that is intended to equal a program at some output positions (a mutant). Its weights are not computed yet.
 
-    `term` has variables in place of the weights, and `cost` is the cost of `term`.
+    `term` has variables in place of the weights. `cost` is the cost of `term` by the cost function given to `sketches`.
     """
 
     term: Program
@@ -253,8 +253,8 @@ def mutants(
     Args:
         program: The program.
         cost: A function that returns the cost of a program. By default, the arithmetic and memory traffic of its operators.
-        depth: The largest number of layout steps that are composed.
-        rules: The rules that are tried without their conditions.
+        depth: The largest number of layout steps (moves of an axis or of a factor of an axis) in one change of layout.
+        rules: Rules that are applied even where their conditions do not hold.
     """
     known: set[Program] = set()
     for sketch in sketches(program, cost=cost, depth=depth, rules=rules):
@@ -316,7 +316,8 @@ def _like(program: Program, outputs: tuple[Term, ...]) -> Program:
 
 
 def _work(program: Program) -> float:
-    """Return a cost of the operators that are executed at run time: their operations, plus 2.5 times their bytes.
+    """Return the cost of the operators that are executed at run time: arithmetic operations, plus 2.5 times the bytes of memory
+    traffic.
 
     On a machine with wide vector units, an operation costs little compared with memory traffic.
     """

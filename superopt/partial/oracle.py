@@ -152,7 +152,9 @@ def _mixed(state: Words) -> Words:
 
 
 FRESH = Extremes(1, 0.0)
-"""The bounds of an oracle's result, which counts as a new variable."""
+"""The bounds on the degree and the coefficients of an oracle's result. An oracle is a pseudorandom function, and its result
+counts as a new variable.
+"""
 
 
 class _Between(Bounds):

@@ -12,9 +12,10 @@ from superopt.rules.rule import Rule
 
 
 def rule_of(found: GeneralisedMutant) -> Rule:
-    """Return the rule that replaces the family's program by the mutant, without a name.
+    """Return an unnamed rule that replaces the program with symbolic sizes by the term found equal to it.
 
-    Tuples of attribute variables, and the shape of the left side, are written by name.
+    In the rule, attribute variables such as `(s0, s1)` are written as `s`, and the left side's shape is written as
+    `(left).shape`.
     """
     family = found.family
     left, right = (_tuples(text, family) for text in (render_terms(family.program), render_terms(found.term)))

@@ -42,7 +42,7 @@ class Place:
 
     @property
     def factors(self) -> frozenset[int]:
-        """The factors of axes that layout steps may move: the numbers in the operators' attributes, and small numbers."""
+        """The factors of axes that layout steps may move: 2, 4, and the numbers in the operators' attributes."""
         values = [v for t in self.group for _, v in t.attributes]
         numbers = itertools.chain.from_iterable(v if isinstance(v, tuple) else (v,) for v in values)
         return frozenset({2, 4}.union(n for n in numbers if isinstance(n, int) and n > 1))
@@ -123,8 +123,8 @@ def _kinds(live: Sequence[Term]) -> Iterator[tuple[Term, ...]]:
 
 
 def _sums(term: Term) -> bool:
-    """Return whether the root operator is a polynomial in its operands that sums several products. The result must have
-    axes.
+    """Return whether the root operator is a polynomial in its operands that sums several products. For a scalar result, return
+    False.
     """
     if term.is_variable or not term.rank or any(NONE in monomial for monomial in degrees(term)):
         return False

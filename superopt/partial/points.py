@@ -152,7 +152,9 @@ def _held(numbers: Array, extent: int) -> Array:
 
 
 def _flat(position: Sequence[Any], sizes: Sequence[int]) -> Array:
-    """Return the row-major positions in a tensor of these sizes, clipped to its bounds. At rank 0 the shape is (1,)."""
+    """Return the row-major positions in a tensor of these sizes, clipped to the tensor's bounds. For a scalar, the result has
+    shape (1,).
+    """
     flat: Any = np.zeros(1, np.int64)
     for i, n in zip(position, sizes, strict=True):
         flat = flat * n + np.clip(i, 0, n - 1)
@@ -174,7 +176,7 @@ def _distinct(flat: Array, size: int) -> tuple[Array, Array]:
 def evaluate_residues(programs: tuple[Term, ...], domain: PrimeFields, seed: int) -> tuple[Array, ...]:
     """Return the residues of the programs at every output position, of shape (*sizes, fields), by evaluating whole tensors.
 
-    The random inputs are the inputs that `Points` uses.
+    The random inputs are the same as those of `Points` with this seed.
 
     Raises:
         Undecidable: A program is not a polynomial in its variables.

@@ -63,7 +63,7 @@ def split_uniformly(
 
 @functools.lru_cache(maxsize=128)
 def cached_split(program: Term, box: Box) -> tuple[tuple[Box, Mapping[Term, Demand]], ...]:
-    """Return the cached result of `split_uniformly`."""
+    """Return the parts of the box in which the program reads uniformly, as `split_uniformly` does. Results are cached."""
     return split_uniformly(program, box)
 
 

@@ -113,7 +113,8 @@ def _part(term: Term, axis: int, run: Run) -> Term | None:
 
 
 def _needed(alone: Term, operands: Sequence[Term], box: Box) -> dict[int, Box] | None:
-    """Return, by the number of each operand that is read, the box of the operand's positions that `box` of the result needs.
+    """Return, for each operand that is read, the box of its positions that are needed to compute `box` of the result. Keys are
+    operand numbers.
 
     Along an axis where `box` needs the same positions as the whole result, the operand's box is the whole axis. Return None if
     the operator is not a polynomial.
@@ -132,8 +133,8 @@ def _needed(alone: Term, operands: Sequence[Term], box: Box) -> dict[int, Box] |
 
 
 def positions_of(box: Box) -> Array:
-    """Return the corners of the box and some random positions in the box, relative to its first position, of shape (count,
-    rank).
+    """Return the corners of the box and some random positions in the box, as an array of shape (count, rank). Positions are
+    relative to the first position of the box.
     """
     corners = itertools.product(*((0, n - 1) if n > 1 else (0,) for n in box.shape))
     between = np.random.default_rng(SEED).integers(0, box.shape, (MUTANT.part_sample_count, box.rank))
@@ -141,8 +142,8 @@ def positions_of(box: Box) -> Array:
 
 
 def _candidates(term: Term, axis: int, operands: Sequence[Term], box: Box, halos: Mapping[int, Box]) -> Iterator[Term]:
-    """Yield terms over the operands' parts that have the shape of the box, best guesses first. They may equal the term in the
-    box.
+    """Yield terms over the operands' parts that have the shape of the box, best guesses first. The caller must test whether a
+    term equals `term` in the box.
     """
     yield from (x for x in operands if x.shape == box.shape)
     if len(operands) < len(term.args):

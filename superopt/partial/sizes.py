@@ -53,10 +53,10 @@ class ProgramFamily:
     Attributes:
         name: The name of the family.
         text: The program in the rule notation.
-        ranks: The ranks of the program's variables.
+        ranks: The ranks of the program's variables, such as `x[4], w[4], p[4]`.
         weights: The names of the program's constant tensors.
-        typical: Conditions on the sizes at which mutants are enumerated. At other sizes, the program's operator may coincide
-            with other operators.
+        typical: Conditions on the sizes at which mutants are enumerated. At other sizes, the program may equal a simpler
+            operator.
     """
 
     name: str
@@ -117,7 +117,7 @@ class FamilyDraw:
 
     @functools.cached_property
     def program(self) -> Term:
-        """The program at these numbers. Its variables have the names of the family's variables.
+        """The program with the numbers in place of symbolic extents and attributes.
 
         Raises:
             ShapeError: The program is not well typed at these numbers.
@@ -154,9 +154,10 @@ class FamilyDraw:
 
 
 def draws(family: ProgramFamily, within: Range, rng: np.random.Generator, *, where: Cond = True) -> Iterator[FamilyDraw]:
-    """Yield distinct random assignments of numbers to the family's extents and attributes, without end.
+    """Yield distinct random assignments of numbers to the family's extents and attributes, as many as the caller takes.
 
-    The program is well typed and `where` holds at each assignment. Equations among the conditions are solved for one variable.
+    The program is well typed and `where` holds at each assignment. An equation among the conditions determines one of its
+    variables.
 
     Raises:
         InstantiationError: No further assignment was found.

@@ -28,7 +28,8 @@ class Trial:
 
 
 def instance(pattern: Pattern, program: Term) -> Term | None:
-    """Return the result of the pattern on the program, with reciprocals of variable-free terms replaced by constants.
+    """Return the term that the pattern rewrites the program into, with reciprocals of variable-free terms replaced by
+    constants.
 
     Return None if the pattern does not match or a tensor in the result would be empty.
 
