@@ -41,15 +41,17 @@ class ToomCook:
         return self.tile + self.taps - 1
 
     def kernel(self) -> Matrix:
-        """Return the matrix that multiplies the weights; its shape is products x taps."""
+        """Return the matrix of shape (products, taps) by which the vector of weights is multiplied."""
         return self._matrices[0]
 
     def data(self) -> Matrix:
-        """Return the matrix that multiplies the neighbouring elements; its shape is products x products."""
+        """Return the matrix of shape (products, products) by which the vector of data is multiplied."""
         return self._matrices[1]
 
     def back(self) -> Matrix:
-        """Return the matrix that multiplies the products; its shape is tile x products."""
+        """Return the matrix of shape (tile, products) by which the products are multiplied to give values of the
+        correlation.
+        """
         return self._matrices[2]
 
     @property

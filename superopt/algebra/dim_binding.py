@@ -14,7 +14,7 @@ Numbers = Mapping[str, int]
 def dimension(name: str) -> Size:
     """Return the symbolic extent of the model's dynamic dimension `name`.
 
-    The prefix `%` keeps the extent apart from the extents of a rule's variables.
+    The prefix `%` in the extent's name distinguishes the extent from the extents of a rule's variables.
     """
     return size(Dim(f"%{name}", 0))
 
@@ -51,7 +51,7 @@ FIXED = (DimBinding({}),)
 
 
 def _over(root: Term, known: dict[Term, Term], made: Callable[[Term], Term]) -> Term:
-    """Return the result of `made` for the term.
+    """Return the result of the function `made` for the term `root`.
 
     `made` is applied to all subterms, operands first, and its results are stored in `known`. A term that `known` already has is
     not visited again.

@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 
 
 class Domain(Protocol):
-    """The arithmetic in which definitions are evaluated.
+    """The arithmetic in which the definitions of operators are evaluated.
 
     An array of values has one axis for each index, and then `tail` further axes, such as a batch axis.
     """
@@ -113,7 +113,8 @@ class Grid:
     """The interpretation of index notation that evaluates all positions of a tensor at once.
 
     An index is an integer array, and a value is an array of the domain. An array has one axis for each output index, followed
-    by the domain's own axes. Each summation index adds an axis in front, so that numpy's broadcasting aligns the indices.
+    by the `tail` axes of the domain. Each summation index adds an axis in front, so that numpy's broadcasting aligns the
+    indices.
     """
 
     def __init__(self, domain: Domain) -> None:
@@ -230,7 +231,7 @@ def evaluate_terms(
         arrays: The value of each variable, by name.
         symbols: A function that returns a number for every symbol in attributes, such as a dimension or an attribute variable.
         domain: The arithmetic.
-        cache: Values of terms, which is read and extended.
+        cache: Known values of terms. New values are added to this mapping.
 
     Raises:
         ShapeError: A term is not defined at these sizes.

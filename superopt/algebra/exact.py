@@ -91,7 +91,10 @@ def _powers(modulus: int, base: Array, exponent: int) -> Array:
 
 @functools.cache
 def squares(field: int) -> Array:
-    """Return a table with 1 for each residue that is a nonzero square, -1 for each non-square, and 0 for 0."""
+    """Return a table with 1 for each residue that is a nonzero square, -1 for each non-square, and 0 for 0.
+
+    `field` is the index of the field's prime in `CHAIN`.
+    """
     modulus = CHAIN[field]
     found = _powers(modulus, np.arange(modulus), (modulus - 1) // 2)
     return np.where(found == modulus - 1, -1, found).astype(np.int32)
@@ -99,13 +102,16 @@ def squares(field: int) -> Array:
 
 @functools.cache
 def inverses(field: int) -> Array:
-    """Return a table with the inverse of each residue. The entry for 0 has no meaning."""
+    """Return a table with the multiplicative inverse of each residue of a prime field. The entry for 0 has no meaning.
+
+    `field` is the index of the field's prime in `CHAIN`.
+    """
     return _powers(CHAIN[field], np.arange(CHAIN[field]), CHAIN[field] - 2).astype(np.int32)
 
 
 @functools.cache
 def roots(field: int) -> Array:
-    """Return a table with a root of each residue r.
+    """Return a table with a square root of each residue r or of -r, in the prime field number `field` of `CHAIN`.
 
     Either r or -r has square roots. The entry for r is the square root that is itself a square. The table is a function s with
     s(a b) = s(a) s(b) for all a and b, and s(a)**2 = a for squares a.
@@ -117,9 +123,9 @@ def roots(field: int) -> Array:
 
 @functools.cache
 def exponentials(field: int) -> Array:
-    """Return a table with `g ** e` in this field for each residue e of the next smaller field.
+    """Return a table with `g ** e`, in field number `field` of `CHAIN`, for each residue e of the next smaller field.
 
-    The number g is `BASE`. It is large, and it generates the squares.
+    The number g is `BASE`, whose powers are the nonzero squares of the field.
     """
     modulus, order = CHAIN[field], CHAIN[field + 1]
     powers = np.ones(1, dtype=np.int64)
@@ -144,7 +150,10 @@ def logarithms(field: int) -> Array:
 
 @functools.cache
 def keyed(function: str, field: int) -> Array:
-    """Return a table of a random odd function on residues. The table stands for the uninterpreted function `function`."""
+    """Return a table of a random odd function on the residues of field number `field` of `CHAIN`.
+
+    The table stands for the function named `function`, of which no other law is used.
+    """
     modulus = CHAIN[field]
     rng = np.random.default_rng([field, *function.encode()])
     half = rng.integers(1, modulus, (modulus - 1) // 2)
@@ -371,10 +380,10 @@ RECURRING = (Fraction(0), *(Fraction(sign * n, 2) for n in (1, 2, 4) for sign in
 def drawn(
     domain: Fields, shape: tuple[int, ...], rng: np.random.Generator, *, recurring: float = 0.0, positive: bool = False
 ) -> Array:
-    """Return random values of shape (*shape, 1 + fields).
+    """Return random values of shape (*shape, 1 + fields): a real part and one residue per field.
 
     Real parts have both signs or, if `positive` is True, are all positive. A residue is a square if the real part is positive,
-    and a non-square otherwise. About the share `recurring` of the values is taken from a few small numbers instead, so that
+    and a non-square otherwise. A share of about `recurring` of the values is taken from a few small numbers instead, so that
     equal values occur.
     """
     real = 4.0 - 4.0 * rng.random(shape)
@@ -421,7 +430,7 @@ def means(name: str) -> frozenset[str]:
 
 
 def fields_for(known: Collection[str], *, strict: bool = False) -> Fields:
-    """Return the domain with the fewest fields that supports these kinds of arithmetic (keys of `MEANS`)."""
+    """Return the `Fields` with the fewest prime fields that support the kinds of arithmetic in `known` (keys of `MEANS`)."""
     if "logarithm" in known:
         return Fields(3, 1, strict=strict)
     return Fields(2 if {"exponential", "root"} & set(known) else 1, strict=strict)

@@ -98,7 +98,9 @@ class Interpretation(Protocol):
 
 
 class Shapes:
-    """The interpretation that computes only shapes and conditions, without values."""
+    """The interpretation of index notation that computes the shapes of results and collects conditions on sizes, but computes
+    no values.
+    """
 
     def __init__(self) -> None:
         self.conditions: list[Cond] = []

@@ -82,7 +82,7 @@ def is_unknown(atom: Atom) -> bool:
 
 
 def truth(condition: Cond, least: int = 0) -> Cond:
-    """Return True or False if the condition is decided for all sizes, and the unchanged condition otherwise."""
+    """Return True or False if the condition is proved or refuted for all sizes, and the unchanged condition otherwise."""
     found = decide(condition, least)
     return condition if found is None else found
 
@@ -168,12 +168,12 @@ def _truncated(a: Extent, b: Extent, least: int) -> Extent:
 
 
 def remainder(a: Extent, b: Extent, least: int = 0) -> Extent:
-    """Return the remainder that has the sign of b (ONNX Mod with fmod=0)."""
+    """Return the remainder of `a / b` that has the sign of b (ONNX Mod with fmod=0)."""
     return normal(a - b * floor_quotient(a, b), least)
 
 
 def truncated_remainder(a: Extent, b: Extent, least: int = 0) -> Extent:
-    """Return the remainder that has the sign of a (ONNX Mod with fmod=1)."""
+    """Return the remainder of `a / b` that has the sign of a (ONNX Mod with fmod=1)."""
     return normal(a - b * truncated_quotient(a, b, least), least)
 
 
@@ -184,7 +184,7 @@ def evaluate(extent: Extent, values: Mapping[Atom, int]) -> int | Fraction:
     """Return the value of the expression for these values of the dimensions and unknown integers.
 
     Raises:
-        KeyError: An atom has no number.
+        KeyError: A dimension or unknown integer has no number in `values`.
         ZeroDivisionError: A divisor is 0.
     """
     if not isinstance(extent, Size):
@@ -350,7 +350,7 @@ class _Refutation:
         self.left = ALGEBRA.max_eliminations
 
     def refute(self, given: tuple[Cond, ...], *, residues: bool) -> bool:
-        """Return whether it is proved that no integers satisfy all conditions.
+        """Return whether it is proved that no integer values satisfy all conditions in `given`.
 
         If `residues` is True, case splits over residue classes are tried too.
         """
@@ -661,9 +661,10 @@ def is_long(*extents: Extent) -> bool:
 def normal(extent: Extent, least: int = 0) -> Extent:
     """Return an equal expression in normal form.
 
-    An indicator becomes a number if its condition is decided. An expression that is proved to equal an affine function of its
-    dimensions and integers becomes this function. So a constant expression becomes a number. An expression that is longer than
-    the limits in `is_long` is returned unchanged.
+    An indicator (1 where a condition holds, else 0) becomes a number if its condition is proved or refuted for all sizes. An
+    expression that is proved to equal an affine function of dimensions and integers becomes this function, so a constant
+    expression becomes a number. Every dimension is at least `least`. An expression that is longer than the limits in `is_long`
+    is returned unchanged.
     """
     if not isinstance(extent, Size) or not any(isinstance(a, Floor | Indicator) for m, _ in extent.terms for a in m):
         return extent
@@ -682,7 +683,7 @@ def normal(extent: Extent, least: int = 0) -> Extent:
 
 
 def _affine(extent: Size, least: int) -> Extent | None:
-    """Return the affine function that agrees with the expression at sample values, or None if there is none.
+    """Return the affine function that agrees with the expression at all sample values, or None if there is no such function.
 
     The function is not proved equal to the expression.
     """
@@ -704,7 +705,7 @@ def _affine(extent: Size, least: int) -> Extent | None:
 
 
 def normal_condition(condition: Cond, least: int = 0) -> Cond:
-    """Return an equivalent condition: a bool if the condition is decided, and otherwise the condition in normal form."""
+    """Return an equivalent condition: a bool if the condition is proved or refuted for all sizes, otherwise its normal form."""
     found = decide(condition, least)
     if found is not None or not isinstance(condition, Compare):
         return condition if found is None else found

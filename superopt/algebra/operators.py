@@ -321,8 +321,8 @@ def _parameter(path: Path, parameter: inspect.Parameter) -> Parameter:
 def apply(name: str, *args: Term, **attributes: Attribute) -> Term:
     """Return the term that applies the operator `name` to terms.
 
-    Nested applications of a commutative operator are flattened, and its operands are sorted. Axes in the result are counted
-    from the end.
+    Nested applications of a commutative operator are flattened, and the operands are sorted, so `a + b` and `b + a` give one
+    term. Axes in attributes are counted from the end.
 
     Raises:
         ShapeError: The operator is not defined for these shapes or attributes.
@@ -469,7 +469,7 @@ def typing_conditions(*roots: Term) -> tuple[Cond, ...]:
 
 
 def replace_subterms(root: Term, replacement: Mapping[Term, Term], cache: dict[Term, Term] | None = None) -> Term:
-    """Return `root` with every occurrence of a key of `replacement` replaced by its value.
+    """Return `root` with every occurrence of a key of `replacement` replaced by the value of the key.
 
     `cache` maps subterms to their results and is updated. It may be shared by calls with the same `replacement`.
     """

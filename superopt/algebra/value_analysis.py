@@ -289,7 +289,9 @@ FUNCTIONS: Mapping[str, Callable[..., Facts]] = {
     "position": lambda *of: replace(Facts(0.0, float(MODEL.assumed_summand_count)), defined=all(one.defined for one in of)),
     "choose": lambda _, then, other: then | other,
 }
-"""For each nonlinear function that definitions use (see `evaluate.FUNCTIONS`), the `Facts` of its result."""
+"""For each nonlinear function in operator definitions (see `evaluate.FUNCTIONS`), a function from the operands' `Facts` to the
+`Facts` of the result.
+"""
 
 
 def _bounded(low: float, high: float, *, zero: bool = True) -> Callable[[Term, tuple[Facts, ...]], Facts]:

@@ -18,7 +18,7 @@ from superopt.protobuf.names import is_unnamed
 
 
 def dimension_name(value: ir.Value, axis: int, extent: object) -> str:
-    """Return the name that the model gives to an input's dynamic dimension, or else `input[axis]`.
+    """Return the name that the model gives to an input's dynamic dimension, or `input[axis]` if the dimension has no name.
 
     A placeholder that exporters write for unnamed dimensions does not count as a name.
     """
@@ -52,9 +52,11 @@ def _dynamic(model: Model) -> Iterator[tuple[ir.Value, int, object]]:
 
 
 def dynamic_dimension_names(model: Model) -> dict[str, bool]:
-    """Map the name of each dynamic dimension of an input to whether the dimension is the height or width of an image.
+    """Return a mapping from the name of each dynamic dimension to a flag: whether the dimension is the height or width of an
+    image.
 
-    A dimension counts as the height or width of an image if an input of rank 4 has the dimension at axis 2 or 3.
+    Only dimensions of inputs are included. A dimension counts as the height or width of an image if an input of rank 4 has the
+    dimension at axis 2 or 3.
     """
     found: dict[str, bool] = {}
     for value, axis, extent in _dynamic(model):
@@ -64,7 +66,7 @@ def dynamic_dimension_names(model: Model) -> dict[str, bool]:
 
 
 def dynamic_dimensions(model: Model) -> dict[tuple[str, int], Size]:
-    """Map each dynamic dimension of an input, given by input name and axis, to its symbolic extent.
+    """Return a mapping from each dynamic dimension of an input, given by input name and axis, to the symbolic extent.
 
     Dimensions with the same name have the same extent, unless the name is a placeholder that exporters write for unnamed
     dimensions.
@@ -73,7 +75,7 @@ def dynamic_dimensions(model: Model) -> dict[tuple[str, int], Size]:
 
 
 def trust_assumptions(model: Model) -> list[str]:
-    """Return a sentence for each name that several dimensions share, which says that their sizes are assumed to be equal.
+    """Return a sentence for each name that several dimensions share. It says that these dimensions are assumed to be equal.
 
     The ONNX standard says that dimensions of the same name are equal.
     """
@@ -88,9 +90,9 @@ def trust_assumptions(model: Model) -> list[str]:
 
 
 def sample_sizings(model: Model) -> tuple[DimBinding, ...]:
-    """Return a few choices of sizes for the dynamic dimensions, at which statements about all sizes are also tested.
+    """Return a few choices of sizes for the dynamic dimensions. Statements about all sizes are tested at these sizes.
 
-    The sizes of one choice differ from each other and have different residues.
+    Each choice gives different sizes to different dimensions.
     """
     starts = [MODEL.first_image_size if image else MODEL.first_size for image in dynamic_dimension_names(model).values()]
     names = [*dynamic_dimension_names(model)]

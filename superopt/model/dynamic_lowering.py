@@ -134,7 +134,7 @@ Form = Callable[[NodeText, Sequence[Extent], Mapping[str, Sequence[Extent]], Map
 def _reshaped(
     node: NodeText, wanted: Sequence[Extent], _: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
 ) -> list[int]:
-    """Return the target shape of a Reshape without dynamic extents.
+    """Return the target shape of a Reshape as integers that are right at all sizes.
 
     A dynamic extent becomes 0 if the operand has the same extent at the same axis. At most one other dynamic extent becomes -1.
 
@@ -154,7 +154,7 @@ def _reshaped(
 def _expanded(
     node: NodeText, wanted: Sequence[Extent], _: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
 ) -> list[int]:
-    """Return the target shape of an Expand, with 1 for each dynamic extent that the operand has at the same axis."""
+    """Return the target shape of an Expand as integers. A dynamic extent that the operand has at the same axis becomes 1."""
     shape = shapes.get(node.inputs[0], ())
     written: list[int] = []
     for back, n in zip(range(-len(wanted), 0), wanted, strict=True):

@@ -32,7 +32,7 @@ def fusable_operands(op: str, host: Term, operands: Iterable[Term]) -> list[Term
 def row(op: str, host: Term, operand: Term) -> Term:
     """Return an operand as a vector along the axis of the host's bias or factor.
 
-    The operand is one that `fusable_operands` returned. A single number is repeated along the axis.
+    The operand must be a result of `fusable_operands`. A single number is repeated along the axis.
     """
     (inner,) = operand.args
     return inner if operand.integers("axes") else apply("expand", inner, shape=(host.shape[_axis(op, host)],), axes=())

@@ -34,7 +34,8 @@ OUTPUT = "superopt.output."
 class Improvement:
     """The nodes that replace the matched nodes of a rule.
 
-    `lowered` contains the new nodes, `values` the values that they read, by name, and `outputs` the names of their results.
+    `lowered` contains the new nodes. `values` maps names to the values that the new nodes read. `outputs` are the names of the
+    new nodes' results.
     """
 
     lowered: Lowered
@@ -44,14 +45,15 @@ class Improvement:
 
 @functools.cache
 def patterns(statement: str) -> tuple[Pattern, ...]:
-    """Parse the rule in `statement`, and return a pattern to match for every choice of the ranks of its variables."""
+    """Return one pattern of the rule in `statement` for every choice of the ranks of the rule's variables."""
     return tuple(Pattern.of(equation) for equation in parse_rule(f"rule: {statement}").equations)
 
 
 def improvement(statement: str, outputs: Sequence[ir.Value], leaves: Iterable[ir.Value], opset: int) -> Improvement | None:
     """Apply the rule in `statement` to the nodes between the values `leaves` and the values `outputs`.
 
-    Returns the new nodes, or None if the rule does not apply or the new nodes are not cheaper.
+    Returns the new nodes, or None if the rule does not apply or the new nodes are not cheaper. New nodes are cheaper if they
+    are fewer or do less arithmetic and neither increases, or if both are equal and they need less memory traffic.
     """
     graph = _Lifting({id(leaf) for leaf in leaves}, opset)
     roots = tuple(graph.term(value) for value in outputs)

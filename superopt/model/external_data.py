@@ -16,7 +16,7 @@ from superopt.policy import MODEL
 from superopt.protobuf.stored import StoredModel
 
 _KNOWN = frozenset({ir.DataType.STRING, ir.DataType.BOOL, ir.DataType.INT32, ir.DataType.INT64})
-"""Types of tensors that stay in the ModelProto because its readers need the values: text, conditions, indices."""
+"""Types of tensors that stay in the ModelProto because readers of the ModelProto need the values: text, conditions, indices."""
 _PAGE = 1 << 12
 
 
@@ -89,7 +89,8 @@ class Scratch:
 
 @contextmanager
 def temporary_scratch() -> Iterator[Scratch]:
-    """Yield a `Scratch` whose folder is removed afterwards. Such folders of killed runs are removed too.
+    """Yield a `Scratch` (temporary folder for large tensors) that is removed afterwards. Folders that killed runs left are
+    removed too.
 
     Raises:
         TargetError: no temporary folder can be made.

@@ -95,7 +95,7 @@ class ModelFacts:
         return UNKNOWN if value is None else self.of(value)
 
     def tell(self, node: ir.Node, terms: Mapping[ir.Value, Term] | None) -> None:
-        """Derive and record the facts of a node's results.
+        """Derive and record the bounds and other facts of a node's results.
 
         `terms` contains the terms of the results over values whose facts are recorded already. `terms` is None if the algebra
         cannot express the node.
@@ -128,7 +128,7 @@ class ModelFacts:
         return any(p is not None and p.op_type == "Neg" and p.inputs[0] in summands for p in negated)
 
     def _opaque(self, node: ir.Node, result: ir.Value) -> Facts:
-        """Return the facts of a result of a node that the algebra cannot express.
+        """Return the bounds and other facts of a result of a node that the algebra cannot express.
 
         The facts follow from the operator and from the facts of its operands.
         """
@@ -148,9 +148,9 @@ class ModelFacts:
         return Facts(-bound, bound, sure=all(one.sure for one in read))
 
     def _folded(self, term: Term) -> Facts:
-        """Evaluate a term over weights and return the facts of its value.
+        """Return the bounds and other facts of a term over weights, from the term's value.
 
-        Returns UNKNOWN if the term also has other variables, or if the evaluation fails or is too expensive.
+        Returns UNKNOWN if the term has variables that are not weights, or if the evaluation fails or is too expensive.
         """
         weights = {x.name: self._named.get(x.name) for x in variables(term)}
         arrays = {name: constant_array(value) for name, value in weights.items() if value is not None}
@@ -164,7 +164,9 @@ class ModelFacts:
             return UNKNOWN
 
     def _outside(self, value: ir.Value) -> Facts:
-        """Return the facts of a value that no recorded node computes: an input, a weight, or integers or booleans."""
+        """Return the bounds and other facts of a value that no recorded node computes: an input, a weight, or integers or
+        booleans.
+        """
         if value.dtype == ir.DataType.BOOL:
             return ZERO_OR_ONE
         if value.dtype not in FLOATS:
@@ -239,7 +241,10 @@ _weights: WeakKeyDictionary[ir.TensorProtocol, Facts] = WeakKeyDictionary()
 
 
 def literal_facts(term: Term) -> Facts:
-    """Evaluate a term without variables and return the facts of its value, or UNKNOWN if an extent is not a number."""
+    """Return the bounds and other facts of a term without variables, from the term's value.
+
+    Return UNKNOWN if an extent is not a number, or if the term is too large to be evaluated.
+    """
     every = [*subterms(term)]
     if not all(isinstance(n, int) for t in every for n in t.shape):
         return UNKNOWN

@@ -66,7 +66,9 @@ def _shape(lowered: Lowered) -> tuple[tuple[object, ...], ...]:
 
 
 def _varying(side: Sequence[Lowered]) -> dict[tuple[int, str], tuple[AttributeValue, ...]]:
-    """Map each attribute that differs between instances to its values. The key is the node's position and the name."""
+    """Return a mapping from each attribute whose value differs between the instances in `side` to the values of the attribute.
+    A key is the position of a node and the name of an attribute.
+    """
     found = {}
     for position, node in enumerate(side[0].nodes):
         for number, (name, _) in enumerate(node.attributes):

@@ -49,7 +49,7 @@ MOVING = frozenset(
 # fmt: on
 """Operators of the algebra that only move elements or fill tensors, and do no arithmetic."""
 RANDOM = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "RandomUniformLike"})
-"""Operators with inputs whose results may be random."""
+"""Operators that have inputs and may give random results."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ class Island:
 
     @property
     def reads(self) -> dict[ir.Node, tuple[ir.Node | str, ...]]:
-        """For each node, the sources that the node reads, without weights.
+        """For each node, the sources that the node reads, except weights.
 
         A source is another node of the island, or the name of a value from outside the island.
         """
@@ -101,7 +101,9 @@ class Island:
 
     @property
     def kinds(self) -> list[Hashable]:
-        """For each node, its operator and the shapes of its results, without its attributes."""
+        """A key for each node: the operator and the shapes of the results. Nodes that differ only in attributes have equal
+        keys.
+        """
         return [(*node.op_identifier(), *(str(value.shape) for value in node.outputs)) for node in self.nodes]
 
 
@@ -337,7 +339,10 @@ class Charts:
         self._kept: list[tuple[Model, Chart]] = []
 
     def of(self, model: Model, views: Views | None = None) -> Chart:
-        """Return the model's chart, from the cache if possible. `views` is the model's `Views`, if it exists already."""
+        """Return the model's `Chart` (a copy divided into islands), from the cache if possible.
+
+        `views` is the `Views` object of the model, if the caller has one.
+        """
         for known, chart in self._kept:
             if known is model:
                 return chart
@@ -346,7 +351,9 @@ class Charts:
         return made
 
     def begun(self, model: Model) -> Model:
-        """Return the model with constants folded by `fold_known_values`, and cache the chart of the returned model."""
+        """Return the model with constants folded by `fold_known_values`, and cache the `Chart` (copy with islands) of the
+        result.
+        """
         views = Views(model)
         start = fold_known_values(model, views.model)
         self.of(start, views if start is model else None)

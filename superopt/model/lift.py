@@ -260,7 +260,9 @@ def _picks_rows(node: ir.Node) -> bool:
 
 
 def _chosen(node: _Node) -> Term | None:
-    """Return the operand that a Where selects at every position, or None if its condition is not known to be uniform."""
+    """Return the operand that a Where selects at every position, or None if the condition is not known to be the same
+    everywhere.
+    """
     always = UNIFORM.get(node.operand(0).op, node.uniform(0))
     try:
         return None if always is None else node.broadcast()[1 if always else 2]
@@ -359,7 +361,7 @@ class _Node:
         return [self._number(position, shape) or self.expanded(x, shape) for position, x in enumerate(operands)]
 
     def _number(self, position: int, shape: tuple[int, ...]) -> Term | None:
-        """Return a constant operand as a term of the given shape, if all its elements are 0 or it has one element.
+        """Return a constant operand as a term of the given shape, if all elements are 0 or there is only one element.
 
         The term is `zeros`, `ones` or a multiple of `ones`. For any other operand, the result is None.
         """
@@ -446,7 +448,7 @@ def _common(op_type: str, extents: Sequence[int]) -> int:
 
 
 def _places(sizes: tuple[int, ...], axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return, for each axis of a tensor, the axis of `shape` to which it broadcasts, or None if there is no such mapping.
+    """Return, for each axis of a tensor, the axis of `shape` to which the axis broadcasts, or None if there is no such mapping.
 
     `sizes` are the extents of the tensor. An axis of extent 1 is mapped to an axis of `shape` with extent 1. The other axes are
     mapped to `axes`, in order.
@@ -475,9 +477,10 @@ def _needed_pads(image: Sequence[int], kernel: Sequence[int], strides: Sequence[
 
 
 def _same_pads(needed: Sequence[int], *, more_before: bool) -> tuple[int, ...]:
-    """Split the number of padded positions of each axis into a half before and a half after the image.
+    """Return the pads of an image: for each axis, half of the `needed` positions before and half of them after the image.
 
-    If the number is odd, the larger half comes after the image. With `more_before`, the larger half comes before the image.
+    If the number of positions is odd, the larger half comes after the image. If `more_before` is True, the larger half comes
+    before the image. Negative numbers count as 0.
     """
     whole = [max(n, 0) for n in needed]
     less, more = [p // 2 for p in whole], [p - p // 2 for p in whole]

@@ -44,7 +44,7 @@ In older IR versions, every initializer is also an input.
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model as the caller gave it, and its file `path`, if it was loaded from a file. The model must not be changed."""
+    """A model as the caller gave it, and the `path` of the model's file, or None. The model must not be changed."""
 
     model: Model
     path: Path | None = None
@@ -61,9 +61,9 @@ class Loaded:
 
 
 def load(source: Source) -> Loaded:
-    """Load the model, check that its external data files exist and can be read, and sort its nodes topologically.
+    """Return the model with its nodes in topological order, after a check that its external data files exist and can be read.
 
-    ONNX requires sorted nodes, but ONNX Runtime also accepts unsorted nodes.
+    ONNX requires topological order, but ONNX Runtime also accepts models in other orders.
 
     Raises:
         ModelNotFoundError: the file, or a file of external data, is missing.
@@ -193,7 +193,7 @@ def _bind_external_data(model: Model, path: Path, label: str) -> None:
     """Make every external tensor of the model readable. The tensor's file must be in the folder of the model's file `path`.
 
     The file may be a symbolic link. The link's target must be in the same folder or, if `path` is a symbolic link too, in the
-    folder of its target, as in the Hugging Face cache.
+    folder of the target of `path`, as in the Hugging Face cache.
     """
     for graph in model.graphs():
         for value in graph.initializers.values():

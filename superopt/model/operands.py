@@ -123,10 +123,10 @@ def uniform_value(x: Term) -> Term | None:
 
 
 def tilings(live: Iterable[Term]) -> dict[Term, tuple[Term, ...]]:
-    """Find the slices that one Split can compute.
+    """Return a mapping from each slice that a Split can compute to all slices that the same Split computes.
 
-    A slice is mapped to all slices of the same operand and axis, in order, if these slices cover the axis without overlap.
-    Other slices are left out.
+    The slices of one Split are all slices of one operand along one axis, ordered by position. They must cover the axis without
+    overlap. Other slices are left out.
     """
     groups: dict[tuple[Term, int], list[Term]] = {}
     for term in live:

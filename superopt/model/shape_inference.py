@@ -64,7 +64,7 @@ def with_onnx_shapes(model: ir.Model) -> ir.Model:
 
 
 def _folded(model: ir.Model, opset: int) -> bool:
-    """Visit each node once, and store the constants and shapes of its results that are known now.
+    """Visit each node once, and store the constants and shapes of the node's results that can be computed now.
 
     Returns whether there is a new constant, or a new shape of a non-standard operator's result.
     """

@@ -130,7 +130,7 @@ class ShapeValues:
         return self.shapes.get(value)
 
     def content(self, value: ir.Value) -> Contents | None:
-        """Return the elements of a small tensor as expressions, or None if the tensor's elements are not tracked."""
+        """Return the elements of a small tensor as expressions, or None if no expressions for the elements are known."""
         return self.contents.get(value)
 
     # ------------------------------------------------------------ inference by onnx
@@ -211,7 +211,7 @@ class ShapeValues:
         return self._fresh_size() if is_long(found) else found
 
     def _assumed(self, extent: Extent) -> Extent:
-        """Return the expression, simplified under the conditions without which the model does not run."""
+        """Return the expression, simplified by the conditions on sizes that hold wherever the model runs."""
 
         def value(atom: Atom) -> Extent | None:
             held = self._given_condition(atom.condition) if isinstance(atom, Indicator) else None
@@ -262,7 +262,9 @@ class ShapeValues:
         return [self._seed(v) if s is None and v.name else s for v, s in itertools.zip_longest(node.outputs, found)]
 
     def _of_spec(self, node: ir.Node) -> Sequence[Shape | None] | None:
-        """Return the result shapes of a non-standard operator by its definition in specs/, or None without a definition."""
+        """Return the result shapes of a non-standard operator by its definition in specs/, or None if specs/ has no
+        definition.
+        """
         lifted = lift_node(node, [None if v is None else self.leaf(v) for v in node.inputs], self.opset, self.content)
         if lifted is None:
             return None
@@ -273,7 +275,8 @@ class ShapeValues:
         return [shapes.get(value) for value in node.outputs]
 
     def leaf(self, value: ir.Value) -> Any:
-        """Return a variable of a term that stands for the value, with a shape over the dynamic dimensions, or None.
+        """Return a variable that stands for the value in terms, or None. Extents may be expressions over the dynamic
+        dimensions.
 
         The result is None if the shape or the type of the value is not known or cannot be that of a variable.
         """
@@ -987,7 +990,9 @@ def describe(given: Extent | Cond) -> str:
 
 
 def _scaled(*extents: Extent) -> tuple[Extent, ...]:
-    """Multiply the expressions by the least common denominator of their coefficients. All coefficients become integers."""
+    """Return the expressions multiplied by the least common denominator of all coefficients, so that coefficients become
+    integers.
+    """
     by = math.lcm(*(Fraction(c).denominator for e in extents for _, c in terms_of(e) if isinstance(c, int | Fraction)))
     return tuple(e * by for e in extents)
 
@@ -1219,7 +1224,7 @@ _SHAPES: Mapping[str, str] = {
     "DepthToSpace": "to_space",
     "SpaceToDepth": "to_space",
 }
-"""Operators whose result shapes are computed in this module, each with the name of the method that computes them.
+"""Operators whose result shapes are computed in this module, each with the name of the method that computes the shapes.
 
 The package onnx infers the shapes of all other operators.
 """

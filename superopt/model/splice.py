@@ -34,7 +34,7 @@ MADE_NAME = re.compile(r"superopt\.(\d+)\.")
 
 @dataclass(frozen=True, eq=False)
 class Replacement:
-    """Terms that shall compute some values of a graph instead of the present nodes.
+    """New terms for some values of a graph. Nodes that compute these terms replace the nodes that compute the values now.
 
     A variable of the terms stands for the value with the same name.
 
@@ -54,7 +54,7 @@ class Replacement:
 
 
 def splice(model: Model, replacements: Sequence[Replacement]) -> Model:
-    """Return a copy of the model in which new nodes compute the terms of the replacements instead of the present nodes.
+    """Return a copy of the model in which new nodes, written from the terms of the replacements, compute the replaced values.
 
     Nodes and weights without users are removed. Weight-only terms become initializers, each stored once. Large weight-only
     terms become tensors that are computed when they are read. At most 256 MiB of these tensors stay in memory. Inputs, outputs,

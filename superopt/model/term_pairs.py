@@ -22,7 +22,9 @@ OPSET = 20
 
 @dataclass(frozen=True, eq=False)
 class TermPair:
-    """Two tuples of terms that should be equal in pairs, and a float32 array for each variable. All extents are numbers."""
+    """Two tuples of terms, of which `left[i]` should equal `right[i]`, and a float32 array for each variable. All extents are
+    numbers.
+    """
 
     left: tuple[Term, ...]
     right: tuple[Term, ...]
@@ -30,7 +32,7 @@ class TermPair:
 
 
 def largest_differences(pairs: Sequence[TermPair], opset: int = OPSET) -> list[float]:
-    """Return, for each pair, the largest difference between an element of its left side and the element of its right side.
+    """Return, for each pair, the largest difference between an element of the left side and the same element of the right side.
 
     A difference is divided by the largest magnitude in the left array, if this magnitude is above 1. Positions where the left
     side is not finite are ignored. The terms are run in ONNX Runtime without graph optimizations, and the two sides share no

@@ -68,7 +68,8 @@ class Views:
         return variable(found.name, shape, condition=found.condition, position=found.position)
 
     def lift(self, node: ir.Node, operands: Sequence[Term | None]) -> tuple[Term, ...] | None:
-        """Return the terms of the node's outputs. `operands` are the terms of its inputs.
+        """Return the terms of the node's outputs. `operands` are the terms of the node's inputs, or None where there is no
+        term.
 
         Returns None if the algebra cannot express the node, or if the terms are not proved right at all sizes.
         """

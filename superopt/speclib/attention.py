@@ -25,7 +25,7 @@ WINDOWS = ("left_window_size", "right_window_size")
 
 
 def bound(node: Node) -> bool:
-    """Return whether the specs support the node.
+    """Return whether the operator definitions in specs/ support the Attention node.
 
     The node must have no past keys, no cap on scores, no limit on the distance between query and key, and only one output.
     """

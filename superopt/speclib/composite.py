@@ -68,10 +68,12 @@ def _body(
 
 
 def unfolded(term: Term) -> Term | None:
-    """Expand the root operator of the term, if this operator is a composite or a recurrence, by the operator's definition.
+    """Return the term with its root operator replaced by the operator's definition, or None if the operator is not defined by
+    others.
 
-    Return None for any other root operator. The definition of a composite is a text. If the definition depends on sizes, it is
-    the function `body` in the operator's file.
+    The operator must be a composite (defined by a term of smaller operators) or a recurrence (defined by repeated steps, such
+    as LSTM). The definition of a composite is the constant `COMPOSITE` in the operator's file, or the function `body` if the
+    definition depends on sizes.
     """
     spec = operator(term.op) if term.args else None
     if spec is None or spec.definition is None:

@@ -70,7 +70,7 @@ class Recurrence:
         return parse(" ".join((text or self.step).split()), operands)
 
     def unrolled(self, x: Term, *operands: Term) -> list[tuple[Term, ...]]:
-        """Return the states after every step over the sequence x[t, n, i].
+        """Return the states after each step over the sequence x[t, n, i], as one tuple of terms per step.
 
         `operands` are the weights, the biases and the states [n, k] before the first step.
         """
@@ -108,9 +108,9 @@ DIRECTIONS = {"forward": 1, "reverse": -1}
 
 
 def is_plain(node: Node, activations: Sequence[str]) -> bool:
-    """Return whether the specs support the node.
+    """Return whether the operator definitions in specs/ support the node of a recurrence, such as LSTM.
 
-    The node must run over whole sequences in one direction, with these activations, constant weights and no further options.
+    The node must process whole sequences in one direction, with these activations, constant weights and no further options.
     """
     options = any(node.attribute(name, 0) for name in ("clip", "input_forget", "layout"))
     given = [a.lower() for a in node.attribute("activations", ())] or [*activations]
@@ -122,7 +122,7 @@ def is_plain(node: Node, activations: Sequence[str]) -> bool:
 def operands_of(node: Node) -> tuple[Term, Term, Term]:
     """Return the sequence in the order of the steps, the weights of the input [i, g k] and the weights of the state [k, g k].
 
-    g is the number of gates.
+    i is the size of an input element, k is the size of a state, and g is the number of gates.
     """
     x, w, r = (node.operand(position) for position in range(3))
     x = x if _is_forward(node) else apply("reverse", x, axis=0)
@@ -162,7 +162,8 @@ def _is_forward(node: Node) -> bool:
 
 
 def written(op_type: str, term: Term, biases: Sequence[Term], emit: Emit, **attributes: int) -> tuple[str, ...]:
-    """Write the recurrence `term` as an ONNX node, and return the names of its outputs. The first output is Y [t, 1, n, k].
+    """Write the recurrence `term` as an ONNX node, and return the names of the node's outputs. The first output is Y [t, 1, n,
+    k].
 
     `biases` has the bias of the products with the input, and then the bias of the products with the state.
     """

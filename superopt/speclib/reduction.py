@@ -19,7 +19,7 @@ def reduced(
     element: Callable[[Value], Value] = lambda value: value,
     result: Callable[[Value], Value] = lambda value: value,
 ) -> Tensor:
-    """Apply `element` to every element of x, reduce over `axes`, and apply `result`.
+    """Return the reduction over `axes` of `element(v)` for each element v of x, with `result` applied to each reduced value.
 
     The returned tensor does not have the reduced axes.
     """
@@ -35,7 +35,8 @@ def reduced(
 
 
 def lifted(node: Node, name: str) -> Term:
-    """Lift a reduction node: apply the operator `name` over the node's axes, or over all axes if the node has no axes.
+    """Return the term of a reduction node: the operator `name` applied over the node's axes, or over all axes if the node has
+    none.
 
     `keepdims=1` becomes a reshape. A node without axes and with `noop_with_empty_axes` becomes its operand.
     """
@@ -47,7 +48,7 @@ def lifted(node: Node, name: str) -> Term:
 
 
 def over_axes(x: Term, name: str, axes: tuple[int, ...], *, keep: bool) -> Term:
-    """Apply the operator `name` over these axes of x, or over all axes if `axes` is empty.
+    """Return the operator `name` applied over these axes of x, or over all axes if `axes` is empty.
 
     Axes may be counted from the beginning or from the end. If `keep` is True, the axes have extent 1 in the result. Otherwise
     the axes are removed.

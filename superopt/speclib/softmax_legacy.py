@@ -14,7 +14,7 @@ ONE_AXIS = 13
 
 
 def lifted(node: Node, name: str) -> Term:
-    """Lift a Softmax or LogSoftmax node: apply the operator `name` along the node's axis."""
+    """Return the term of a Softmax or LogSoftmax node: the operator `name` applied along the node's axis."""
     x = node.operand(0)
     if node.opset >= ONE_AXIS:
         return apply(name, x, axis=node.attribute("axis", -1))
@@ -29,7 +29,7 @@ def lifted(node: Node, name: str) -> Term:
 def lowered(term: Term, op_type: str, emit: Emit) -> str:
     """Write a softmax or log_softmax as a node of the ONNX operator `op_type`, and return the name of the result.
 
-    Before opset 13, Transpose nodes move the axis to the end if other axes follow.
+    Before opset 13, if other axes follow the axis, Transpose nodes move the axis to the end and back.
     """
     x = term.args[0]
     axis = term.integer("axis") + x.rank
