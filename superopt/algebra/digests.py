@@ -146,7 +146,9 @@ class _Code:
         self.reached: dict[tuple[_Place, bool], tuple[str, tuple[_Place, ...]]] = {}
 
     def digest(self, operator: str) -> str:
-        """Return the digest of the operator. It covers the definition, the operators in the definition, and the axioms."""
+        """Return the digest of the operator. The digest covers the definition, the operators in the definition, and the
+        axioms.
+        """
         found = self._closure(self._definition(operator), composed=True)
         found |= self._closure([(f"{SPECS}.{operator}", AXIOMS)], composed=False)
         lines = sorted(f"{name}={code}" for (_, name), code in found.items() if code)

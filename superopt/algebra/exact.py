@@ -419,7 +419,8 @@ _NAMED, _DIVIDED = re.compile(r"\b([a-z]\w*)\("), re.compile(r"[^/]/[^/]")
 def means(name: str) -> frozenset[str]:
     """Return the kinds of arithmetic (keys of `MEANS`) that evaluating the operator requires.
 
-    The constant EXACT in the operator's file lists them. A composite requires the kinds of all operators in its definition.
+    The constant EXACT in the operator's file lists these kinds. A composite requires the kinds of all operators in its
+    definition.
     """
     spec = operator(name)
     if spec.composite:

@@ -33,7 +33,7 @@ class Dim:
 
 @dataclass(frozen=True, order=True)
 class Sym:
-    """A scalar variable, such as an attribute variable of a rule. Its value is an integer unless `real` is True."""
+    """A scalar variable, such as an attribute variable of a rule. The value is an integer unless `real` is True."""
 
     name: str
     real: bool = False

@@ -50,7 +50,7 @@ class Node(Protocol):
 
     @property
     def outputs(self) -> int:
-        """The number of outputs of the node, without optional outputs that nothing uses."""
+        """The number of outputs of the node, except optional outputs that nothing uses."""
 
     def absent(self, position: int) -> bool:
         """Return whether the node omits this optional input."""
@@ -471,7 +471,7 @@ def typing_conditions(*roots: Term) -> tuple[Cond, ...]:
 def replace_subterms(root: Term, replacement: Mapping[Term, Term], cache: dict[Term, Term] | None = None) -> Term:
     """Return `root` with every occurrence of a key of `replacement` replaced by the value of the key.
 
-    `cache` maps subterms to their results and is updated. It may be shared by calls with the same `replacement`.
+    `cache` maps subterms to their results and is updated. Calls with the same `replacement` may share one cache.
     """
     done: dict[Term, Term] = {} if cache is None else cache
     done.update(replacement)

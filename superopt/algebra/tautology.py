@@ -45,7 +45,7 @@ def _at_least_zero(extent: Extent) -> bool:
 
 
 def _positive(atom: Atom) -> bool:
-    """Return whether the atom is at least 0 if every dimension is at least 0. False means that the atom may be negative."""
+    """Return whether the atom is at least 0 if every dimension is at least 0. False means that no proof was found."""
     match atom:
         case Dim():
             return True

@@ -130,7 +130,7 @@ class Term:
 
     @property
     def condition(self) -> bool:
-        """Whether the term is a variable for a boolean tensor of a model. Its elements are 0 or 1."""
+        """Whether the term is a variable for a boolean tensor of a model. The elements of such a tensor are 0 or 1."""
         return self.op == VARIABLE and self.attributes[-1][0] == "condition"
 
     @property
@@ -225,7 +225,7 @@ def variable(name: str, shape: int | Shape, *, constant: bool = False, condition
     Args:
         name: The name of the variable.
         shape: The shape, or the rank. If `shape` is a rank, the extents are symbols, such as `x.shape[-1]` for the last axis.
-        constant: Whether the variable is a weight, so that it does not depend on the model's inputs.
+        constant: Whether the variable is a weight and therefore does not depend on the model's inputs.
         condition: Whether the model stores the variable as booleans. The elements are 0 or 1.
         position: The bit width of the integers in which the model stores the variable, if the elements are indices along an
             axis. 0 for any other variable.

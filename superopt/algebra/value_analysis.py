@@ -137,7 +137,7 @@ UNBOUNDED = Facts(sure=False)
 ANYTHING = Facts(nan=True, sure=False)
 """The `Facts` of an input whose elements a Where may replace. An element is any number, an infinity or NaN."""
 UNKNOWN = Facts(defined=False, nan=True, sure=False)
-"""The `Facts` of a value without any known property."""
+"""The `Facts` of a value of which nothing is known."""
 ZERO_OR_ONE = Facts(0.0, 1.0)
 _NOTHING = Facts(math.inf, -math.inf, zero=False)
 """The `Facts` of a tensor without elements, the identity element of `|`."""
@@ -270,7 +270,7 @@ def _log(a: Facts) -> Facts:
 
 
 def _compared(*of: Facts) -> Facts:
-    """Return the `Facts` of a comparison. Its elements are 0 or 1, and never NaN."""
+    """Return the `Facts` of a comparison, whose elements are 0 or 1 and never NaN."""
     return replace(ZERO_OR_ONE, defined=all(one.defined for one in of))
 
 
@@ -318,7 +318,8 @@ def _log_softmax(_: Term, operands: tuple[Facts, ...]) -> Facts:
 def _normed(_: Term, operands: tuple[Facts, ...]) -> Facts:
     """Return the `Facts` of a normalization.
 
-    The result may be NaN if the operand may be infinite. Its magnitude is at most the square root of the normalized extent.
+    The result may be NaN if the operand may be infinite. The magnitude of the result is at most the square root of the
+    normalized extent.
     """
     bound = math.sqrt(MODEL.assumed_summand_count)
     return _facts(-bound, bound, zero=True, of=operands, nan=operands[0].infinite)
@@ -348,7 +349,7 @@ def _log_sum_exp(_: Term, operands: tuple[Facts, ...]) -> Facts:
 def _gated(_: Term, operands: tuple[Facts, ...]) -> Facts:
     """Return the `Facts` of x times a factor between 0 and 1, such as silu.
 
-    If x is infinite, IEEE arithmetic may multiply it by 0, which gives NaN.
+    If x is infinite, IEEE arithmetic may multiply x by 0, which gives NaN.
     """
     (x,) = operands
     return _facts(min(x.low, 0.0), max(x.high, 0.0), zero=True, of=operands, nan=x.infinite)

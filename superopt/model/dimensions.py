@@ -27,7 +27,7 @@ def dimension_name(value: ir.Value, axis: int, extent: object) -> str:
 
 
 def declared_name(extent: object) -> str:
-    """Return the name that the model gives to a dynamic dimension, or an empty string if it has no name."""
+    """Return the name that the model gives to a dynamic dimension, or an empty string if the dimension has no name."""
     return (extent.value if isinstance(extent, ir.SymbolicDim) else None) or ""
 
 
@@ -75,7 +75,8 @@ def dynamic_dimensions(model: Model) -> dict[tuple[str, int], Size]:
 
 
 def trust_assumptions(model: Model) -> list[str]:
-    """Return a sentence for each name that several dimensions share. It says that these dimensions are assumed to be equal.
+    """Return a sentence for each name that several dimensions share. The sentence says that the dimensions are assumed to be
+    equal.
 
     The ONNX standard says that dimensions of the same name are equal.
     """

@@ -52,8 +52,8 @@ def patterns(statement: str) -> tuple[Pattern, ...]:
 def improvement(statement: str, outputs: Sequence[ir.Value], leaves: Iterable[ir.Value], opset: int) -> Improvement | None:
     """Apply the rule in `statement` to the nodes between the values `leaves` and the values `outputs`.
 
-    Returns the new nodes, or None if the rule does not apply or the new nodes are not cheaper. New nodes are cheaper if they
-    are fewer or do less arithmetic and neither increases, or if both are equal and they need less memory traffic.
+    Returns the new nodes, or None if the rule does not apply or the new nodes are not cheaper. New nodes are cheaper if the
+    number of nodes or the arithmetic decreases and neither increases. If both stay equal, the memory traffic must decrease.
     """
     graph = _Lifting({id(leaf) for leaf in leaves}, opset)
     roots = tuple(graph.term(value) for value in outputs)
@@ -72,7 +72,9 @@ def improvement(statement: str, outputs: Sequence[ir.Value], leaves: Iterable[ir
 
 
 def _paying(before: Sequence[Term], after: Sequence[Term], opset: int, outputs: Sequence[ir.Value]) -> Lowered | None:
-    """Return the nodes that compute the terms `after`, or None if they are not cheaper than the nodes of the terms `before`."""
+    """Return the nodes that compute the terms `after`, or None if these nodes are not cheaper than those of the terms
+    `before`.
+    """
     known, made = total_work(before), total_work(after)
     if made.flops > known.flops:
         return None

@@ -10,7 +10,7 @@ from superopt.model.load import Model
 
 
 def inline_functions(model: Model) -> Model:
-    """Return an equivalent model without local functions, or the model itself if it has none.
+    """Return an equivalent model in which local functions are inlined, or the model itself if there are no local functions.
 
     Inputs, outputs, metadata and names of values outside functions do not change, and the weights are the same tensors. The
     model itself is returned if its functions cannot be inlined, for one of these reasons: the functions call one another in a

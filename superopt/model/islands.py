@@ -392,7 +392,7 @@ def _name(value: ir.Value) -> str:
 
 
 def _float_type(values: Sequence[ir.Value | None]) -> ir.DataType | None:
-    """Return the floating-point type of the values, or None if they have no floating-point type or several such types."""
+    """Return the floating-point type of the values, or None if there is no such type or more than one."""
     types = {v.dtype for v in values if v is not None and v.dtype in FLOATS}
     return types.pop() if len(types) == 1 else None
 

@@ -73,7 +73,7 @@ def lift_node(
 
 
 def _sliced(node: _Node) -> Term:
-    """Return the term of a Slice. A bound is clamped to the axis by minima and maxima, if it may be beyond the axis."""
+    """Return the term of a Slice. A bound that may be beyond the axis is clamped to the axis by minima and maxima."""
     x = node.operand(0)
     starts, ends = node.attribute("starts"), node.attribute("ends")
     axes, steps = node.attribute("axes", tuple(range(len(starts)))), node.attribute("steps", (1,) * len(starts))

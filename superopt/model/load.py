@@ -150,18 +150,18 @@ def as_proto(model: Model) -> ModelProto:
 
 
 def opset_of(model: Model) -> int:
-    """Return the version of the standard operators that the model imports, or 0 if it imports none."""
+    """Return the version of the standard operators that the model imports, or 0 if the model imports no standard operators."""
     imports = model.opset_imports
     return imports.get("", imports.get("ai.onnx", 0))
 
 
 def all_nodes(model: Model) -> Iterator[ir.Node]:
-    """Return the nodes of the top graph and of all graphs nested in it."""
+    """Return the nodes of the top graph and of all nested graphs."""
     return iter(ir.traversal.RecursiveGraphIterator(model.graph))
 
 
 def count(model: Model) -> int:
-    """Return the number of nodes in the top graph and in all graphs nested in it."""
+    """Return the number of nodes in the top graph and in all nested graphs."""
     return sum(1 for _ in all_nodes(model))
 
 

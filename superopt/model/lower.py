@@ -69,11 +69,12 @@ def lower(
         outputs: the terms, by the names of their results.
         opset: the opset of the nodes.
         constant: a function that computes a weight-only term that is not a variable, so that the term becomes an initializer.
-            Without `constant`, only terms without variables become initializers, and nodes compute the other weight-only terms.
+            If `constant` is None, only terms without variables become initializers, and nodes compute the other weight-only
+            terms.
         dtype: the type in which numbers are stored.
         prefix: the prefix of every new name.
         conditions: the names of the outputs that are booleans. All other outputs are numbers. If `conditions` is None, the term
-            of an output decides whether it is a boolean (see `booleans`).
+            of an output decides whether the output is a boolean (see `booleans`).
 
     Raises:
         ShapeError: the opset has no operators for a term, or no nodes compute a term at all sizes of the dynamic dimensions.
@@ -244,7 +245,9 @@ class _Lowering:
         return list(order)
 
     def name_of(self, term: Term) -> str:
-        """Return the name of the value that equals the term. If there is no such value yet, nodes that compute it are added."""
+        """Return the name of the value that equals the term. If there is no such value yet, nodes that compute the term are
+        added.
+        """
         if term not in self.names:
             self.names[term] = self._computed(term)
         return self.names[term]
@@ -362,9 +365,8 @@ class _Lowering:
     ) -> str:
         """Write nodes of the operator `op_type` that combine the operands from left to right, and return the result's name.
 
-        `term` is the sum or product of the operands. If `first` is given, it is the name of a value of the term's shape, and
-        the operands are combined with this value. `inverse` may replace some nodes: `Sub` for the negation of an operand, for
-        example.
+        `term` is the sum or product of the operands. `first`, if given, is the name of a value of the term's shape with which
+        the operands are combined. `inverse` may replace some nodes: `Sub` for the negation of an operand, for example.
         """
         if operator(term.op).commutative and self.constant is not None:
             operands = merge_constants(term.op, operands)

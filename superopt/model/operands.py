@@ -125,8 +125,8 @@ def uniform_value(x: Term) -> Term | None:
 def tilings(live: Iterable[Term]) -> dict[Term, tuple[Term, ...]]:
     """Return a mapping from each slice that a Split can compute to all slices that the same Split computes.
 
-    The slices of one Split are all slices of one operand along one axis, ordered by position. They must cover the axis without
-    overlap. Other slices are left out.
+    The slices of one Split are all slices of one operand along one axis, ordered by position. These slices must cover the axis
+    without overlap. Other slices are left out.
     """
     groups: dict[tuple[Term, int], list[Term]] = {}
     for term in live:

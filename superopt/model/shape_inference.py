@@ -50,7 +50,7 @@ def with_shapes(model: ir.Model, opset: int) -> ir.Model:
 
 
 def _nodes(model: ir.Model) -> Iterator[ir.Node]:
-    """Yield the nodes of the top graph and of all graphs nested in it."""
+    """Yield the nodes of the top graph and of all nested graphs."""
     return iter(ir.traversal.RecursiveGraphIterator(model.graph))
 
 

@@ -126,7 +126,7 @@ class ShapeValues:
         self._note()
 
     def shape(self, value: ir.Value) -> Shape | None:
-        """Return the value's shape, or None if its rank is not known."""
+        """Return the value's shape, or None if the rank is not known."""
         return self.shapes.get(value)
 
     def content(self, value: ir.Value) -> Contents | None:

@@ -224,7 +224,9 @@ class _Splicing:
         return self.folded[key]
 
     def _initializer(self, name: str, array: Array | Deferred) -> ir.Value:
-        """Return the weight that stores the array. If there is no such weight yet, it is added to the top graph as `name`."""
+        """Return the weight that stores the array. If there is no such weight yet, a new weight `name` is added to the top
+        graph.
+        """
         if id(array) not in self.stored:
             tensor = self._tensor(array, name)
             value = ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)

@@ -90,8 +90,8 @@ class _Arrangement:
         return apply("pad", term, before=tuple(a for a, _ in bounds), after=after)
 
     def _whole(self, wanted: Array) -> Term | None:
-        """Return a term with the elements `wanted`, or None if they are too irregular. Along each border, some element must be
-        nonzero.
+        """Return a term with the elements `wanted`, or None if the elements are too irregular. Along each border, some element
+        must be nonzero.
         """
         self.parts += 1
         if self.parts > MUTANT.max_weight_parts:

@@ -117,7 +117,7 @@ def _interleaved(
 
 
 def _counted(run: Run, every: Run) -> Run:
-    """Return the run's positions as indices into the run `every`, which contains them."""
+    """Return the positions of `run`, which are all in the run `every`, as a run of indices into `every`."""
     return Run((run.start - every.start) // every.step, run.count, max(run.step // every.step, 1))
 
 
@@ -190,9 +190,9 @@ def _filled(box: Box, number: Fraction) -> Term:
 def box_covers(sizes: Sequence[int], boxes: Sequence[Box]) -> list[tuple[Box, ...]]:
     """Return several covers of the boxes. A cover is a tuple of boxes that together contain all the given boxes.
 
-    One cover consists of the boxes themselves. Others consist of the boxes extended to whole axes, and one is the smallest box
-    around all boxes. Covers of the whole tensor are left out. Within a cover of extended boxes, boxes inside other boxes are
-    dropped.
+    One cover consists of the given boxes themselves, and one of the smallest box around all of them. Further covers consist of
+    the given boxes extended to whole axes. Covers of the whole tensor are left out. Within a cover of extended boxes, boxes
+    inside other boxes are dropped.
     """
     whole = [Run(0, n) for n in sizes]
     found = {tuple(sorted(boxes)): None, (functools.reduce(Box.hull, boxes),): None}

@@ -1,6 +1,6 @@
 """Evaluate reciprocals of terms without variables to one number per box of positions.
 
-A mutant is a term that equals a program at some positions. It can be corrected by a factor: the program applied to ones,
+A mutant is a term that equals a program at some positions. A mutant can be corrected by a factor: the program applied to ones,
 divided by the mutant applied to ones. At given sizes, this factor is a constant that changes only at borders. The factor is
 written as a constant tensor, so the corrected mutant is still a polynomial in its variables.
 """

@@ -27,7 +27,8 @@ class Extremes:
 
     Attributes:
         degree: The bound on the degree.
-        numerators: The base-2 logarithm of a bound on the sum of the coefficients' magnitudes, times the common denominator.
+        numerators: The base-2 logarithm of a bound on the product of the common denominator and the sum of the coefficients'
+            magnitudes.
         denominator: The base-2 logarithm of a common denominator of the coefficients.
         counts: For a value that counts the summation indices at which conditions hold, the extent of each sum. The value is a
             product of one count for each sum, because each condition depends on the index of one sum.
@@ -126,7 +127,8 @@ def bounds(term: Term, known: Mapping[Term, Extremes], meaning: Bounds) -> Extre
     `meaning` is the interpretation of index notation, whose values are `Extremes`.
 
     Raises:
-        Undecidable: The term is not a polynomial in its operands, or some number in it cannot be represented in a prime field.
+        Undecidable: The term is not a polynomial in its operands, or a number in the term cannot be represented in a prime
+            field.
     """
     operands = [index.Tensor(a.shape, functools.partial(_constant, known[a])) for a in term.args]
     try:

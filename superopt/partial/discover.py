@@ -170,7 +170,7 @@ class _Bench:
         return self._known[term, draw]
 
     def _round(self, number: int) -> list[FamilyDraw]:
-        """Return the choices of sizes for a round of tests. Half of them satisfy the family's conditions `typical`."""
+        """Return the choices of sizes for a round of tests. Half of the choices satisfy the family's conditions `typical`."""
         while len(self._rounds) <= number:
             self._rounds.append(
                 [*self.typical(MUTANT.trial_size_count), *itertools.islice(self._free, MUTANT.trial_size_count)]

@@ -56,8 +56,8 @@ class NamedNumber:
 
 
 class Expressions:
-    """All expressions with at most `operations` arithmetic operations on `known` expressions and small numbers, with their
-    values for several choices of sizes.
+    """All expressions with at most `operations` arithmetic operations on the expressions `known` and small numbers. Each
+    expression has a value for each of several choices of sizes.
     """
 
     def __init__(self, known: Sequence[NamedNumber], operations: int) -> None:

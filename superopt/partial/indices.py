@@ -304,7 +304,7 @@ def _cut(box: Box, causes: Sequence[tuple[Affine, bool, Array]]) -> list[Box]:
 def _changes(coefficient: int, equality: bool, offsets: Array) -> set[int]:
     """Return each q at which a comparison has another outcome than at q - 1, for some of the offsets.
 
-    The comparison is coefficient * q + offset >= 0. If `equality` is True, it is coefficient * q + offset == 0.
+    The comparison is coefficient * q + offset >= 0. If `equality` is True, the comparison is coefficient * q + offset == 0.
     """
     if equality:
         zeros = -offsets[offsets % coefficient == 0] // coefficient

@@ -37,8 +37,8 @@ class Judgement:
     A mutant is a term that equals a program at some positions.
 
     Attributes:
-        equal: The boxes where mutant and program are equal. Two to the power `log2_error` bounds the probability that they
-            differ in any of these boxes.
+        equal: The boxes where mutant and program are equal. The probability that mutant and program differ in any of these
+            boxes is at most 2 ** `log2_error`.
         unequal: The boxes where mutant and program certainly differ.
         tests: The number of random inputs, each in a prime field of its own.
         positions: The number of positions at which mutant and program were evaluated.
@@ -65,8 +65,7 @@ def judge(program: Term, mutant: Term, *, tests: int | None = None, seed: int = 
     """Return a partition of the output positions into boxes where the terms `program` and `mutant` are equal and boxes where
     they differ.
 
-    `tests` is the number of random inputs. By default, it is the smallest number for which the error probability is less than 2
-    ** -60.
+    `tests` is the number of random inputs. The default is the smallest number with an error probability below 2 ** -60.
 
     Raises:
         Undecidable: The program or the mutant is not a polynomial in its variables, their shapes differ, or there are too many
@@ -196,9 +195,9 @@ class _Pair:
 def _one_by_one(part: _Part, found: Sequence[bool]) -> _Part:
     """Return the part with its flags `free` updated from `found`.
 
-    `found` says for each of the part's probes, which are positions, whether program and mutant were equal. If they were equal
-    at all probes, every position counts as free. If they were equal at no probe, the part is unchanged. Otherwise no position
-    is free, so all positions are compared.
+    `found` has a flag for each probe of the part. A probe is a position, and the flag says whether program and mutant are equal
+    at this position. If all flags are True, every position counts as free. If no flag is True, the part is unchanged. Otherwise
+    no position is free, so all positions are compared.
     """
     if found and all(found):
         return replace(part, free=np.ones_like(part.free))

@@ -239,7 +239,7 @@ class Digits:
     def _taken(self, axis: int, size: int, inner: bool) -> list[int]:
         """Remove digits (factors of an axis) with a total extent of `size` from an axis and return them.
 
-        They are removed from the end of the axis if `inner` is True, otherwise from its beginning.
+        The digits are removed from the end of the axis if `inner` is True, otherwise from the beginning.
         """
         taken: list[int] = []
         while size > 1:

@@ -247,8 +247,8 @@ def mutants(
 ) -> Iterator[Mutant]:
     """Yield distinct mutants of the program, cheapest first, in a deterministic order.
 
-    A mutant has the program's inputs and output shape, and is intended to equal the program at some output positions. It may
-    equal the program everywhere. Mutants that cost more than the program come last.
+    A mutant has the program's inputs and output shape, and is intended to equal the program at some output positions. A mutant
+    may also equal the program everywhere. Mutants that cost more than the program come last.
 
     Args:
         program: The program.
@@ -293,7 +293,9 @@ def _every_draft(outputs: tuple[Term, ...], depth: int, rules: Sequence[Rule]) -
 
 
 def _drafts(here: Place, depth: int) -> Iterator[MutantProposal]:
-    """Yield proposals for terms that equal the operators in `here` at some positions. Their weights are not computed yet."""
+    """Yield proposals for terms that equal the operators in `here` at some positions. The weights of the terms are not computed
+    yet.
+    """
     most = MUTANT.max_arithmetic_factor * here.flops
     if len(here.cuts) > 1:
         for source in here.stacked():

@@ -109,7 +109,7 @@ class Oracles(PrimeFields):
         self.asked = 0
 
     def lowest(self) -> FieldResidues:
-        """Return residues that stand for minus infinity. They are pseudorandom, and a maximum ignores them."""
+        """Return residues that stand for minus infinity. The residues are pseudorandom, and a maximum ignores them."""
         return self.read(draw_residues("minus infinity", np.zeros(1, np.int64), self.seed, self.moduli)[0])
 
     def max(self, value: FieldResidues) -> FieldResidues:

@@ -48,8 +48,8 @@ class Place:
         return frozenset({2, 4}.union(n for n in numbers if isinstance(n, int) and n > 1))
 
     def singles(self) -> Iterator[StackedSource]:
-        """Yield the single operator with each of its non-constant operands as data in turn. The other operands are its
-        weights.
+        """Yield the single operator with each of its non-constant operands as data in turn. The other operands are the weights
+        of the operator.
         """
         (cut,) = self.cuts
         for data in dict.fromkeys(a for a in cut.args if not a.constant):

@@ -76,12 +76,14 @@ class Points:
         return draw_residues(f"{term.name}{term.sizes}", flat, self.seed, self.domain.moduli)
 
     def _computed(self, term: Term, flat: Array) -> Iterator[tuple[Array, Array]]:
-        """Yield row-major positions with the term's values at them. The positions include all of `flat`."""
+        """Yield arrays of row-major positions, each with the term's values at these positions. The positions include all of
+        `flat`.
+        """
         yield from self._in_pieces(term, _product(flat, term.sizes) if term.rank else ())
 
     def _in_pieces(self, term: Term, grids: tuple[Array, ...]) -> Iterator[tuple[Array, Array]]:
-        """Yield row-major positions with the term's values at them. `grids` has one index array per axis, and the arrays are
-        broadcast.
+        """Yield arrays of row-major positions, each with the term's values at these positions. `grids` has one index array per
+        axis, and the arrays are broadcast.
 
         If the values need too much memory, the positions are divided in halves.
         """
@@ -123,8 +125,8 @@ class Points:
 def _product(flat: Array, sizes: Sequence[int]) -> tuple[Array, ...]:
     """Return one index array per axis of a tensor. The arrays broadcast to the row-major positions in `flat` and few others.
 
-    The positions in `flat` must be distinct. If they are all combinations of some positions along one axis with some positions
-    along the other axes, this axis gets an array axis of its own. Sums of products then become matrix products.
+    The positions in `flat` must be distinct. If the positions are all combinations of some positions along one axis with some
+    positions along the other axes, this axis gets an array axis of its own. Sums of products then become matrix products.
     """
     position = [np.asarray(i) for i in np.unravel_index(flat, sizes)]
     together = list(range(len(sizes)))

@@ -72,7 +72,7 @@ def _along(term: Term, axis: int, run: Run) -> tuple[Term, Run]:
 
 
 def _enclosing(run: Run, extent: int) -> Iterator[Run]:
-    """Yield `run`, then a few larger runs that contain it, small runs first. The whole axis is never yielded.
+    """Yield `run`, then a few larger runs that contain `run`, smaller runs first. The whole axis is never yielded.
 
     A run is an arithmetic progression of positions. Each end of a larger run is the end of `run`, an end of the axis, or a
     multiple of a divisor of the axis.
@@ -234,7 +234,9 @@ def _numbers(term: Term, box: Box, halos: Mapping[int, Box]) -> Iterator[_Number
 def _along_axis(
     number: _Number, term: Term, axis: int, operands: Sequence[Term], own: Mapping[str, Attribute], plain: Term
 ) -> _Number:
-    """Return `number` without the values that make the operator ill typed or change the result along axes other than `axis`."""
+    """Return `number` with only those values that keep the operator well typed and keep all extents of the result except along
+    `axis`.
+    """
 
     def sensible(value: int) -> bool:
         made = _applied(term, operands, number.changed(own, value))

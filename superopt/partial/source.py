@@ -33,7 +33,7 @@ class Member:
 
     Attributes:
         program: The program.
-        data: The program's data. Its axes are the last axes of the stacked data.
+        data: The program's data. The axes of the data are the last axes of the stacked data.
         start: The first position of the box in the program's own output.
         extents: The extents of the box.
         place: The first position of the box in the stacked output.
@@ -57,8 +57,8 @@ class StackedSource:
         shape: The shape of the stacked output.
         members: The members.
         weights: The weights of the members.
-        outputs: The boxes to cut from the stacked output. Each box has a first position, extents, and the shape to reshape it
-            to.
+        outputs: The boxes to cut from the stacked output. Each box has a first position, extents, and the shape to which the
+            box is reshaped.
         made: A description of the steps that made the source.
     """
 

@@ -26,8 +26,8 @@ from superopt.policy import MUTANT
 
 
 def padded_mutants(program: Term, mutant: Term, judgement: Judgement, *, seed: int = 0) -> Iterator[Term]:
-    """Yield versions of the term `mutant` on padded inputs that equal the program at sampled positions. They have the program's
-    shape.
+    """Yield versions of the term `mutant` on padded inputs that equal the program at sampled positions. The versions have the
+    program's shape.
 
     `judgement` says at which positions the mutant is wrong. A non-constant input is padded along an axis if the program reads
     past the border of the axis at such positions. For each such input and axis, versions with few added zeros are tried first,

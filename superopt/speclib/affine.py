@@ -73,7 +73,7 @@ def split(host: Term, name: str, axis: int) -> tuple[Term, Term] | None:
 def applied(x: Term | str, factor: Term | None, bias: Term | None, axis: int, emit: Emit) -> str:
     """Write `x * factor + bias` as ONNX nodes, and return the name of the result.
 
-    A factor or bias that is None is left out. At least one of them must be given.
+    A factor or bias that is None is left out. At least one of factor and bias must be given.
     """
     value = x
     for op_type, row in (("Mul", factor), ("Add", bias)):

@@ -68,8 +68,8 @@ def _body(
 
 
 def unfolded(term: Term) -> Term | None:
-    """Return the term with its root operator replaced by the operator's definition, or None if the operator is not defined by
-    others.
+    """Return the definition of the term's root operator, applied to the operands, or None if the operator has no such
+    definition.
 
     The operator must be a composite (defined by a term of smaller operators) or a recurrence (defined by repeated steps, such
     as LSTM). The definition of a composite is the constant `COMPOSITE` in the operator's file, or the function `body` if the

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 
 
 def pointwise(name: str, *parameters: str, fixes_zero: bool = False) -> str:
-    """Return axioms for an elementwise function of one operand: it commutes with moves of elements, such as reshape.
+    """Return axioms for an elementwise function f of one operand: f commutes with moves of elements, as in `f(reshape(x)) ==
+    reshape(f(x))`.
 
-    If `fixes_zero` is True, the function maps 0 to 0, and it also commutes with padding.
+    If `fixes_zero` is True, f maps 0 to 0, and f also commutes with padding.
     """
     f = _function(name, parameters)
 
@@ -45,7 +46,7 @@ def pointwise(name: str, *parameters: str, fixes_zero: bool = False) -> str:
 
 
 def pairwise(written: str, *, fixes_zero: bool = True) -> str:
-    """Return axioms for an elementwise function of two operands: it commutes with moves of elements, such as reshape.
+    """Return axioms for an elementwise function of two operands: the function commutes with moves of elements, such as reshape.
 
     Args:
         written: The name of the function, or a format string for its notation, such as "{} + {}".
@@ -80,7 +81,9 @@ def pairwise(written: str, *, fixes_zero: bool = True) -> str:
 
 
 def increasing(name: str, *parameters: str) -> str:
-    """Return axioms for an increasing elementwise function: it commutes with the maximum and the minimum of two operands."""
+    """Return axioms for an increasing elementwise function: the function commutes with the maximum and the minimum of two
+    operands.
+    """
     f = _function(name, parameters)
     return f"""
     maximum:       {f("maximum(x, y)")} == maximum({f("x")}, {f("y")})  for x[1, 2, 3, 4], y[1, 2, 3, 4]
@@ -89,7 +92,7 @@ def increasing(name: str, *parameters: str) -> str:
 
 
 def pooled(name: str, *parameters: str) -> str:
-    """Return axioms for an increasing elementwise function: it commutes with max_pool and reduce_max."""
+    """Return axioms for an increasing elementwise function: the function commutes with max_pool and reduce_max."""
     f = _function(name, parameters)
     window = "kernel=k, strides=s, pads=p, dilations=d"
     return f"""

@@ -131,7 +131,10 @@ def operands_of(node: Node) -> tuple[Term, Term, Term]:
 
 
 def biases_of(node: Node) -> tuple[Term, Term]:
-    """Return two biases of shape [g k] for g gates: the node adds one to the input's products, the other to the state's."""
+    """Return two biases of shape [g k] for g gates and states of size k.
+
+    The node adds the first bias to the products with the input, and the second bias to the products with the state.
+    """
     size = node.operand(2).sizes[1]
     if node.absent(3):
         return apply("zeros", shape=(size,)), apply("zeros", shape=(size,))
@@ -162,8 +165,9 @@ def _is_forward(node: Node) -> bool:
 
 
 def written(op_type: str, term: Term, biases: Sequence[Term], emit: Emit, **attributes: int) -> tuple[str, ...]:
-    """Write the recurrence `term` as an ONNX node, and return the names of the node's outputs. The first output is Y [t, 1, n,
-    k].
+    """Write the recurrence `term` as an ONNX node, and return the names of the node's outputs.
+
+    The first output is Y [t, 1, n, k].
 
     `biases` has the bias of the products with the input, and then the bias of the products with the state.
     """

@@ -38,7 +38,7 @@ def lifted(node: Node, name: str) -> Term:
     """Return the term of a reduction node: the operator `name` applied over the node's axes, or over all axes if the node has
     none.
 
-    `keepdims=1` becomes a reshape. A node without axes and with `noop_with_empty_axes` becomes its operand.
+    `keepdims=1` becomes a reshape. If the node has `noop_with_empty_axes` and no axes, the operand is returned unchanged.
     """
     x = node.operand(0)
     axes = node.attribute("axes", ())
