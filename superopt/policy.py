@@ -1,7 +1,7 @@
 """Every budget, threshold, margin, share and limit of superopt, with its unit and the reason for its value.
 
 Each field states what it limits and in which unit, then the reason for its value and what measured it. "Not measured."
-marks a value that was chosen by judgement. "Safety limit." marks a bound on time, memory or the size of terms. Facts, such
+marks a value that was chosen by judgement. "Safety limit." marks a bound on time, memory or expression size. Facts, such
 as number formats and opsets, stay in the modules that use them.
 """
 
@@ -16,74 +16,88 @@ class OptimizationPolicy:
     """Limits of one optimization: time budgets, comparisons, retries, memory, and the growth of weights."""
 
     algorithm_error_factor: float = 4.0
-    """The largest rounding error of an algorithm that a search may use, as a multiple of the tolerance.
+    """The limit on the rounding error of an alternative algorithm for one operator, as a multiple of the model's tolerance.
 
-    The algorithm computes one operator of many, so its error may be larger than the tolerated error of the model. Not measured.
+    An alternative algorithm is Winograd's convolution, for example. The limit exceeds the tolerated error of the whole model,
+    because the algorithm computes only one of many operators. Not measured.
     """
     contrib_budget_share: float = 0.1
-    """The share of the search budget for an estimate of the time that ONNX Runtime's contrib operators would save.
+    """The share of the search time for estimating how much time ONNX Runtime's contrib operators would save.
 
-    The estimate is made if contrib operators are not allowed. Not measured.
+    The saving is estimated if contrib operators are not allowed. Not measured.
     """
     min_saved_time_share: float = 0.01
-    """The least share of the run time that a candidate must save, by the cost model, to be checked and compared.
+    """The least share of the run time that a candidate model must save, by the cost model, to be checked and compared.
 
-    The share is half of the margin at which a candidate is accepted. Not measured.
+    The share is half of the margin at which a candidate model is accepted. Not measured.
     """
     slow_opening_seconds: float = 4.0
-    """Seconds to open a session and run it once. If a model takes longer, only necessary sessions are opened.
+    """Seconds for opening a session and running the model once, above which only necessary sessions are opened.
 
     A GPU's libraries choose kernels when a session is opened. Not measured.
     """
     hurried_comparison_seconds: float = 3.0
-    """Seconds of a comparison after the user asked the search to stop. A stopped run must end within ten seconds."""
-    memory_factor: float = 3.0
-    """A part of the memory limit of a search, as a multiple of the model's bytes. `memory_bytes` is added.
+    """The length in seconds of a timing comparison after the user asked the search to stop.
 
-    Checks and comparisons take memory as well. In total, four times the model's bytes and 1 GiB are allowed.
-    `scripts/check_memory` measures the peak.
+    A stopped run must end within ten seconds.
+    """
+    memory_factor: float = 3.0
+    """The memory limit of a search, as a multiple of the model's bytes. `memory_bytes` is added.
+
+    The limit for a whole optimization, with checks and comparisons, is four times the model's bytes plus 1 GiB.
+    `scripts/check_memory` measures the peak memory of an optimization.
     """
     memory_bytes: int = 3 * 2**28
     """The fixed part of the memory limit of a search, in bytes. See `memory_factor`."""
     max_retries: int = 3
-    """The most smaller candidates, with fewer rewrites, that are tried if a candidate is not faster. Not measured."""
+    """The most candidate models with fewer rewrites that are tried if the candidate with all rewrites is not accepted.
+
+    Not measured.
+    """
     retry_seconds: float = 10.0
-    """Seconds of checking and comparing after which no smaller candidate is tried. Not measured."""
+    """Seconds of checking and comparing after which no candidate model with fewer rewrites is tried. Not measured."""
     failed_retry_seconds: float = 18.0
-    """The limit `retry_seconds` for the case that the last candidate failed the numerical check. Not measured."""
+    """The value in place of `retry_seconds` if the last candidate model failed the numerical check. Not measured."""
     full_comparison_seconds: float = 7.0
-    """Seconds of a full comparison of a candidate with the original. Not measured."""
+    """The length in seconds of a full timing comparison of a candidate model with the original. Not measured."""
     glance_seconds: float = 1.0
-    """Seconds of a quick comparison, which decides whether a full comparison is worthwhile. Not measured."""
+    """The length in seconds of a quick timing comparison, which decides whether a full comparison is worthwhile.
+
+    Not measured.
+    """
     equal_sum_share: float = 0.005
     """The relative difference below which the sums of the nodes' times of two models count as equal. Not measured."""
     repeated_comparison_seconds: float = 18.0
-    """Seconds of comparing after which no comparison is repeated. Not measured."""
+    """The total seconds of timing comparisons after which no comparison is repeated. Not measured."""
     min_mutant_pass_gain_share: float = 0.01
-    """The least share of a model's time that mutants must save for a search that applies rules after mutants.
+    """The least share of a model's run time that mutants must save, so that rules are applied to the model with mutants.
 
-    A mutant is a term that equals an operator at some output positions. If mutants save less, only a search that applies
-    mutants after rules is run. Not measured.
+    A mutant is a term that equals an operator at some output positions. If mutants save less, the model is searched only in the
+    other order: rules first, then mutants. Not measured.
     """
     sweeps_time_share: float = 0.6
-    """The weight of sweeps in the division of the search time among the passes.
+    """The relative weight of sweeps when the search time is divided among the passes over a model.
 
     A sweep applies one rule at all of its matches at once. Not measured.
     """
     window_time_share: float = 0.25
-    """The weight of the search of windows (parts of long islands) in the division of the search time. Not measured."""
-    between_window_time_share: float = 0.15
-    """The weight of the search of shifted windows in the division of the search time.
+    """The relative weight of the pass over windows when the search time is divided among the passes over a model.
 
-    Shifted windows reach from the middle of one window to the middle of the next window. Not measured.
+    A window is a part of a large rewritable region. Not measured.
+    """
+    between_window_time_share: float = 0.15
+    """The relative weight of the pass over shifted windows when the search time is divided among the passes over a model.
+
+    A window is a part of a large rewritable region. A shifted window reaches from the middle of one window to the middle of the
+    next window. Not measured.
     """
     first_mutant_time_share: float = 0.4
-    """The weight of the mutant pass in the division of the search time, if mutants come before rules.
+    """The relative weight of the pass for mutants in the search time, if this pass comes before the passes with rules.
 
     A mutant is a term that equals an operator at some output positions. Not measured.
     """
     last_mutant_time_share: float = 0.15
-    """The weight of the mutant pass in the division of the search time, if mutants come after rules.
+    """The relative weight of the pass for mutants in the search time, if this pass comes after the passes with rules.
 
     A mutant is a term that equals an operator at some output positions. Not measured.
     """
@@ -92,15 +106,21 @@ class OptimizationPolicy:
     max_search_seconds: float = 30.0
     """The largest default budget of a search, in seconds. Not measured."""
     loading_seconds_per_byte: float = 20 / 2**30
-    """Additional seconds of the default budget for each byte of weights, to open all sessions. Not measured."""
+    """Seconds by which each byte of weights lowers the largest default budget, because opening sessions takes this time.
+
+    Not measured.
+    """
     weight_growth_share: float = 0.5
-    """The default limit on the growth of the weights, as a share of the original's weights."""
+    """The default limit on the growth of the weights of a large model, as a share of the bytes of the original's weights."""
     small_weight_growth_share: float = 3.0
-    """The default limit on the growth of small weights, as a share of the original's weights."""
+    """The default limit on the growth of the weights of a small model, as a share of the bytes of the original's weights.
+
+    The limit is `small_weight_bytes` if this share is larger.
+    """
     small_weight_bytes: int = 2**28
     """The most bytes by which weights may grow under `small_weight_growth_share`."""
     min_weight_growth_bytes: int = 2**20
-    """The bytes by which weights may grow in any case."""
+    """The bytes that are added to every limit on the growth of the weights."""
 
 
 @dataclass(frozen=True)
@@ -110,42 +130,49 @@ class SearchPolicy:
     max_measured_terms: int = 100
     """The most terms of a segment for which the gain of each step is measured.
 
-    A segment is a part of a model that one search rewrites. For a larger segment, the total gain is divided by estimates. Not
-    measured.
+    A segment is a part of a model that one search rewrites. In a larger segment, the measured total gain is divided among the
+    steps in proportion to their estimated gains. Not measured.
     """
     min_seconds: float = 1e-09
     """The least time in seconds that a segment is assumed to take, so that no ratio divides by 0. Safety limit."""
     clear_speedup_factor: float = 1.1
-    """The predicted speedup of a segment with a long run time from which no second measurement is needed.
+    """The predicted speedup from which a segment with a long run time is not measured a second time.
 
-    The whole candidate is compared in the end. Not measured.
+    A segment is a part of a model that one search rewrites. The whole candidate model is compared later. Not measured.
     """
     hill_rise_share: float = 0.02
-    """The relative rise of the estimated cost by one step from which the next steps must be near the new terms.
+    """The relative increase of the estimated cost by one rewrite step above which the next steps must be near the new terms.
 
-    A step that increases the cost is useful only if the next steps build on it. Not measured.
+    A step that increases the cost is useful only if the next steps build on the new terms. Not measured.
     """
     min_gain_share: float = 8e-3
-    """The least relative gain of time that counts.
+    """The least share of a segment's time that a rewrite must save to count as a gain.
 
     Two measurements of one segment can differ by smaller amounts. No script in the repository measures that difference.
     """
     min_estimated_gain_share: float = 2e-3
-    """The least relative decrease of the estimated cost for which the result of several steps is measured. Not measured."""
-    canonical_round_count: int = 3
-    """The number of rounds in which terms of a segment are distinguished by their uses, for a canonical form.
+    """The least relative decrease of the estimated cost for which the terms after several rewrite steps are measured.
 
-    If terms are not distinguished afterwards, the segment may be searched twice, which costs only time. Not measured.
+    Not measured.
+    """
+    canonical_round_count: int = 3
+    """The number of rounds in which the canonical form of a segment distinguishes the segment's terms by their uses.
+
+    Segments of equal canonical form are searched once. If some terms are not distinguished, equal segments may have different
+    forms and are searched twice, which costs only time. Not measured.
     """
     rerolled_time_share: float = 0.5
-    """The share of its original time at or below which an island with rerolled recurrences is not also searched unrolled.
+    """If rerolling loops lowers a region's time to this share of its original time, the unrolled region is not searched.
 
-    A rerolled recurrence is one operator in place of an unrolled loop. Not measured.
+    Rerolling replaces an unrolled loop by one recurrence operator. Not measured.
     """
     min_layer_siblings: int = 4
-    """The least number of operators of one kind and shape in a layer for which joining them is tried. Not measured."""
+    """The fewest operators of one kind and shape in a layer of a model that the search tries to join. Not measured."""
     max_meeting_operators: int = 6
-    """The most operators of a match that are counted when matches at a commutative operator are ordered. Not measured."""
+    """The most operators that are counted in one match of a rule.
+
+    Matches at a commutative operator are ordered by the number of operators that they replace. Not measured.
+    """
     max_layer_nodes: int = 512
     """The largest period, in nodes, of a repeated layer that is recognized. Safety limit."""
     min_recurrence_steps: int = 2
@@ -153,7 +180,7 @@ class SearchPolicy:
     max_outline_depth: int = 2
     """The depth to which a term is inspected to decide which rules can match at the term.
 
-    Deeper inspection excludes more rules, but fewer terms have equal results. Not measured.
+    Deeper inspection excludes more rules, but fewer terms can share one cached decision. Not measured.
     """
     max_matches_per_roots: int = 256
     """The most matches, at the same terms, of a pattern with several outputs.
@@ -167,26 +194,33 @@ class SearchPolicy:
     experts needed four seconds for joining; no script measured more.
     """
     sweep_time_share: float = 0.7
-    """The share of the remaining time that all other sweeps may take after joining layers.
+    """The share of the time left after joining operators of layers that all other sweeps may take.
 
-    Every other sweep is useful by itself, so the rest is left to the windows. Not measured.
+    A sweep applies one rule at all of its matches at once. The remaining time is left to the search of windows (parts of the
+    model), because a sweep is useful even if no further sweep follows. Not measured.
     """
     max_measured_sweeps: int = 3
-    """The most states with a lower estimated cost that are measured, in the order of their estimates. Not measured."""
+    """The most results of sweeps that are measured, the result with the lowest estimated cost first.
+
+    A sweep applies one rule at all of its matches at once. Not measured.
+    """
     max_sweep_rise_share: float = 0.25
-    """The largest relative rise of the estimated cost by one sweep of a rule for which the rule is swept further.
+    """The largest relative increase of the estimated cost by one sweep after which further sweeps may follow.
+
+    A sweep applies one rule at all of its matches at once. Not measured.
+    """
+    equal_estimate_share: float = 1e-3
+    """The relative difference of estimated costs below which two rewritten states of a segment count as equal.
 
     Not measured.
     """
-    equal_estimate_share: float = 1e-3
-    """The relative difference of estimated costs below which two states count as equal. Not measured."""
     widened_multiple_count: int = 16
-    """The number of which padded extents become multiples.
+    """The number to whose multiples the search pads extents (sizes of axes).
 
     It is the number of float32 values in a cache line, and in the widest vector register.
     """
     widening_divisor: int = 3
-    """The divisor of an extent that gives the most positions by which the extent is padded: a third. Not measured."""
+    """The divisor of an extent (the size of an axis) that gives the largest padding of the extent: a third. Not measured."""
     max_widening_depth: int = 6
     """The largest number of operators through which padding is moved up to the weights. Not measured."""
     max_widening_tries: int = 100
@@ -195,9 +229,9 @@ class SearchPolicy:
     Safety limit: a sum of many terms can be split in too many ways to try them all.
     """
     absorption_instance_count: int = 4
-    """The number of random instances at which each equation of a rule is tested with NaN and infinities.
+    """The number of random instances (sizes and attributes) at which each equation of a rule is tested with NaN and infinities.
 
-    The test finds the inputs whose special values one side of the rule hides. Not measured.
+    The test finds the inputs whose NaN and infinities have no effect on one side of the rule. Not measured.
     """
     max_absorption_equations: int = 4
     """The most equations of a rule that are tested with NaN and infinities.
@@ -207,37 +241,56 @@ class SearchPolicy:
     absorption_draw_count: int = 4
     """The number of random sets of positions that get NaN, or infinities, in each input of a tested rule. Not measured."""
     max_state_cost_factor: float = 2.5
-    """The factor of the best cost up to which a state is kept, although it is more expensive.
+    """The largest cost of a rewritten state of a segment that is kept for further steps, as a multiple of the lowest cost.
 
-    Later steps may build on such a state: folding an adapter into its matrix first multiplies the work. Not measured.
+    A more expensive state may lead to a cheaper state. For example, folding an adapter into its matrix increases the work at
+    first. Not measured.
     """
     max_expansions: int = 160
     """The most states of one segment that are expanded and measured. Not measured."""
     patience_expansion_count: int = 30
-    """The number of expanded states without improvement after which the search of a segment stops. Not measured."""
+    """The number of successively expanded states that give no improvement after which the search of a segment stops.
+
+    Not measured.
+    """
     lookahead_expansion_count: int = 10
-    """The number of expanded states without improvement after which chains of steps are tried.
+    """The number of successively expanded states that give no improvement after which chains of rewrite steps are tried.
 
     The chains start at the best state and are ordered by estimated cost. Not measured.
     """
     max_queued_states: int = 4000
-    """The most states that wait for expansion. Safety limit."""
+    """The most rewritten states of a segment that wait for expansion. Safety limit."""
     max_chain_steps: int = 3
-    """The most steps in a chain that is followed by estimated cost alone. Folding a low-rank adapter takes three."""
+    """The most rewrite steps in a chain whose intermediate states are estimated and not measured.
+
+    Folding a low-rank adapter takes three steps.
+    """
     max_chain_beam: int = 96
-    """The most chains that are extended by a further step (the beam width). Not measured."""
+    """The most chains of rewrite steps that are extended by a further step (the beam width). Not measured."""
     max_chains_per_rule: int = 3
-    """The most of the extended chains that end with the same rule. Not measured."""
+    """The most chains of rewrite steps with the same last rule among the chains that are extended further. Not measured."""
     max_sweeps_in_row: int = 5
-    """The most sweeps in a row that are followed by estimated cost alone. Not measured."""
+    """The most successive sweeps whose intermediate states are estimated and not measured.
+
+    A sweep applies one rule at all of its matches at once. Not measured.
+    """
     max_sweep_beam: int = 5
-    """The most states that are followed from one sweep to the next (the beam width). Not measured."""
+    """The most states to which a further sweep is applied (the beam width).
+
+    A sweep applies one rule at all of its matches at once. Not measured.
+    """
     max_sweep_repetitions: int = 8
-    """The most repetitions of one rule in a row of sweeps. Not measured."""
+    """The most times that one rule is used in successive sweeps.
+
+    A sweep applies one rule at all of its matches at once. Not measured.
+    """
     min_window_nodes: int = 8
-    """The fewest nodes of a window (a part of a long island), except the last window of a layer. Not measured."""
+    """The fewest nodes of a window, except the last window of a layer.
+
+    A window is a part of a large rewritable region. Not measured.
+    """
     max_window_nodes: int = 32
-    """The most nodes of a window (a part of a long island). Not measured."""
+    """The most nodes of a window, which is a part of a large rewritable region. Not measured."""
 
 
 @dataclass(frozen=True)
@@ -248,45 +301,51 @@ class MutantPolicy:
     """
 
     min_program_time_share: float = 0.01
-    """The least share of an island's estimated time for which mutants of an operator are searched. Not measured."""
+    """The least share of a region's estimated time that an operator must take for a search of its mutants. Not measured."""
     max_mutants_per_operator: int = 24
     """The most mutants of one operator that are measured, in the order of their estimated costs.
 
-    `scripts/search_mutants` counts them; the effect of the number was not measured.
+    `scripts/search_mutants` counts mutants; the effect of the limit was not measured.
     """
     max_mutant_cost_factor: float = 3.0
     """The largest estimated cost of a measured mutant, as a multiple of the operator's estimated cost. Not measured."""
     max_corrections: int = 3
     """The most ways to correct one mutant that are measured. Not measured."""
     quick_timing_error: float = 0.05
-    """The assumed relative error of a quick measurement. Not measured."""
+    """The assumed relative error of a quick measurement of a mutant's time. Not measured."""
     min_mutant_gain_share: float = 0.03
     """The least share of an operator's time that a mutant must save.
 
-    A mutant that saves less, by the quick or by the full measurement, gets no solution for its weights. Not measured.
+    If a mutant saves less in the quick or in the full measurement, the values of its weights are not computed. Not measured.
     """
     enumeration_time_share: float = 2 / 3
-    """The share of the time of a mutant pass after which no more mutants are enumerated.
+    """The share of the time for mutants after which no more mutants are enumerated.
 
-    Applying rules to operators is more likely to gain. Not measured.
+    The other way to find mutants, by applying rules to operators, is more likely to gain. Not measured.
     """
     believed_speedup_factor: float = 1.25
-    """The speedup over the operator from which a mutant is accepted without a measurement in alternation.
+    """The speedup over the operator from which a mutant is accepted although the two were not timed in alternation.
 
-    Noise had chosen slower mutants before. Not measured.
+    At lower speedups, measurement noise had led to slower mutants. Not measured.
     """
     max_substituted_mutants: int = 8
-    """The most corrected mutants that replace an operator in its segment by turns, the fastest first. Not measured."""
+    """The most corrected mutants of an operator, the fastest first, that are each measured in place of the operator.
+
+    The whole segment (the part of the model with the operator) is measured. Not measured.
+    """
     sampled_position_count: int = 64
-    """The number of random positions at which a changed term is compared with the original operator. Not measured."""
+    """The number of random output positions at which a possible mutant is compared with the operator. Not measured."""
     min_equal_share: float = 0.3
-    """The least share of compared positions at which a changed term must equal the operator to be a mutant. Not measured."""
+    """The least share of compared output positions at which a term must equal the operator to be a mutant. Not measured."""
     max_weight_parts: int = 64
     """The most parts from which a new weight is concatenated. Safety limit."""
     max_weight_denominator: int = 1 << 20
     """The largest denominator of a fraction that represents a factor of a new weight. Safety limit."""
     max_interleaved_count: int = 8
-    """The largest step of interleaved boxes of positions along an axis. Not measured."""
+    """The largest step between positions of an interleaved set along an axis, such as 2 for every second position.
+
+    Not measured.
+    """
     max_assembly_windows: int = 1 << 14
     """The most ways to cut a grid of boxes for which the fewest concatenations are searched. Safety limit."""
     row_block_counts: tuple[int, int, int] = (2, 4, 8)
@@ -296,27 +355,33 @@ class MutantPolicy:
     max_conditions: int = 8
     """The most conditions in a conjunction that restricts a generalised mutant. Not measured."""
     max_factors: int = 64
-    """The most parts of a mutant for which a constant correction factor is searched. Safety limit."""
+    """The most parts of a mutant's output for which a constant correction factor is searched. Safety limit."""
     discovery_size_count: int = 24
     """The number of random choices of sizes at which mutants are enumerated. Not measured."""
     support_divisor: int = 3
-    """The divisor of `discovery_size_count` that gives the least number of sizes at which a form must occur: a third.
+    """The divisor of `discovery_size_count` that gives the fewest sizes at which a form of mutants must occur: a third.
 
     A form is a mutant without its numbers. Not measured.
     """
     trial_size_count: int = 12
-    """The number of random sizes of each kind, typical and any, at which a rule from mutants is tested. Not measured."""
+    """The number of typical sizes, and of arbitrary sizes, at which a rule that generalises mutants is tested. Not measured."""
     border_draw_count: int = 6
-    """The number of random sizes for each kind of test near the border of a rule's condition.
+    """The number of random sizes for each kind of test of a rule near the border of the rule's condition.
 
-    In one kind of test the condition holds. In the others, exactly one part of it fails. Each kind is tested with any
-    attributes, with attributes that are neither 0 nor 1 (which are trivial for divisibility), and with the smallest sizes, at
-    which parts are empty. Not measured.
+    In some tests, the condition holds. In the other tests, exactly one part of the condition fails. Both are made with
+    arbitrary attributes, with attributes other than 0 and 1 (divisibility is trivial for 0 and 1), and with the smallest sizes,
+    at which parts are empty. Not measured.
     """
     neighboured_size_count: int = 2
-    """The number of sizes in each round whose neighbours are tested too. A neighbour differs in one number. Not measured."""
+    """The number of choices of sizes in each round of tests whose neighbours are tested too.
+
+    A neighbour differs in one number. Not measured.
+    """
     max_trial_rounds: int = 5
-    """The most rounds of tests of a rule from mutants. Every round but the first may change its condition. Not measured."""
+    """The most rounds of tests of a rule that generalises mutants.
+
+    Every round but the first may change the rule's condition. Not measured.
+    """
     max_residues: int = 1 << 23
     """The most residues (numbers modulo a prime) in one array. Larger arrays are computed in parts. Safety limit."""
     max_plain_products: int = 1 << 12
@@ -337,7 +402,10 @@ class MutantPolicy:
     max_label_choices: int = 256
     """The most ways to name the numbers in a mutant by attributes of equal value. Safety limit."""
     max_terms_per_form: int = 2
-    """The most general terms that are tried for mutants of one form. Not measured."""
+    """The most terms over variable sizes that are tried to generalise the mutants of one form.
+
+    A form is a mutant without its numbers. Not measured.
+    """
     max_fit_operations: int = 2
     """The most operations of an expression that is fitted to numbers. Not measured."""
     max_index_choices: int = 1 << 24
@@ -360,42 +428,42 @@ class MutantPolicy:
     max_layout_steps: int = 2
     """The most rearrangements (such as transposes or folded axes) in one layout of data and output. Not measured."""
     trial_product_count: int = 128
-    """The number of products at each position with which a layout is tried first. Not measured."""
+    """The number of products at each output position with which a layout of data and output is tested first. Not measured."""
     max_products: int = 1024
-    """The most products at each position by which an operator is recognized.
+    """The most products at each output position that are used to recognize which operator computes the output.
 
-    All products are used when a weight is solved for. Not measured.
+    All products are used to compute the values of a new weight. Not measured.
     """
     max_log2_oracle_queries: int = 26
     """The base-2 logarithm of the expected number of queries of random oracles.
 
-    The number of prime fields of a test depends on it. Not measured.
+    The number of prime fields in a test depends on this logarithm. Not measured.
     """
     max_oracle_operations: int = 1 << 34
     """The most operations of two compared terms for which whole tensors are evaluated in prime fields. Safety limit."""
     max_joined_operators: int = 16
     """The most similar operators that are treated as one stacked operator. Not measured."""
     copy_counts: tuple[int, int, int] = (2, 4, 8)
-    """The numbers of copies of its data that an operator may get, and of parts that an operator is split into.
+    """The numbers of copies of the data that an operator may get, and the numbers of parts that an operator is split into.
 
     Not measured.
     """
     max_spare_position_factor: int = 2
-    """The most computed positions, as a multiple of the requested positions.
+    """The most positions of a term that are computed, as a multiple of the requested positions.
 
-    More positions are computed if they then form a product of axes. Not measured.
+    Positions that were not requested are computed if all positions together then form a product of axes. Not measured.
     """
     max_table_elements: int = 1 << 22
     """The most possible positions for which distinct positions are found by a table instead of by sorting. Safety limit."""
     max_table_factor: int = 64
-    """The largest size of such a table, as a multiple of the number of requested positions.
+    """The largest size of a table that finds distinct positions, as a multiple of the number of requested positions.
 
-    A larger table takes longer to fill than the positions take to sort. Not measured.
+    Filling a larger table takes longer than sorting the positions. Not measured.
     """
     max_regions: int = 4096
     """The most regions of a term that is tested.
 
-    A region is a box of output positions that read inputs uniformly. Safety limit.
+    A region is a box of output positions that read inputs in one way. Safety limit.
     """
     max_changed_attributes: int = 4
     """The most numbers in an operator's attributes that may change if only a part of the output is computed. Not measured."""
@@ -404,7 +472,7 @@ class MutantPolicy:
     max_tried_attribute: int = 8
     """The largest number that is tried for an attribute if no size suggests it. Not measured."""
     max_enclosing_runs: int = 6
-    """The most wider runs of positions that are tried, if a part of an output is cut from a wider part. Not measured."""
+    """The most wider ranges of positions that are tried, if a part of an output is cut from a wider part. Not measured."""
     part_sample_count: int = 24
     """The number of random positions at which a computed part is compared with the original operator. Not measured."""
     max_size_tries: int = 20_000
@@ -412,7 +480,7 @@ class MutantPolicy:
     probe_position_count: int = 48
     """The number of random output positions that are tried to find positions that read the most elements. Not measured."""
     kept_position_count: int = 10
-    """The number of these positions that are used afterwards. Not measured."""
+    """The number of positions that are used, among the `probe_position_count` positions that were tried. Not measured."""
     max_inserted_zeros: int = 4
     """The most zeros that a correction inserts as padding before or after an axis. Not measured."""
     max_spacing_ways: int = 16
@@ -428,24 +496,24 @@ class MutantPolicy:
 class ComparisonPolicy:
     """Limits of the comparison of a candidate model with the original by end-to-end times.
 
-    The models are loaded several times. After each load, they are timed in rounds, in which each model is visited once.
+    The models are loaded several times. After each load, the models are timed in rounds. A round times each model once.
     """
 
     min_gain_margin_share: float = 0.02
-    """The least share by which a candidate must be faster than the original to be accepted.
+    """The least share by which a candidate model must be faster than the original to be accepted.
 
-    In addition, the candidate must be faster than the noise. docs/results.md states by how much two copies of one model differ;
-    the margin itself was not measured.
+    In addition, the gain must exceed the noise. docs/results.md states by how much two copies of one model differ; the margin
+    itself was not measured.
     """
     max_loss_share: float = 0.01
-    """The share by which a candidate may be slower at one of several sizes of dynamic dimensions and count as no slower.
+    """The largest relative slowdown, at one of several sizes of dynamic dimensions, that does not count as slower.
 
     Not measured.
     """
     max_resident_bytes: int = 1 << 30
     """The most bytes of models that are loaded together for a comparison.
 
-    If the models have more bytes, they are compared in alternating blocks. Safety limit: `scripts/check_memory` compares peak
+    If the models have more bytes, one model at a time is loaded and timed. Safety limit: `scripts/check_memory` compares peak
     memory with the documented bound.
     """
     max_loads: int = 6
@@ -456,48 +524,51 @@ class ComparisonPolicy:
     min_loads: int = 2
     """The fewest times that the models of a comparison are loaded. Not measured."""
     loading_time_share: float = 0.2
-    """The share of a comparison's time that loading may take if models are loaded more often. Not measured."""
+    """The share of a comparison's time that loading may take if models are loaded more than `max_loads` times. Not measured."""
     max_loading_seconds: float = 10.0
     """Seconds of loading above which the models of a comparison are loaded only once.
 
     The libraries of a GPU may compile kernels for each session. Not measured.
     """
     hurried_loading_seconds: float = 3.0
-    """Seconds after which no model is loaded again, if the user asked the search to stop. Not measured."""
+    """Seconds of a comparison after which no model is loaded again, if the user asked the search to stop. Not measured."""
     visit_seconds: float = 0.008
-    """Seconds of a visit, in which one model of a comparison runs several times and the fastest run counts. Not measured."""
+    """Seconds of one model's turn in a comparison. The model runs several times, and the fastest run counts. Not measured."""
     long_run_seconds: float = 0.05
-    """Seconds of a run above which a visit in a comparison consists of one run.
+    """Seconds of a run above which a model's turn in a comparison consists of one run.
 
     The state of the caches matters little to a long run. Not measured.
     """
     max_rounds: int = 400
-    """The most rounds between two loads of the models. In a round, each model of a comparison is visited once. Safety limit."""
+    """The most rounds between two loads of the models. A round times each model of a comparison once. Safety limit."""
     min_block_rounds: int = 4
     """The fewest rounds of a comparison in which only one model is loaded at a time. Not measured."""
     min_block_seconds: float = 0.5
     """The fewest seconds that a model runs after it was loaded, if one model is loaded at a time. Not measured."""
     reported_interval_share: float = 0.03
-    """The largest relative width of the confidence interval of a ratio that is reported. Not measured."""
+    """The largest relative width of the confidence interval of a ratio of times at which the ratio is precise enough to report.
+
+    Not measured.
+    """
     sure_margin_share: float = 0.01
-    """The distance from the acceptance threshold at which a ratio of times is sure to be above the threshold. Not measured."""
+    """The distance above the acceptance threshold from which a ratio of times is sure to be above it. Not measured."""
     obvious_margin_share: float = 0.1
-    """The distance from equal times at which a ratio is obvious after a few rounds. Not measured."""
+    """The distance between a ratio of times and 1 from which the faster model is obvious after a few rounds. Not measured."""
     min_obvious_rounds: int = 3
-    """The fewest rounds after which a comparison may end because its result is obvious. Not measured."""
+    """The fewest rounds of timing after which a comparison may end because the faster model is obvious. Not measured."""
     min_rounds_per_load: int = 3
-    """The fewest rounds after each load of the models. In a round, each model is visited once. Not measured."""
+    """The fewest rounds of timing after each load of the models. A round times each model once. Not measured."""
     min_long_rounds_per_load: int = 4
-    """The fewest rounds after each load, if every visit of a model is a single run. Not measured."""
+    """The fewest rounds of timing after each load of the models, if each model runs once in a round. Not measured."""
     min_report_rounds: int = 24
-    """The fewest rounds after one load from which a ratio may be precise enough to be reported. Not measured."""
+    """The fewest rounds of timing after one load from which a ratio of times may be precise enough to report. Not measured."""
     max_report_loads: int = 24
-    """The most times that quickly loaded models are loaded until their ratio is precise enough to be reported.
+    """The most times that quickly loaded models are loaded until their ratio of times is precise enough to report.
 
     Not measured.
     """
     min_verdict_rounds: int = 12
-    """The fewest rounds after one load from which a comparison may end with a clear result. Not measured."""
+    """The fewest rounds of timing after one load from which a comparison may end with a clear result. Not measured."""
     comparison_seconds: float = 10.0
     """The default duration of a comparison in seconds. Not measured."""
     tuning_seconds: float = 10.0
@@ -524,36 +595,42 @@ class CheckPolicy:
     They are run however long they take. Not measured.
     """
     noise_sample_counts: tuple[int, ...] = (2, 4, 6, 12)
-    """The numbers of samples of the original's rounding noise on an input on which the candidate seems wrong.
+    """The numbers of samples of the original's rounding noise on an input on which the candidate model seems wrong.
 
-    The first number is for the first look. Each further number is for a further look, if the candidate still seems wrong. A
-    sample is a float64 run that rounds at random or, without a float64 run, a run on a slightly different input. The first look
-    is short because each sample of a model with 80 million weights takes long. Not measured.
+    The first number of samples is taken first. Each later number of samples is added if the candidate still seems wrong. A
+    sample is a float64 run that rounds at random or, without a float64 run, a run on a slightly different input. The first
+    number is small because each sample of a model with 80 million weights takes long. Not measured.
     """
     adversarial_look_seconds: float = 5.0
-    """Seconds after which no further adversarial input is examined with more samples of noise. Not measured."""
+    """Seconds after which no further adversarial input is examined with more samples of rounding noise. Not measured."""
     ordinary_look_seconds: float = 20.0
-    """Seconds after which no further ordinary input is examined with more samples of noise.
+    """Seconds after which no further ordinary input is examined with more samples of rounding noise.
 
-    If the candidate seems wrong on a further ordinary input, it is rejected. Not measured.
+    A candidate model that seems wrong on an input that is not examined is rejected. Not measured.
     """
     sizing_seconds: float = 2.5
-    """Processor seconds of the thread after which the check at further sizes of dynamic dimensions ends.
+    """Processor seconds of the thread after which the check at additional sizes of dynamic dimensions ends.
 
     On a busy machine, four times as many seconds may pass. Not measured.
     """
     max_result_bytes: int = 1 << 28
     """The most bytes of inputs and results of one numerical check that are kept in memory. Safety limit."""
     max_sized_input_bytes: int = 1 << 26
-    """The most bytes of the inputs of a run at other sizes, with 8 bytes for each element. Safety limit."""
-    max_sized_run_seconds: float = 0.5
-    """The longest expected run at other sizes of dynamic dimensions, in seconds. Not measured."""
-    max_adversarial_run_seconds: float = 0.02
-    """The longest run at other sizes, in seconds, that is repeated with adversarial values. Not measured."""
-    max_sizes_tried: int = 200
-    """The most choices of sizes that a check tries.
+    """The most bytes of all inputs of a run at additional sizes of dynamic dimensions, with 8 bytes for each element.
 
-    If dimensions depend on each other, the original runs at few of these choices. Not measured.
+    Safety limit.
+    """
+    max_sized_run_seconds: float = 0.5
+    """The longest expected run at additional sizes of dynamic dimensions, in seconds. Not measured."""
+    max_adversarial_run_seconds: float = 0.02
+    """The longest run at additional sizes of dynamic dimensions, in seconds, that is repeated with adversarial values.
+
+    Not measured.
+    """
+    max_sizes_tried: int = 200
+    """The most choices of sizes of dynamic dimensions that a check tries.
+
+    If dimensions depend on each other, the original runs at few of the tried choices. Not measured.
     """
     small_sizes: tuple[int, ...] = (1, 2, 3, 4, 0)
     """Small sizes at which every dynamic dimension is checked, including 0."""
@@ -599,14 +676,17 @@ class CheckPolicy:
     Not measured.
     """
     direct_ulp_count: int = 1024
-    """The largest difference between candidate and original, in units in the last place, without a float64 run.
+    """The largest allowed difference between candidate and original, in units in the last place, if there is no float64 run.
 
     Not measured.
     """
     min_wrong_share: float = 1e-3
     """The least share of wrong elements assumed for the original in an output that is not floating-point. Not measured."""
     quiet_share: float = 0.1
-    """The share of a row's elements, with the least noise, from which the noise of the row is estimated. Not measured."""
+    """The share of a row's elements that are used to estimate the row's noise: the elements with the least noise.
+
+    Not measured.
+    """
     largest_error_sigmas: float = 5.0
     """The assumed ratio of the largest of many errors to their standard deviation.
 
@@ -619,8 +699,8 @@ class CheckPolicy:
     rare_error_factor: float = 4.0
     """The factor by which the errors of a few elements may exceed the usual limit.
 
-    The noise samples of a few elements may all be small by chance. In a softmax that passed in another order of its sums, one
-    element of 4,800 was off by 1.0 times what its eight samples explained (one observation, no script).
+    The noise samples of a few elements may all be small by chance. In one correct softmax with reordered sums, one element of
+    4,800 had the largest error that its eight noise samples explain (one observation, no script).
     """
     rare_share: float = 1e-3
     """The share of elements that counts as a few in `rare_error_factor`."""
@@ -675,9 +755,12 @@ class CostPolicy:
     min_memory_bytes_per_second: float = 5e9
     """The least memory bandwidth assumed, in bytes per second. Not measured."""
     min_fetch_time_share: float = 0.05
-    """The least share of a node's time that reading its weights must take for a timing without caches. Not measured."""
+    """The least share of a node's time for reading its weights at which the node is also timed with weights in no cache.
+
+    Not measured.
+    """
     max_overlapped_run_seconds: float = 1e-3
-    """Seconds of a GPU run below which a node's time is the time that a second node adds to the run.
+    """Seconds of a GPU run below which a node's time is measured as the time that a second copy of the node adds to the run.
 
     A GPU launches the next kernel while a kernel runs. docs/profiles.md states the error of such times; the threshold was not
     measured.
@@ -697,12 +780,14 @@ class CostPolicy:
     max_pace_factor: float = 3.0
     """The largest factor by which a search is prolonged on a slower machine.
 
-    dlrm_b1 gained 1.24 in place of 1.89 when its sweeps did not come to their end; the bound itself was not measured.
+    The speedup of the model dlrm_b1 was 1.24 in place of 1.89 when a part of its search was cut short; the bound itself was not
+    measured.
     """
     forecast_sigmas: float = 2.0
-    """The number of standard deviations by which predicted times are assumed to err against a gain.
+    """The number of standard deviations by which predicted times are assumed to err in the original's favour.
 
-    Only a gain that remains is accepted. docs/profiles.md compares predicted with measured gains (`scripts/check_predictions`).
+    A candidate model is accepted if a gain remains under this assumption. docs/profiles.md compares predicted with measured
+    gains (`scripts/check_predictions`).
     """
     repeated_run_seconds: float = 2.0
     """The longest first run of a model, in seconds, that is repeated to measure its time. Not measured."""
@@ -714,21 +799,24 @@ class CostPolicy:
     segment_timing_seconds: float = 0.02
     """Seconds for which a whole segment is timed. A segment is a part of a model that one search rewrites. Not measured."""
     segment_turn_count: int = 12
-    """The number of times that a segment and a reference are run in alternation for a timing. Not measured."""
+    """The number of times that a segment and a reference segment run in alternation for one timing.
+
+    A segment is a part of a model that one search rewrites. Not measured.
+    """
     fastest_turn_factor: int = 5
-    """The factor for `segment_turn_count` if a segment seems to be the fastest segment so far.
+    """The factor by which `segment_turn_count` is multiplied for a segment that seems to be the fastest so far.
 
     The fastest of many short timings is often fast by luck. Not measured.
     """
     segment_comparison_seconds: float = 0.6
-    """Seconds for which two whole segments are compared.
+    """Seconds for which two whole segments (parts of a model) are timed in alternation.
 
-    Half of the time is spent if sums of the nodes' times are known as well. Not measured.
+    Half of this time is spent if the times of the segments' nodes are used too. Not measured.
     """
     segment_load_count: int = 2
-    """The number of times that two segments are loaded for their comparison.
+    """The number of times that two segments (parts of a model) are loaded to time them in alternation.
 
-    A segment with a long run is loaded once. Not measured.
+    Segments with a long run are loaded once. Not measured.
     """
     min_summed_gain_error: float = 0.03
     """The least relative error assumed for a gain that is predicted from sums of nodes' times. Not measured."""
@@ -754,24 +842,24 @@ class CostPolicy:
     The roofline is right within a factor of 2.15 for nine tenths of the nodes (docs/profiles.md).
     """
     min_known_operators: int = 5
-    """The number of measured operators from which their errors determine the roofline's error for other operators.
+    """The fewest measured operators whose errors determine the roofline's error for operators without measured nodes.
 
     Not measured.
     """
     roofline_weight_share: float = 0.1
     """The weight of the uncorrected roofline in a prediction from similar measured nodes.
 
-    A measured node with equal numbers has weight 1. Not measured.
+    A measured node with equal demands on arithmetic and memory has weight 1. Not measured.
     """
     min_valueless_weight_bytes: int = 1024
-    """Bytes from which a weight has no values in a segment that is timed.
+    """Bytes from which a weight's elements are arbitrary when a part of the model is timed.
 
-    ONNX Runtime's optimizations do not read the values of such large weights. Not measured.
+    ONNX Runtime's optimizations do not read the elements of such large weights. Not measured.
     """
     max_literal_elements: int = 1 << 16
-    """The most elements of a known constant that has its values in a segment that is timed.
+    """The most elements of a constant whose true elements are used when a part of the model is timed.
 
-    The values matter to optimizations: ONNX Runtime removes a node that adds zeros, for example. Not measured.
+    The elements matter to optimizations: ONNX Runtime removes a node that adds zeros, for example. Not measured.
     """
 
     @property
@@ -799,7 +887,7 @@ class ModelPolicy:
     first_size: int = 8
     """The first size that is tried for any other dynamic dimension. Not measured."""
     tested_sizing_count: int = 3
-    """The number of choices of sizes at which statements about all sizes are also tested. Not measured."""
+    """The number of choices of sizes at which a statement about all sizes of dynamic dimensions is tested too. Not measured."""
     default_batch_size: int = 1
     """The default size, for measurements, of a dynamic dimension that is the first dimension of an input."""
     default_length_size: int = 128
@@ -809,7 +897,7 @@ class ModelPolicy:
     beyond_all_sizes: int = 55_440 * 1000
     """A size with many divisors that is larger than all bounds in models.
 
-    It shows which constant a bound tends to as sizes grow. Not measured.
+    Evaluated at this size, a bound shows the constant that it tends to as sizes grow. Not measured.
     """
     max_export_passes: int = 64
     """The most passes over a model when exported rules are applied. Safety limit."""
@@ -828,7 +916,7 @@ class ModelPolicy:
     pair_trial_count: int = 120
     """The number of random inputs on which an exported pair of ONNX functions is tested. Not measured."""
     min_pair_trials: int = 8
-    """The fewest of these inputs on which the pattern of the pair must run. Not measured."""
+    """The fewest random inputs on which the pattern function of an exported pair must run. Not measured."""
     max_pair_rank: int = 5
     """The largest rank of an input on which an exported pair of ONNX functions is tested. Not measured."""
     pair_tolerance_share: float = 1e-4
@@ -839,16 +927,16 @@ class ModelPolicy:
     Safety limit: a longer chain would have terms of quadratic size.
     """
     max_shared_elements: int = 64
-    """The most elements of an integer constant that several nodes share if it has equal elements. Not measured."""
+    """The most elements of an integer constant for which nodes with equal constants share one initializer. Not measured."""
     max_message_bytes: int = 32 << 20
-    """The most bytes of tensors in a ModelProto that ONNX Runtime loads. Several copies of a ModelProto are made.
+    """The most bytes of tensors in a ModelProto that ONNX Runtime loads from memory, which makes several copies.
 
     Mapping larger models from files lowered the peak memory of a YOLO-like model from 1,695 to 835 MiB.
     """
     max_stored_elements: int = 1 << 16
     """The most elements of a computed tensor of integers or booleans that is stored as a constant.
 
-    The mask of a long sequence has as many elements. Safety limit.
+    A larger tensor may be the mask of a long sequence. Safety limit.
     """
     max_inferred_elements: int = 256
     """The most elements of a tensor whose values ONNX's shape inference gets. Safety limit."""
@@ -862,7 +950,7 @@ class ModelPolicy:
     Scales multiply sizes, so they are tracked. Masks are not sizes. Not measured.
     """
     max_assumption_rounds: int = 3
-    """The most walks over a model in which shapes are computed and new assumptions are found. Safety limit."""
+    """The most walks over a model that compute shapes and find new assumptions about dynamic dimensions. Safety limit."""
     min_deferred_weight_bytes: int = 2**20
     """Bytes from which a new weight is computed only when it is read, which may never happen. Not measured."""
     max_cached_weight_bytes: int = 2**28
@@ -882,7 +970,10 @@ class ModelPolicy:
     max_analysed_steps: int = 256
     """The most steps of a recurrence whose values are bounded step by step. Safety limit on time."""
     body_run_seconds: float = 5.0
-    """Seconds after which no further input is run to count the runs of control flow bodies. Not measured."""
+    """Seconds after which the model is not run on further inputs to count how often each control flow body runs.
+
+    Not measured.
+    """
     exported_instance_count: int = 4
     """The number of random sizes at which the two sides of an exported rule are written as nodes. Not measured."""
 
@@ -898,13 +989,13 @@ class VerifyPolicy:
     max_untermed_elements: int = 4096
     """The most elements of a new weight for which the certificate has no term.
 
-    Such weights contain numbers that nodes need beside their operands, such as an algorithm's matrices. Running the segment
-    checks them. Not measured.
+    Such weights contain numbers that nodes need beside their operands, such as the matrices of Winograd's algorithm. A run of
+    the nodes that read a weight checks the weight. Not measured.
     """
     segment_tolerance_share: float = 2e-3
-    """The tolerance between the values of a segment's nodes and of its terms, as a share of the largest magnitude.
+    """The tolerance between the outputs of rewritten nodes and of their terms, as a share of the output's largest magnitude.
 
-    The nodes compute in the model's precision, and the terms in float64. The magnitude is that of the output. Not measured.
+    The nodes compute in the model's precision, and the terms in float64. Not measured.
     """
     plain_sizes: tuple[int, ...] = (
         1,
@@ -940,13 +1031,16 @@ class VerifyPolicy:
         97,
         128,
     )
-    """The sizes from which dynamic dimensions are drawn, besides sizes around the constants of the model. Not measured."""
+    """The sizes from which random sizes of dynamic dimensions are chosen, besides sizes around the model's constants.
+
+    Not measured.
+    """
     coarse_sizes: tuple[int, ...] = (32, 64, 96, 128, 160, 192, 224)
-    """The sizes from which dynamic dimensions are drawn for networks that halve an image five times. Not measured."""
+    """The sizes from which random sizes are chosen for networks that halve an image five times. Not measured."""
     integer_bound_counts: tuple[int, ...] = (1000, 100, 30, 10, 4, 2, 1)
     """Upper bounds for random integers. The first bound at which the original runs is used. Not measured."""
     max_drawn_elements: int = 1 << 22
-    """The most elements of all inputs of a run together. Safety limit."""
+    """The most elements of all random inputs of a run together. Safety limit."""
     max_size_draws: int = 1000
     """The most choices of random sizes for dynamic dimensions. Safety limit."""
     condition_draw_count: int = 60
@@ -956,28 +1050,29 @@ class VerifyPolicy:
     max_sized_constant_elements: int = 64
     """The most elements of an integer tensor whose elements may be sizes that the model compares with.
 
-    Dynamic dimensions are drawn around such elements. Not measured.
+    Sizes just below and above such elements are tried. Not measured.
     """
     max_compared_size: int = 1 << 24
-    """The largest constant around which sizes of dynamic dimensions are drawn. Safety limit."""
+    """The largest constant of the model for which sizes just below and above the constant are tried. Safety limit."""
     row_tolerance_share: float = 2e-4
-    """A part of the tolerance of an element, as a share of the largest magnitude in its row.
+    """A part of the tolerance of an output element, as a share of the largest magnitude in the element's row.
 
-    The other parts are `own_change_factor` and `common_change_factor`. Reordered sums and merged weights of the zoo stayed
-    below a tenth of the whole tolerance when it was set; no script repeats the measurement.
+    `own_change_factor` and `common_change_factor` give the other parts. Reordered sums and merged weights in the benchmark
+    models stayed below a tenth of the whole tolerance when it was set; no script repeats the measurement.
     """
     own_change_factor: float = 16.0
-    """A part of the tolerance of an element, as a multiple of the element's change if inputs change in their last places.
+    """A part of the tolerance of an output element, as a multiple of the change of the element when inputs change slightly.
 
-    See `row_tolerance_share`.
+    Inputs change in their last places. See `row_tolerance_share`.
     """
     common_change_factor: float = 256.0
-    """A part of the tolerance of an element, as a multiple of a common change of elements in its row.
+    """A part of the tolerance of an output element, as a multiple of a typical change in the element's row.
 
-    Sixty percent of the elements in the row change by less if inputs change in their last places. See `row_tolerance_share`.
+    When inputs change in their last places, sixty percent of the elements in the row change by less than the typical change.
+    See `row_tolerance_share`.
     """
     overflow_share: float = 2.0**-6
-    """The share of the type's largest number above which an element of the original may become infinite in the result.
+    """Where the original's output exceeds this share of its type's largest number, the optimized model may return infinity.
 
     Not measured.
     """
@@ -991,22 +1086,25 @@ class VerifyPolicy:
     max_sizes: int = 40
     """The most choices of sizes at which both models are compared. Not measured."""
     max_size_tries_per_model: int = 300
-    """The most choices of sizes that are tried. A model may not run at many of them. Safety limit."""
+    """The most choices of sizes that are tried. The original may fail at many of these choices. Safety limit."""
     size_run_seconds: float = 12.0
     """Seconds after which the models are not compared at further sizes. Not measured."""
     value_run_seconds: float = 12.0
     """Seconds after which the models are not compared on further adversarial inputs. Not measured."""
     inspected_size_count: int = 3
-    """The number of choices of sizes at which the segments of the result are also compared with their terms.
+    """The number of choices of sizes at which the values of rewritten nodes are compared with their terms too.
 
     Not measured.
     """
     max_short_row_elements: int = 4
-    """The most elements of a row for which the largest magnitude of the whole output replaces the row's. Not measured."""
+    """The most elements of a row whose tolerance uses the largest magnitude of the whole output instead of the row.
+
+    Not measured.
+    """
     step_draw_count: int = 12
-    """The number of random inputs at which a step that matches no rule is evaluated. Not measured."""
+    """The number of random inputs at which both sides of a step that matches no rule are evaluated. Not measured."""
     min_step_draws: int = 2
-    """The fewest of these inputs at which the evaluation must succeed. Not measured."""
+    """The fewest random inputs at which the evaluation of a step that matches no rule must succeed. Not measured."""
     float64_tolerance_share: float = 1e-7
     """The tolerance between float64 values, as a share of the largest magnitude in the row. Not measured."""
 
@@ -1016,9 +1114,12 @@ class DiscoveryPolicy:
     """Limits of the discovery of rewrite rules: enumeration, generalisation, and the choice of useful rules."""
 
     proof_sample_count: int = 24
-    """The number of random instances at which the sides of a rule must agree before a proof is tried. Not measured."""
+    """The number of random instances at which the sides of an equation must agree before a proof is tried. Not measured."""
     quick_sample_count: int = 12
-    """The number of random instances at which the sides of a possible rule must agree to be considered. Not measured."""
+    """The number of random instances at which the sides of an equation must agree for the equation to be considered at all.
+
+    Not measured.
+    """
     outcome_sample_count: int = 48
     """The number of random attribute values from which the conditions of a rule are inferred. Not measured."""
     small_operator_count: int = 3
@@ -1027,7 +1128,7 @@ class DiscoveryPolicy:
     A universe is a vocabulary for terms. Not measured.
     """
     axiom_instance_count: int = 40
-    """The number of random instances of an axiom of which the instance with the most distinct sizes is used.
+    """The number of random instances of an axiom that are made, to use the instance with the most distinct sizes.
 
     Not measured.
     """
@@ -1036,8 +1137,8 @@ class DiscoveryPolicy:
     launch_element_count: float = 10000.0
     """The number of elements that are moved in the time that it takes to start an operator.
 
-    The number is used in the cost that decides which directions of an equation become rules. It is a fifth of the ratio of
-    `cpu_launch_seconds` to the time of an element by `cpu_bytes_per_second`. Not measured.
+    A cost that counts elements, operations and launches decides which directions of an equation become rules. The number is a
+    fifth of the ratio of `cpu_launch_seconds` to the time of an element by `cpu_bytes_per_second`. Not measured.
     """
     operations_per_element_count: float = 16.0
     """The number of operations in the time that it takes to move one element. Not measured."""
@@ -1047,21 +1148,21 @@ class DiscoveryPolicy:
     Not measured.
     """
     legality_sample_count: int = 64
-    """The number of random sizes that show which conditions of operators can hold in a universe.
+    """The number of random sizes that show which conditions on an operator's operands can hold in a universe.
 
     A universe is a vocabulary for terms. Not measured.
     """
     max_batch_elements: int = 2_000_000
     """The most elements that are evaluated in one batch of terms. Safety limit."""
     max_environment_tries: int = 20_000
-    """The most random choices of sizes and values that are tried until one fits a universe.
+    """The most random choices of sizes and values that are tried until a choice fits a universe.
 
     A universe is a vocabulary for terms. Safety limit.
     """
     max_reading_choices: int = 12
     """The most ways to generalise the numbers of an equation to expressions over sizes. Safety limit."""
     plausible_reading_count: int = 2
-    """The number of these ways that are tested on random inputs to see whether the equation may hold. Not measured."""
+    """The number of ways to generalise an equation that are tested on random inputs. Not measured."""
     max_renamings: int = 48
     """The most renamings of interchangeable variables of one equation. Safety limit."""
     max_exchanged_variables: int = 4
@@ -1077,21 +1178,23 @@ class DiscoveryPolicy:
     max_rank_choices: int = 16
     """The most choices of the ranks of other variables at which a rule is tested for one rank of a variable. Safety limit."""
     kept_cost_share: float = 0.9
-    """The largest cost of the right side, as a share of the cost of the left side, if no operator is saved.
+    """The largest cost of a rule's right side, as a share of the cost of its left side, if the rule saves no operator.
 
-    A direction of an equation with a higher cost does not become a rule. Not measured.
+    A direction of an equation with a costlier right side does not become a rule. Not measured.
     """
     max_local_operators: int = 3
-    """The most operators on the left side of a derivable rule that is kept only because the right side has fewer. Not measured.
+    """The most operators on the left side of a derivable rule that is kept only because its right side has fewer operators.
+
+    Not measured.
     """
     max_rewriting_steps: int = 12
     """The most steps by which rules rewrite a term to its smallest form. Safety limit."""
     max_rewriting_expansions: int = 24
     """The most terms that are expanded to find steps from one side of an equation to the other. Safety limit."""
     max_climb_factor: float = 1.1
-    """The largest cost of a term on a way between the sides of an equation, as a multiple of the way's cost limit.
+    """The factor that limits the cost of intermediate terms when rules rewrite one side of an equation to the other side.
 
-    The cost limit is the cost of the more expensive side, or of the first term. Not measured.
+    The limit is this factor times the cost of the more expensive side or, in some searches, of the first term. Not measured.
     """
     max_rewritten_summands: int = 6
     """The most operands of a sum or product in which parts of the operands are rewritten. Safety limit."""
@@ -1100,15 +1203,14 @@ class DiscoveryPolicy:
     tallied_row_count: int = 1 << 16
     """The number of enumerated terms whose graphs are counted at once. Safety limit."""
     covered_pair_share: float = 0.75
-    """The share of a universe's known pairs of operators that the universes before it must have.
+    """The share of a universe's shared pairs of operators that must occur in the universes whose results it waits for.
 
-    A universe is a vocabulary for terms, and waits for the results of some earlier universes. A pair of operators is known if
-    an earlier universe has it too. Not measured.
+    A universe is a vocabulary for terms. A pair of operators is shared if an earlier universe has the pair too. Not measured.
     """
     max_attribute_conditions: int = 3
     """The most conditions on real-valued attributes in one conjunction. Not measured."""
     condition_choice_count: int = 3
-    """The number of such conjunctions that are tried as the condition of a rule. Not measured."""
+    """The number of conjunctions of conditions that are tried as the condition of one rule. Not measured."""
     max_universe_operators: int = 4
     """The default limit on the number of operators of a term in a universe (a vocabulary for terms).
 
@@ -1121,14 +1223,14 @@ class DiscoveryPolicy:
     measured.
     """
     order_environment_count: int = 8
-    """The number of random choices of sizes and values for a universe that compares elements.
+    """The number of random choices of sizes and values at which the terms of a universe that compares elements are evaluated.
 
     A universe is a vocabulary for terms. Not measured.
     """
     environment_count: int = 4
-    """The number of random choices of sizes and values for any other universe.
+    """The number of random choices of sizes and values at which the terms of a universe are evaluated.
 
-    A universe is a vocabulary for terms. Not measured.
+    A universe is a vocabulary for terms. Universes with conditions or comparisons have other numbers. Not measured.
     """
 
 
@@ -1139,9 +1241,9 @@ class ProofPolicy:
     sampled_instance_count: int = 60
     """The number of random instances at which an equation is tested if no prover decides it. Not measured."""
     sample_tolerance_share: float = 1e-7
-    """The relative difference above which two real values differ in a test. Residues decide if there are any.
+    """The relative difference above which two real values count as different in a test of an equation.
 
-    Not measured.
+    If the equation can be evaluated in modular arithmetic, the residues decide instead. Not measured.
     """
     replayed_rule_count: int = 32
     """The number of rules whose stored proofs one process checks in sequence.
@@ -1211,7 +1313,7 @@ class ProofPolicy:
     max_multiplied_summands: int = 1_500
     """The most products that are multiplied out in the proof of one equation. Safety limit."""
     pointwise_cache_count: int = 20_000
-    """The number of sums for which it is cached whether they are zero at every point. Safety limit on memory."""
+    """The number of cached answers to the question whether a sum is zero at every point. Safety limit on memory."""
     max_short_terms: int = 4
     """The most terms of an inequality that is multiplied with other inequalities to draw consequences. Safety limit."""
     max_added_bounds: int = 4
@@ -1223,13 +1325,16 @@ class ProofPolicy:
     max_unknowns: int = 12
     """The most unknowns of a question about signs of values. Safety limit."""
     generic_instance_count: int = 4
-    """The number of instances with few equal numbers at which egglog searches a derivation. Not measured."""
+    """The number of instances of a rule, with few equal numbers, at which egglog searches a derivation. Not measured."""
     generic_draw_count: int = 24
-    """The number of random instances of which the instance with the fewest equal numbers is used. Not measured."""
+    """The number of random instances of a rule that are made, to use the instance with the fewest equal numbers.
+
+    Not measured.
+    """
     audited_rule_count: int = 12
     """The number of rules that one task checks for being derivable from others. Not measured."""
     max_chain_length_steps: int = 400
-    """The most steps of a derivation that is written as a chain of steps. Safety limit."""
+    """The most rewrite steps in a derivation. Safety limit."""
     tried_rule_count: int = 12
     """The number of rules that one task tries to derive from other rules. Not measured."""
     max_completions: int = 12
@@ -1239,22 +1344,22 @@ class ProofPolicy:
     max_egglog_rows: int = 6_000
     """The number of rows in all tables above which egglog applies no more rules. Safety limit on memory."""
     egglog_law_count: int = 24
-    """The number of rules that egglog applies between two checks of its size. Not measured."""
+    """The number of rules that egglog applies between two checks of the number of rows in its tables. Not measured."""
     file_instance_count: int = 120
     """The number of random instances at which a rule of a file is tested. Not measured."""
     settled_instance_count: int = 12
-    """The number of random instances at which a rule of a file is tested if it was derived already. Not measured."""
+    """The number of random instances at which a rule of a file is tested if the rule was derived already. Not measured."""
     max_saturation_rounds: int = 24
     """The most rounds of equality saturation by axioms. Safety limit."""
     max_saturation_terms: int = 700
-    """The most terms of equality saturation by axioms. Safety limit."""
+    """The most terms in equality saturation by axioms. Safety limit."""
     max_saturation_steps: int = 8_000
-    """The most matches of equality saturation by axioms. Safety limit."""
+    """The most matches that are applied in equality saturation by axioms. Safety limit."""
     saturation_growth_counts: tuple[tuple[int, int], ...] = ((0, 2), (1, 3), (2, 4), (4, 8), (8, 14), (20, 30))
-    """Limits on the length of instances of axioms in equality saturation, in symbols.
+    """Limits on the length, in symbols, of the new terms in equality saturation. A limit is a pair of numbers.
 
-    An instance may be longer than the term that it replaces by the first number of a pair, and longer than the longest side of
-    the goals by the second number. The next pair applies when the present pair allows no further instance. Not measured.
+    A new term may be longer than the replaced term by the first number, and longer than the longest term of the equation to
+    prove by the second number. The next pair applies when the present pair allows no further term. Not measured.
     """
     max_derivation_rounds: int = 12
     """The most rounds of equality saturation in which a rule is derived from other rules.
@@ -1263,34 +1368,39 @@ class ProofPolicy:
     (docs/derive.md).
     """
     max_derivation_terms: int = 300
-    """The most terms of equality saturation in which a rule is derived from other rules."""
+    """The most terms in equality saturation in which a rule is derived from other rules."""
     max_derivation_steps: int = 5_000
-    """The most matches of equality saturation in which a rule is derived from other rules."""
+    """The most matches that are applied in equality saturation in which a rule is derived from other rules."""
     derivation_growth_counts: tuple[tuple[int, int], ...] = ((0, 2), (2, 4), (4, 8), (8, 14))
     """The limits on length when a rule is derived from other rules. See `saturation_growth_counts`. Not measured."""
     max_requested_rounds: int = 16
-    """The most rounds of a derivation that a user requests.
+    """The most rounds of equality saturation for a derivation that a user requests.
 
-    A rule leaves the core only by a derivation within the limits of `max_derivation_rounds` and the fields after it.
+    Rules are removed from the core (the minimal rule set) under the lower limits `max_derivation_rounds`,
+    `max_derivation_terms` and `max_derivation_steps`.
     """
     max_requested_terms: int = 800
-    """The most terms of a derivation that a user requests."""
+    """The most terms in equality saturation for a derivation that a user requests."""
     max_requested_steps: int = 20_000
-    """The most matches of a derivation that a user requests."""
+    """The most matches that are applied in equality saturation for a derivation that a user requests."""
     max_wide_rounds: int = 40
-    """The most rounds of a derivation from few rules, which confirms a derivation that egglog found. Not measured."""
+    """The most rounds of equality saturation that confirm a derivation by egglog. Only a few rules are used. Not measured."""
     max_wide_terms: int = 3_000
-    """The most terms of a derivation that confirms a derivation by egglog."""
+    """The most terms in equality saturation that confirms a derivation by egglog."""
     wide_step_counts: tuple[int, int] = (100_000, 1_000_000)
-    """The numbers of matches of a derivation that confirms a derivation by egglog. They are tried in order."""
+    """Limits on the matches applied in equality saturation that confirms a derivation by egglog.
+
+    The first limit is tried first.
+    """
     wide_growth_counts: tuple[tuple[tuple[int, int], ...], ...] = (
         ((0, 2), (2, 4), (4, 8), (8, 14), (20, 30)),
         ((6, 8), (12, 16), (20, 30)),
         ((20, 30),),
     )
-    """The limits on length of a derivation that confirms a derivation by egglog. They are tried in order.
+    """Limits on the length of new terms in equality saturation that confirms a derivation by egglog.
 
-    They allow small steps of length, then large steps, and then nearly any step. See `saturation_growth_counts`.
+    The first list of limits is tried first. The first list lets terms grow little, and the last list lets terms grow almost
+    without limit. The pairs of numbers have the meaning of `saturation_growth_counts`.
     """
 
 
@@ -1298,59 +1408,84 @@ class ProofPolicy:
 class FloatingPointPolicy:
     """Limits of the search for the floating-point flags that a rule needs.
 
-    A flag says which change of a floating-point result the rule takes for granted, like a fast-math flag. The code of an output
-    element is evaluated at many rows of inputs.
+    A flag says which change of a floating-point result the rule takes for granted, like a fast-math flag. Both sides of the
+    rule are compiled to scalar code for single output elements, and evaluated at many rows of inputs. A row of inputs is one
+    choice of a number for each input of the code.
     """
 
     rounding_step_factor: int = 4
-    """The number of rounding errors that each instruction of both sides may contribute.
+    """The number of rounding errors that each instruction of a rule's two sides may contribute to their difference.
 
-    If two results differ by more, the difference counts as more than rounding. Not measured.
+    A larger difference counts as more than rounding. Not measured.
     """
     max_rule_instances: int = 10
     """The most instances (sizes and attributes) at which a rule is tested for floating-point flags. Not measured."""
     instance_draw_count: int = 48
     """The number of random instances of a rule from which each tested instance is chosen. Not measured."""
     element_count: int = 8
-    """The number of output elements, of different forms, that are tested at each instance. Not measured."""
+    """The number of output elements, with different scalar code, that are tested at each instance of a rule. Not measured."""
     max_element_positions: int = 80
     """The most positions of an output among which the tested elements are chosen. Safety limit."""
     row_kind_shares: tuple[float, float, float] = (0.6, 0.2, 0.2)
-    """The shares of rows of inputs with only finite numbers, with infinities, and with NaN. Not measured."""
+    """The shares of input rows with only finite numbers, with infinities, and with NaN.
+
+    An input row has a number for each input of an output element. Not measured.
+    """
     later_instance_count: int = 5
-    """The number of instances at which a rule is tested in each turn after the first. Not measured."""
+    """The number of new instances at which a rule is tested in each round after the first. Not measured."""
     quiet_turn_count: int = 5
-    """The number of successive turns without a new flag after which the search for flags ends.
+    """The number of successive rounds of tests without a new floating-point flag after which the search for flags ends.
 
     `scripts/check_flags` looks for missing flags (benchmarks/flags.json); other numbers were not measured.
     """
     max_turns: int = 24
-    """The most turns of the search for flags. Each turn tests a rule at new instances and inputs. Safety limit."""
+    """The most rounds of tests in the search for a rule's flags. Each round uses new instances and inputs. Safety limit."""
     max_rows_times_instructions: int = 6_000_000
-    """The largest product of rows and instructions. Longer code is evaluated at fewer rows of inputs. Safety limit."""
+    """The largest product of the number of input rows and the number of instructions of an output element's scalar code.
+
+    An input row has a number for each input of the code. Longer code is evaluated at fewer rows. Safety limit.
+    """
     witness_row_count: int = 40
-    """The number of rows from which the simplest inputs that need a flag are chosen. Not measured."""
+    """The number of input rows that show the need for a flag and among which the simplest row is chosen.
+
+    An input row has a number for each input of an output element. Not measured.
+    """
     max_instructions: int = 60_000
     """The most instructions of the scalar code of one output element. Safety limit."""
     max_exhaustive_inputs: int = 3
-    """The most inputs of an output element that is tested at all inputs of a small number format. Safety limit."""
+    """The most inputs of an output element that is tested at all numbers of a small number format. Safety limit."""
     max_exhaustive_evaluations: int = 40_000_000
-    """The largest product of instructions and rows in a test at all inputs of a small number format. Safety limit."""
-    row_chunk_count: int = 1 << 14
-    """The number of rows of inputs that are evaluated at once, so that they fit into a cache. Not measured."""
-    max_solver_instructions: int = 40
-    """The most instructions of the code of an element for which Z3 is asked. Safety limit."""
-    solver_milliseconds: int = 3000
-    """Milliseconds after which Z3 gives up.
+    """The largest product of the numbers of instructions and inputs in a test at all numbers of a small number format.
 
-    On a slow machine, the basis of a rule may then be `sampled` in place of `smt`. Safety limit.
+    Safety limit.
+    """
+    row_chunk_count: int = 1 << 14
+    """The number of input rows that are evaluated at once, so that the intermediate results fit into a cache.
+
+    An input row has a number for each input of an output element. Not measured.
+    """
+    max_solver_instructions: int = 40
+    """The most instructions of an output element's scalar code for which Z3 is asked whether a flag is needed. Safety limit."""
+    solver_milliseconds: int = 3000
+    """Milliseconds after which Z3 gives up the question whether a rule needs a flag.
+
+    The stored basis of the answer is then `sampled` in place of `smt`, for example on a slow machine. Safety limit.
     """
     rows_per_element_count: int = 1000
-    """The number of rows of inputs for each output element in one turn. Not measured."""
+    """The number of input rows for each output element in one round of tests.
+
+    An input row has a number for each input of the element. Not measured.
+    """
     min_rows: int = 12_000
-    """The fewest rows of inputs for each rule in one turn. Not measured."""
+    """The fewest input rows for each rule in one round of tests.
+
+    An input row has a number for each input of an output element. Not measured.
+    """
     min_element_rows: int = 64
-    """The fewest rows of inputs for an output element with long code. Not measured."""
+    """The fewest input rows for an output element with long scalar code.
+
+    An input row has a number for each input of the element. Not measured.
+    """
 
 
 @dataclass(frozen=True)
@@ -1362,9 +1497,9 @@ class RulePolicy:
     max_instance_tries: int = 400
     """The most attempts to find a random instance of a rule. Safety limit."""
     stubborn_value_count: int = 3
-    """The number of first allowed values from which unknowns are drawn in the second round of a `stubborn` search.
+    """The number of smallest allowed values to which each size and attribute of a rule's random instance is restricted.
 
-    Not measured.
+    The restriction applies if attempts without it gave no instance, and the caller passed `stubborn`. Not measured.
     """
     equation_cache_count: int = 256
     """The number of rules for which the prepared equations are cached. Safety limit on memory."""
@@ -1374,7 +1509,7 @@ class RulePolicy:
     No search gains by such a rule. Not measured.
     """
     max_plain_combinations: int = 256
-    """The number of combinations of ranks above which the types of subterms are computed first. Not measured."""
+    """The number of combinations of ranks of variables above which the types of subterms are computed first. Not measured."""
 
 
 @dataclass(frozen=True)
@@ -1433,12 +1568,12 @@ class ProcessPolicy:
     file_chunk_bytes: int = 1 << 24
     """Bytes of a file that are read at once. Safety limit on memory."""
     grace_seconds: float = 10.0
-    """Seconds from a signal until the search must have ended, with its result checked and compared.
+    """Seconds from a termination signal until the command must have searched, checked and compared, and begins to save.
 
     Not measured.
     """
     max_size_combinations: int = 256
-    """The most combinations of sizes for one model. The model is checked and measured at each. Safety limit."""
+    """The most combinations of sizes at which one model is checked and measured. Safety limit."""
     max_time_seconds: float = 366 * 86400.0
     """The longest accepted span of time: a year. Safety limit."""
     max_integer: int = 2**63 - 1
@@ -1460,7 +1595,7 @@ class ReportPolicy:
     max_failure_characters: int = 160
     """The most characters of an error's text in a report."""
     max_reasons: int = 3
-    """The most reasons for unsearched windows (parts of a model) that the terminal shows. The JSON report has all of them."""
+    """The most reasons for unsearched windows (parts of a model) that the terminal shows. The JSON report has all reasons."""
     max_verified_rules: int = 4
     """The most rules that the terminal shows for one kind of verified step."""
     max_profiled_nodes: int = 10
