@@ -10,7 +10,7 @@ class SuperoptError(Exception):
 
 
 GLOBAL_ERRORS = frozenset({"StoreError", "ProviderError", "RuntimeMissingError", "TargetError"})
-"""The names of the errors that end a run. Any other error ends only the attempt at one window or candidate model.
+"""The names of the error classes that end a run. Any other error ends only the attempt at one window or candidate model.
 
 A window is a part of a model that one search rewrites.
 """
@@ -41,7 +41,7 @@ class ShapeError(SuperoptError):
 
 
 class NotationError(SuperoptError):
-    """Text that is not a term, a rule or an axiom in the notation."""
+    """Text that is not a term, a rule or an axiom in the notation of superopt's rule files."""
 
     exit_code = 11
 
@@ -119,7 +119,7 @@ class RuntimeMissingError(SuperoptError):
 
 
 class CheckFailedError(SuperoptError):
-    """A rewritten model does not compute what the original computes."""
+    """A rewritten model does not compute the same outputs as the original."""
 
     exit_code = 25
 
@@ -131,7 +131,10 @@ class DimensionError(SuperoptError):
 
 
 class Undecidable(SuperoptError):  # noqa: N818 (a verdict, as much as an error)
-    """Two terms cannot be compared over a finite field: they are not polynomials, or their outputs have too many regions."""
+    """Two terms cannot be compared over a finite field.
+
+    The terms are not polynomials, or their outputs have too many regions (boxes of positions that read inputs in one way).
+    """
 
     exit_code = 27
 

@@ -45,7 +45,7 @@ _KINDS = {
 }
 
 published = 0
-"""The number of targets that this process has replaced or begun to replace. A later signal does not undo a replacement."""
+"""The number of output files that this process has replaced or begun to replace. A later signal does not undo a replacement."""
 
 
 # ---------------------------------------------------------------- targets

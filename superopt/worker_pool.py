@@ -48,7 +48,7 @@ def task_key(*parts: object) -> str:
 
 
 class Finished:
-    """The results of finished tasks, stored in a folder by key. Without a folder, nothing is stored."""
+    """The results of finished tasks, stored in a folder by key. If no folder is given, nothing is stored."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
@@ -110,7 +110,7 @@ def cores() -> int:
 def defer_garbage_collection() -> Iterator[None]:
     """Make Python's collection of cyclic garbage rare inside the context.
 
-    Work on terms then takes a sixth less time.
+    Rewriting and comparing terms (expressions) then takes a sixth less time.
     """
     before = gc.get_threshold()
     gc.set_threshold(*PROCESS.garbage_threshold_counts)
@@ -224,7 +224,7 @@ class Tasks:
     def _advance(self) -> None:
         """Wait until at least one task finishes, or for at most `PROCESS.pool_patience_seconds`.
 
-        Tasks whose process died are queued again. Without other processes, one task runs in this process.
+        Tasks whose process died are queued again. If the pool has no processes, one task runs in this process.
         """
         if self._executor is None:
             call = heapq.heappop(self._waiting)[-1]
@@ -306,7 +306,7 @@ def _broken(executor: Executor) -> bool:
 
 
 def _end(pool: ProcessPoolExecutor, *, at_once: bool) -> None:
-    """Stop all processes of the pool. With `at_once`, the processes are killed and unfinished tasks are lost.
+    """Stop all processes of the pool. If `at_once` is True, the processes are killed and unfinished tasks are lost.
 
     The processes are killed before the shutdown, because the shutdown would not stop a process that was started while the pool
     broke.

@@ -28,7 +28,7 @@ _PICKS_PLACES = {"GatherND": (0, 1), "ScatterND": (0, 1)}
 """Operators that select elements of a tensor by one position for each of the tensor's first axes.
 
 Each operator has two numbers: the index of the input with the tensor, and the index of the input with the positions to select.
-The last axis of the positions is over the axes of the tensor.
+Along the last axis of the positions, there is one index for each of these axes of the tensor.
 """
 _COUNTS = {"TopK": (0, 1, -1), "ReverseSequence": (0, 1, 0)}
 """Operators that process a given number of elements along an axis of a tensor.
@@ -69,10 +69,10 @@ class _Origin:
 
 
 def index_bounds(model: ModelProto) -> dict[str, int]:
-    """Return an upper bound for each input whose integers select elements along axes of known sizes.
+    """Return, by name, an upper bound for each input whose integers select elements along axes of known sizes.
 
-    The bound is the least of these sizes. All positions below the bound exist. If there is also a lower limit, or a separate
-    bound for each position of the last axis, the bound is an `IndexRange`.
+    The bound is the least of these sizes, so all positions below the bound exist. If the integers also have a lower limit, or a
+    separate bound for each position of their last axis, the bound is an `IndexRange`.
     """
     bounds: dict[str, int] = {}
     tables: Shapes = {t.name: tuple(t.dims) for t in model.graph.initializer}
@@ -103,7 +103,8 @@ def index_bounds(model: ModelProto) -> dict[str, int]:
 def _bound(node: NodeProto, title: str, shape: Sequence[int | None], rows: _Origin) -> int | None:
     """Return the bound on the positions that a node selects in a tensor, or None if the size of the axis is unknown.
 
-    `title` is the node's operator with its domain, `shape` the shape of the tensor, and `rows` the origin of the positions.
+    `title` is the node's operator with its domain, and `shape` is the shape of the tensor. `rows` is the input of the model
+    from which the positions come.
     """
     numbers = {a.name: a.i for a in node.attribute if a.type == AttributeProto.INT}
     if title in _PICKS_PLACES:

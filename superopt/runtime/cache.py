@@ -33,7 +33,7 @@ class Cache:
     Entries are found by the digest of the key. Entries in the file never change. If several processes store a value for one
     key, the first value stays. If the file is not a database, or if the folder cannot be written, the cache exists only in
     memory, and `error` contains the reason. After the search was asked to stop, new values are stored only in memory, because
-    their computation may have been cut short.
+    the computation of a value may have been cut short.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -74,7 +74,7 @@ class Cache:
             self.error = str(error)
 
     def kept(self, key: Sequence[Json], find: Callable[[], Json]) -> Json:
-        """Return the value stored for the key. If there is none, store and return the result of `find`."""
+        """Return the value stored for the key. If no value is stored, store and return the result of `find`."""
         known = self.get(key)
         if known is None:
             known = find()

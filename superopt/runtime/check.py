@@ -32,14 +32,14 @@ from superopt.runtime.sizes import dynamic_dimension_keys, sizes_to_check
 class Check:
     """The result of a numerical check that passed.
 
-    An error is the largest error of any output. The error of a floating-point output is relative to the largest finite
-    magnitude of the output. An input set is a set of values for all inputs of the model.
+    The error of a model is the largest error of its outputs. The error of a floating-point output is relative to the largest
+    finite magnitude of the output. An input set is a set of values for all inputs of the model.
 
     Attributes:
         original_error: the error of the original, or 0 if no float64 run was possible.
         candidate_error: the error of the candidate.
-        reference: `float64`, or the reason why no float64 run was possible. In that case, the candidate was compared with the
-            original directly.
+        reference: `float64`, or the reason why no float64 run was possible. If there is a reason, the errors of the candidate
+            are differences from the original.
         inputs: the names of the input sets on which the models were compared, such as `zero`.
         left_out: the names of the input sets on which the original fails or for which there was no time. If the original does
             not run at some sizes, an additional text gives the number of these sizes.
@@ -145,7 +145,7 @@ def _checked(
 ) -> Check:
     """Run the check of `check_all` on one execution provider.
 
-    If `exact` is True, sessions compute without TF32, and further sizes are run after the sizes of the trials.
+    If `exact` is True, sessions do not use TF32, and the models also run at other sizes than the sizes of the trials.
 
     Raises:
         CheckFailedError, InvalidModelError: as `check_all`.
@@ -181,7 +181,7 @@ class _Run:
         peak: the largest magnitude of an intermediate value in float64, or 0 if the magnitude is not known.
         spread: for each output, the elements that may become infinite or NaN because convolutions compute whole tiles of
             pixels. None if these elements are not known.
-        pointless: whether intermediate values exceed the range of their type. Such a run is not compared.
+        pointless: whether intermediate values exceed the range of their type. If so, the outputs are not compared.
     """
 
     name: str
@@ -206,9 +206,9 @@ class _Run:
         return sum(value.nbytes for value in self.feeds.values())
 
     def beside(self, noise: float) -> _Run:
-        """Return the run with one more entry of `nudged`, for use if there is no time to measure rounding noise.
+        """Return a copy of the run with one more entry of `nudged`, for use if there is no time to measure rounding noise.
 
-        The entry is each output plus `noise` times the largest finite magnitude of the output.
+        The entry consists of each output plus `noise` times the largest finite magnitude of the output.
         """
         moved = [_moved(value, noise) if isinstance(value, np.ndarray) else value for value in self.values]
         return replace(self, nudged=[*self.nudged, moved])
@@ -241,7 +241,7 @@ class _Run:
 class _Bench:
     """The original model during a check: the session, the float64 evaluator, the runs so far, and the inputs left out.
 
-    `why` is the reason why no float64 run is possible, or an empty text.
+    `why` is the reason why no float64 run of the original is possible, or an empty text.
     """
 
     def __init__(self, original: Loadable, device: Device, seed: int, *, exact: bool) -> None:
@@ -284,11 +284,11 @@ class _Bench:
                 self.left_out.append(called)
 
     def run_sizes(self, start: Mapping[str, int], *, adversarial: bool) -> None:
-        """Run the original on random inputs at the further sizes from `sizes_to_check`.
+        """Run the original on random inputs at the sizes from `sizes_to_check`.
 
         `start` gives sizes at which the original runs. If a choice of sizes leaves out a dimension, the dimension has its size
-        from `start`, or from the run with the fewest input elements so far. Sizes at which a run may take long come last, and
-        only if the times of runs at smaller sizes predict a short run.
+        from `start`, or from the run with the fewest input elements so far. Large sizes come last, and are run only if the
+        times at smaller sizes predict a short run.
         """
         names = dynamic_dimension_keys(self._hollow)
         start = {name: _known(start, name) for name in names}
@@ -385,7 +385,7 @@ class _Bench:
     def look_closer(self, run: _Run) -> _Run:
         """Return the run with more data to judge a candidate whose error seems too large.
 
-        The data are the float64 outputs, more samples of rounding noise, and one of `pointless` and `spread`.
+        The data are the float64 outputs, more samples of rounding noise, and a value for either `pointless` or `spread`.
         """
         if run.exact is None:
             exact, peak = self._exact(run.feeds, run.values, ordinary=run.ordinary)
@@ -398,14 +398,17 @@ class _Bench:
     def samples(self, run: _Run, look: int = 0) -> list[Sequence[Any]]:
         """Return samples of the original's rounding noise: outputs that differ from the run's outputs by rounding.
 
-        `look` is the number of earlier calls for this run. Each number gives different samples.
+        `look` is the number of earlier calls for this run. Each call gives different samples.
         """
         first = sum(CHECK.noise_sample_counts[:look])
         numbers = range(first, first + CHECK.noise_sample_counts[look])
         return self._rounded(run, numbers) or self._beside(run, numbers)
 
     def _beside(self, run: _Run, numbers: Iterable[int]) -> list[Sequence[Any]]:
-        """Return the original's outputs on inputs that differ from the run's inputs in the last bits, for each of the seeds."""
+        """Return the original's outputs on slightly changed inputs, for each seed in `numbers`.
+
+        The changed inputs differ from the run's inputs in the last bits.
+        """
         nudged = (_nudged(run.feeds, self.seed + 1 + number) for number in numbers)
         return [_beside(self.session, run.values, feeds) for feeds in nudged]
 
@@ -481,9 +484,9 @@ def _known(sizes: Mapping[str, int], key: str) -> int:
 def _expected(past: Sequence[tuple[float, float]], amount: float) -> float:
     """Return the expected seconds of a run on inputs with `amount` elements.
 
-    `past` has the number of elements and the seconds of each earlier run. Times are assumed to grow with the square of this
-    number, starting from the largest earlier run with at most `amount` elements. If there is no such run, the result is
-    infinite for large inputs and 0 for small inputs.
+    `past` has the number of elements and the seconds of each earlier run. Times are assumed to grow with the square of the
+    number of elements, starting from the largest earlier run with at most `amount` elements. If all earlier runs have more
+    elements, the result is infinite for large inputs and 0 for small inputs.
     """
     below = max((known for known in past if 0 < known[0] <= amount), default=None)
     if below is None:
@@ -532,8 +535,8 @@ def _looked_closer(
 ) -> tuple[list[tuple[str, OutputErrors]], set[str]]:
     """Measure rounding noise for the runs in which the candidate's error seems too large, and judge these runs again.
 
-    Runs with small inputs come first. If no time is left for an ordinary run, the noise of the run is assumed to be the largest
-    noise of the previous runs, relative to the output's magnitude.
+    Runs with small inputs come first. If no time is left for an ordinary run, the noise of the run, relative to the magnitude
+    of the output, is assumed to be the largest relative noise of the previous runs.
 
     Returns:
         The errors, each with the name of the output, and the names of the adversarial runs for which there was no time.
@@ -570,10 +573,10 @@ def _looked_closer(
 
 
 def _together(errors: Sequence[tuple[str, OutputErrors]], factor: float) -> tuple[float, float]:
-    """Combine the errors of all outputs and inputs, and return the largest error of the original and of the candidate.
+    """Return the largest error of the original, and the largest error of the candidate, over all outputs and inputs.
 
-    Floating-point outputs are judged separately from other outputs, because the error of any other output is the share of wrong
-    elements.
+    Floating-point outputs are judged separately from outputs of other types, because the error of an output that is not
+    floating-point is the share of wrong elements.
 
     Raises:
         CheckFailedError: the candidate's error is too large.
@@ -632,7 +635,7 @@ def _moved(value: Array, share: float) -> Array:
 
 
 def _alike(values: Sequence[Any], exact: Sequence[Any]) -> bool:
-    """Return whether two lists of outputs have the same structure: lists of equal length and arrays of equal shape."""
+    """Return whether two lists of outputs have the same length, sequences of equal length, and arrays of equal shape."""
     for value, other in zip(values, exact, strict=True):
         if isinstance(value, list) and isinstance(other, list):
             same = len(value) == len(other) and _alike(value, other)

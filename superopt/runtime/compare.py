@@ -43,7 +43,7 @@ class Comparison:
         high: the upper end of the 95 % confidence interval of the median ratio.
         control: the median over rounds of the ratio between the times of the original's two sessions.
         noise: the largest distance between 1 and the control at 95 % confidence. Outlying rounds hardly affect the noise.
-        rounds: the number of rounds. In each round, each model is timed once.
+        rounds: the number of rounds. A round times each model once.
     """
 
     original: float
@@ -69,7 +69,8 @@ class StoppingRule:
     """The conditions under which a comparison needs no further rounds.
 
     Attributes:
-        rounds: the number of rounds from which on `clear` is used. With fewer rounds, `obvious` is used.
+        rounds: the number of rounds from which on `clear` is used. With fewer rounds, `obvious` is used. A round times each
+            model once.
         clear: a function that returns whether the result of a comparison is certain enough.
         obvious: a stricter function than `clear`, for few rounds. With fewer than 3 rounds, a comparison always continues.
         loads: the most times that models are loaded if loading is fast.
@@ -104,9 +105,9 @@ def _is_obvious(found: Comparison) -> bool:
 
 
 TOLD = StoppingRule(COMPARISON.min_report_rounds, _is_told, loads=COMPARISON.max_report_loads)
-"""Stop when the ratio is known well enough to be reported."""
+"""Stop timing when the ratio of the models' times is precise enough to be reported."""
 DECIDED = StoppingRule(COMPARISON.min_verdict_rounds, _is_decided, _is_obvious)
-"""Stop when further rounds are unlikely to change whether the candidate counts as faster."""
+"""Stop timing when further rounds are unlikely to change whether the candidate counts as faster."""
 
 
 Sizes: TypeAlias = "Mapping[str, int] | None"
@@ -226,14 +227,14 @@ def compare_settings(
 
 
 def _message(model: Loadable) -> Loadable:
-    """Return the model in a form that can be loaded repeatedly without a conversion."""
+    """Return a ModelProto as bytes, so that it need not be serialized at each load. Other models are returned unchanged."""
     return model.SerializeToString() if isinstance(model, ModelProto) else model
 
 
 def loading(count: int, load: int) -> list[int]:
     """Return the order in which `count` models are loaded, as indices of the models. `load` is the number of earlier loads.
 
-    In `count` successive loads, each model is loaded first once, second once, and so on. The next `count` loads use the reverse
+    In `count` successive loads, each model has each place in the order exactly once. The next `count` loads use the reversed
     orders.
     """
     order = [(load + place) % count for place in range(count)]
@@ -258,9 +259,10 @@ def compare_in_turns(
     model's turn starts with one run that is not timed, which brings the model into the caches. Several timed runs follow, and
     the fastest counts. If a run is long, the turn consists of a single timed run.
 
-    The rounds of a load end early when `until` is reached for every candidate. Loading ends early in two cases. The first case
-    is that `until` was reached in two loads. The second case is that the rounds of all loads together reach `until` after at
-    least three loads. If `until.loads` is not 0, the second case applies only after more than half of the loads.
+    The rounds after a load end early when `until` is reached for every candidate. The models are not loaded again in two cases.
+    The first case is that `until` was reached after two loads. The second case is that the rounds of all loads together reach
+    `until` after at least three loads. If `until.loads` is not 0, the second case applies only after more than half of the
+    loads.
 
     If `loads` is at least 2, models are loaded at least twice, with two exceptions. There is no second load if the rounds of
     the first load took all of the time. There is also no second load if loading took longer than both `seconds` and 10 s. On a
@@ -390,9 +392,9 @@ def _rounds(timed: Sequence[Timed], deadline: float, until: StoppingRule, report
 
 
 def _runs_for_visit(timed: Timed) -> tuple[int, int]:
-    """Return the number of samples to time when it is the model's turn, and the number of runs in a sample.
+    """Return the number of samples that are timed in one turn of the model, and the number of runs in each sample.
 
-    All samples together should take about 8 ms. If one run takes more than 50 ms, there is one sample of one run.
+    All samples of a turn should take about 8 ms. If one run takes more than 50 ms, the turn has one sample of one run.
     """
     start = active_time()
     timed.run()
@@ -414,7 +416,7 @@ def _visit(timed: Timed, samples: int, batch: int) -> float:
 def _summaries(rounds: Sequence[Times]) -> list[Comparison]:
     """Return the comparison of each candidate with the original.
 
-    In each round, the first and the last time are times of the original.
+    Each element of `rounds` has the time of each model in one round. The first and the last time belong to the original.
     """
     return [_summary([(times[0], times[which], times[-1]) for times in rounds]) for which in range(1, len(rounds[0]) - 1)]
 
@@ -436,7 +438,7 @@ def _summary(rounds: Sequence[tuple[float, float, float]]) -> Comparison:
 
 
 def _median_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the median, and the lower and upper end of its 95 % confidence interval.
+    """Return the median of the values, and the lower and upper end of the 95 % confidence interval of the median.
 
     The interval is computed from order statistics, without assumptions about the distribution.
     """

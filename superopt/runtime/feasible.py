@@ -47,7 +47,7 @@ def find_feasible(
 ) -> Feasible:
     """Find bounds for random inputs such that the model runs at all of the `sizes`.
 
-    If the model runs with no bounds and the user did not choose the sizes, other sizes are tried.
+    If no bounds let the model run, and the user did not choose the sizes, other sizes are tried.
 
     Args:
         session: The model.

@@ -89,7 +89,10 @@ class KernelTiming:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A node with the types and shapes of its operands, and the opsets of the model. Equal signatures mean equal times."""
+    """A node with the types and shapes of its operands, and the opsets of the model.
+
+    Kernels with equal `signature` take equal times.
+    """
 
     node: NodeProto
     operands: Mapping[str, Operand]
@@ -142,8 +145,8 @@ class Kernel:
     def timed(self, device: Device, *, cold: bool = False, call: float = 0.0) -> KernelTiming:
         """Time the node alone, without graph optimizations. Operators in `VIEWS` count as taking no time.
 
-        On a GPU, a node is launched while the previous node still runs. So the time of a short node is the time that a second
-        copy of the node adds to a run, plus `call`.
+        On a GPU, a node is launched while the previous node still runs. So a short node is timed twice: alone and together with
+        a second copy. The result is the time that the copy adds, plus `call`.
 
         Args:
             device: the device to run on.

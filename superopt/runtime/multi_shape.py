@@ -65,14 +65,14 @@ class SizeComparisons:
     def faster(self) -> bool:
         """Return whether the candidate is faster at some sizes, and not slower at any sizes.
 
-        A slowdown counts if the slowdown exceeds the comparison's `noise` or exceeds `COMPARISON.max_loss_share`.
+        The candidate is slower if the slowdown exceeds the comparison's `noise` or exceeds `COMPARISON.max_loss_share`.
         """
         found = [comparison for _, comparison in self.at]
         return any(c.faster() for c in found) and all(c.ratio >= 1 - min(c.noise, COMPARISON.max_loss_share) for c in found)
 
     @property
     def promising(self) -> bool:
-        """Return whether the candidate is not `faster`, but has a large enough median gain at some sizes."""
+        """Return whether the candidate is not `faster`, but its median gain suffices for acceptance at some sizes."""
         return not self.faster and any(c.ratio >= 1 + COMPARISON.min_gain_margin_share for _, c in self.at)
 
     @property

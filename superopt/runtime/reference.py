@@ -134,7 +134,7 @@ class Reference:
     def run(self, feeds: Mapping[str, Array], *, partial: bool = False) -> list[Any]:
         """Return the outputs, with floats as float64 and sequences as lists.
 
-        If `partial` is True, `peak` also includes partial sums of products.
+        If `partial` is True, partial sums of products count in `peak`, the largest magnitude of a value.
 
         Raises:
             NoReferenceError: an operator fails.
@@ -150,10 +150,10 @@ class Reference:
 
     @property
     def peak(self) -> float:
-        """The largest magnitude of a value in the last run, except values in control flow bodies.
+        """The largest magnitude of a value in the last call of `run`, except values in control flow bodies.
 
-        Only finite values count. As an exception, an infinite exponential of a finite value counts. If the run had `partial`,
-        the partial sums of products in any order also count.
+        Only finite values count. As an exception, an infinite exponential of a finite value counts. If `run` was called with
+        `partial=True`, partial sums of products in any order count too.
         """
         return float(self._evaluator.peak)
 
@@ -249,7 +249,7 @@ class _Evaluator(ReferenceEvaluator):
 
     @functools.cached_property
     def _last_uses(self) -> list[set[str]]:
-        """For each node, the names of the values that no later node reads and that are not outputs of the graph."""
+        """The names of the values to free after each node: no later node reads the values, and they are not outputs of the graph."""
         needed = {"", *self.output_names}
         found = []
         for node in reversed(self.nodes_):
@@ -514,7 +514,7 @@ class RuntimeKernel(OpRun):
 class GatherElements(OpRun):
     """Elements selected along an axis (ONNX GatherElements).
 
-    The implementation in ONNX's reference evaluator fails if the first extent is 1.
+    The implementation in ONNX's reference evaluator fails if the first axis has size 1.
     """
 
     op_domain = ""

@@ -40,7 +40,7 @@ class OutputErrors:
         off: the number of elements whose error in the original is large relative to the mean magnitude of the element's row.
         elements: the number of elements.
         own: the sum of the squares of the original's relative errors over the elements that `off` counts.
-        other: the sum of the squares of the candidate's relative errors over the same elements.
+        other: the sum of the squares of the candidate's relative errors over the elements that `off` counts.
     """
 
     original: float = 0.0
@@ -66,7 +66,7 @@ class OutputErrors:
         )
 
     def strayed(self, factor: float) -> str:
-        """Return a message if the candidate's error is too large, or an empty text."""
+        """Return a message if the candidate's error exceeds `factor` times the original's error, or an empty text."""
         allowed = factor * max(self.original, self.least)
         if self.candidate <= allowed:
             return ""
@@ -107,7 +107,10 @@ class OutputPair:
     spread: Array | None = None
 
     def fault(self, factor: float) -> str:
-        """Return a message if the candidate's output is wrong, or an empty text."""
+        """Return a message if the candidate's output is wrong, or an empty text.
+
+        An element may differ from the original's element by `factor` times the rounding noise of the element.
+        """
         original, candidate = self.original, self.candidate
         if original.shape != candidate.shape or original.dtype != candidate.dtype:
             return f"{original.dtype}{list(original.shape)} became {candidate.dtype}{list(candidate.shape)}"
@@ -119,7 +122,10 @@ class OutputPair:
             return self._not_finite() or self._strays(factor)
 
     def errors(self, factor: float) -> OutputErrors:
-        """Return the errors of the original's and the candidate's output, relative to the largest magnitude of the output."""
+        """Return the errors of the original's and the candidate's output, relative to the largest magnitude of the output.
+
+        `factor` is the allowed ratio between the candidate's error and the original's error.
+        """
         reference = self.original if self.exact is None else self.exact
         if not self.original.size or self.original.shape != self.candidate.shape:
             return OutputErrors()
@@ -244,7 +250,7 @@ def _noise(original: Array, nudged: Sequence[Array]) -> Array:
 
 
 def _excess(value: Array, center: Array, noise: Array, samples: int, factor: float, floor: float, least: float) -> Array:
-    """Return the ratio of each element's error to the allowed error of the element, or 0 if the error is allowed.
+    """Return, for each element, the ratio of its error to its allowed error, or 0 if the error is allowed.
 
     The error is the distance between `value` and `center`. The allowed error is `factor` times the noise plus `least`. The
     noise of an element is at least `floor` times the magnitude of `center`. The result is NaN where the error is not finite.

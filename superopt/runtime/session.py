@@ -294,9 +294,9 @@ class Bound:
             return value_of(array, self._device.memory, runtime())
 
     def _shapes(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
-        """Run the model once without a CUDA graph, and return the outputs.
+        """Run the model once without a CUDA graph, and return the outputs, which have the shapes that the output buffers need.
 
-        The outputs have the shapes of the output buffers. A CUDA graph needs these buffers before its first run.
+        A CUDA graph needs the output buffers before its first run.
         """
         options = runtime().RunOptions()
         options.add_run_config_entry("gpu_graph_id", "-1")

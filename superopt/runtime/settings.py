@@ -60,8 +60,8 @@ def settings(choices: Sequence[str]) -> Settings:
 def with_choices(device: Device, choices: Sequence[str]) -> Device:
     """Return a copy of the device whose sessions use these tuning choices.
 
-    A choice is the name of an ONNX Runtime optimizer to switch off, or `option=value` to set an option. Optimizers that are
-    off in `device` and not named in `choices` are on in the copy.
+    A choice is the name of an ONNX Runtime optimizer to switch off, or `option=value` to set an option. Only the optimizers
+    that `choices` names are off in the copy, even if other optimizers are off in `device`.
 
     Raises:
         ProviderError: a choice requires another execution provider.

@@ -80,9 +80,9 @@ def sizes_to_check(model: ModelProto, start: Mapping[str, int]) -> Iterator[dict
 
 
 def _growing_together(names: Sequence[str], start: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Yield `start` with two dimensions increased by the same number.
+    """Yield copies of `start` in which two dimensions are increased by the same number.
 
-    A model may run only at such sizes if one dimension is the sum of the other dimension and a third dimension.
+    If a dimension of the model is the sum of two others, the model may run only at such sizes.
     """
     for shift in CHECK.paired_size_increases:
         for pair in itertools.combinations(names, 2):
@@ -105,7 +105,7 @@ def _empty(names: Sequence[str]) -> Iterator[dict[str, int]]:
 
 
 def _around(names: Sequence[str], constants: Sequence[int]) -> Iterator[dict[str, int]]:
-    """Yield each constant, the constant plus 1, and the constant minus 1, as the size of one dimension and of all dimensions.
+    """Yield sizes with each constant, the constant plus 1, and the constant minus 1, for one dimension and for all dimensions.
 
     Before a large constant, an eighth of the constant is yielded as the size of one dimension.
     """
@@ -126,8 +126,8 @@ def _by_turns(kinds: Sequence[Iterator[dict[str, int]]]) -> Iterator[dict[str, i
 def telling_constants(model: ModelProto) -> list[int]:
     """Return positive integers with which the model compares, slices or computes, the most significant first.
 
-    If the model multiplies or divides by constants, the products of each threshold and each such constant are included. For
-    example, `N // 2 > 100` becomes true near N = 200, so 200 is included.
+    If the model multiplies or divides by constants, the products of these factors and the thresholds are included. For example,
+    `N // 2 > 100` becomes true near N = 200, so 200 is included.
     """
     ranks: dict[int, int] = {}
     factors: dict[int, None] = {}

@@ -108,7 +108,10 @@ def tune(
 
 
 def tuning_choices(optimizers: Sequence[str], device: Device) -> list[str]:
-    """Return the tuning choices to try on the device for a model that these optimizers affect."""
+    """Return the tuning choices to try on the device for a model that these optimizers affect.
+
+    A choice is the name of an ONNX Runtime optimizer to switch off, or `option=value` to set an option.
+    """
     names = [*optimizers]
     if device.provider == "cpu":
         names += [f"{LEVEL}={EXTENDED}"] if _LAYOUT in optimizers and not device.portable else []
@@ -120,10 +123,10 @@ def tuning_choices(optimizers: Sequence[str], device: Device) -> list[str]:
 
 
 def _joined(names: Sequence[str]) -> list[str]:
-    """Return the choices in `names` that can be combined. `names` has the choices with the largest gain first.
+    """Return the tuning choices in `names` that can be combined. `names` has the choices with the largest gain first.
 
-    Only the best number of threads is included. Optimizers of the highest level are left out if another choice switches off
-    the whole level.
+    Only the best number of threads is included. If a choice switches off the highest optimization level, optimizers of this
+    level are left out.
     """
     threads = [name for name in names if name.startswith(f"{THREADS}=")]
     idle = {*threads[1:], *(LAST_LEVEL if f"{LEVEL}={EXTENDED}" in names else ())}
@@ -151,10 +154,9 @@ def _is_possible(
 
 
 def acting_optimizers(model: Loadable, device: Device) -> list[str]:
-    """Return the optimizers that affect the model.
+    """Return the names of ONNX Runtime's optimizers that affect the model.
 
-    An optimizer affects the model if the optimized graph has more nodes than the model of an operator that the optimizer
-    introduces.
+    An optimizer affects the model if the optimized graph has more nodes of an operator that the optimizer introduces.
 
     Raises:
         InvalidModelError, ProviderError: as `tune`.
