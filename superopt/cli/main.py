@@ -208,7 +208,7 @@ def run_optimize(options: argparse.Namespace) -> int:
 
 
 def labelled_data_files(label: str, model: Path) -> dict[str, Path]:
-    """Return the external data files of the model. The keys are descriptions of the files for messages."""
+    """Return the external data files of the model. The keys are the names of the files for error messages."""
     return {f"{file.name}, in which {label} keeps tensors": file for file in data_files(model)}
 
 
@@ -302,7 +302,7 @@ def run_generate(options: argparse.Namespace) -> int:
 
 
 def rule_files(folder: Path | None = None) -> dict[str, Path]:
-    """Return the files of rules and proofs in the folder. The keys are descriptions of the files for messages.
+    """Return the files of rules and proofs in the folder. The keys are the names of the files for error messages.
 
     If `folder` is None, superopt's own folder is meant.
     """
@@ -311,7 +311,7 @@ def rule_files(folder: Path | None = None) -> dict[str, Path]:
 
 
 def run_prove(options: argparse.Namespace) -> int:
-    """Run `superopt prove`: check axioms or stored rules, and print a table of verdicts by family.
+    """Run `superopt prove`: check axioms or stored rules, and print a table of verdicts (proved, refuted, unknown) by family.
 
     A second table lists the axioms or rules that are not proved for all sizes.
 
@@ -380,7 +380,7 @@ def run_rules_list(options: argparse.Namespace) -> int:
 def run_rules_export(options: argparse.Namespace) -> int:
     """Run `superopt rules export`: write the rules to a file in the requested format.
 
-    The number of written rules is printed, and each reason why rules were left out, with the number of these rules.
+    Also print the number of exported rules and, for each reason to leave rules out, the number of rules left out.
     """
     from superopt.flows.export_rules import export, reasons
 

@@ -29,16 +29,17 @@ _SIDES = {
 """For each kind of operation, the side lengths of the operands, which are square matrices or images with 64 channels."""
 _CHANNELS = 64
 _UNBOUNDED = 1 << 62
-"""The cache size in bytes that is assumed for a GPU. It exceeds the weights of any model, because weights on a GPU are timed
-where they are.
+"""The cache size in bytes that is assumed for a GPU.
+
+The size exceeds the weights of any model, so no weights on a GPU are timed cold (with weights in no cache).
 """
 
 
 def calibrate_roofline(clock: Clock) -> Roofline:
-    """Return the roofline of the clock's device, from the clock's cache if possible.
+    """Return the roofline (rates of arithmetic and memory traffic) of the clock's device, from the clock's cache if possible.
 
-    The times of the calibration models are not cached, because the roofline's error must be estimated from nodes of other
-    models.
+    The times of the calibration models are not cached. The roofline's error is estimated from cached times, and would seem too
+    small at the models from which the roofline is made.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot run one of the models on the device.
@@ -72,7 +73,7 @@ def _measured(clock: Clock) -> Roofline:
 def _point(clock: Clock, model: ModelProto) -> tuple[float, float, float]:
     """Time a model with one operator. Return the operator's number of operations, its number of bytes, and its seconds.
 
-    The seconds are the time of the model's nodes without the fixed cost of each node.
+    The seconds are the sum of the nodes' times, each without the time of the smallest node.
     """
     wanted: list[Demand] = []
     seconds = 0.0

@@ -30,7 +30,8 @@ class FirstRun:
     """The result of the first run of a model.
 
     Attributes:
-        refused: the reason why the model cannot be run on random inputs, so that nothing can be checked. Empty if it runs.
+        refused: the reason why the model cannot be run on random inputs, or an empty text if it can. A model that cannot be run
+            is not optimized.
         seconds: the total seconds of one run at each of `sizes`.
         short: whether the average time of the model's nodes is below `COST.short_node_seconds`.
         opening: the seconds from the loading of a session to the end of its first run.
@@ -136,7 +137,7 @@ def _in_child(
 
 
 def cached_search_pace(cache: Path) -> float:
-    """Return the result of `measure_search_pace`, from the cache if it was measured on this processor before."""
+    """Return the relative search time from `measure_search_pace`, or its cached value for this processor."""
     with closing(Cache(cache)) as known:
         return float(known.kept(["pace", cpu_name()], measure_search_pace))
 

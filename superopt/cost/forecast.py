@@ -30,7 +30,8 @@ _BODIES = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 class Plan:
     """The nodes that a run of a model executes.
 
-    `nodes` has the price (predicted time) and the count of each distinct node, by the text of the node's signature.
+    `nodes` has the price (predicted time) and the count of each distinct node. The keys are the texts of the nodes' signatures,
+    which contain the operator, the attributes and the inputs.
     """
 
     nodes: Mapping[str, tuple[Price, int]]
@@ -51,7 +52,7 @@ class Plan:
 class Forecast:
     """The predicted seconds of a run of the original model and of a candidate model.
 
-    Nodes that both models have cause no error in the predicted saving, because their errors are equal and cancel. So only nodes
+    The saving is the difference of the two times. The errors of nodes that both models have cancel in the saving. So only nodes
     that are more frequent in one of the models are considered. The time of such a node may differ from its price (predicted
     time) by `COST.forecast_sigmas` standard deviations. A removed node is assumed to be cheaper than its price, and an added
     node is assumed to be more expensive. The errors of different nodes are assumed to be independent.
@@ -76,12 +77,12 @@ class Forecast:
 
     @property
     def gains(self) -> bool:
-        """Whether the predicted saving exceeds its possible error, `doubt`."""
+        """Whether the predicted saving of time exceeds the possible error of the prediction, `doubt`."""
         return self.original - self.candidate > self.doubt
 
     @property
     def faster(self) -> bool:
-        """Whether the candidate `gains`, and its predicted gain is at least `COMPARISON.min_gain_margin_share`."""
+        """Whether the candidate `gains`, and is predicted to be faster by at least `COMPARISON.min_gain_margin_share`."""
         return self.gains and self.ratio >= 1 + COMPARISON.min_gain_margin_share
 
     @property
@@ -91,7 +92,7 @@ class Forecast:
 
 
 def forecast(before: Plan, after: Plan) -> Forecast:
-    """Return the forecast for an original with the plan `before` and a candidate with the plan `after`."""
+    """Return the predicted times of an original that executes the nodes `before` and a candidate that executes `after`."""
     variance = 0.0
     for name in {**before.nodes, **after.nodes}:
         price = (before.nodes.get(name) or after.nodes[name])[0]
@@ -204,7 +205,7 @@ class ForecastClock(Clock):
 
 @dataclass(frozen=True)
 class Forecasts:
-    """Forecasts at representative sizes of the dynamic dimensions, in order."""
+    """Forecasts of the times of an original and a candidate, one for each choice of sizes of the dynamic dimensions."""
 
     at: tuple[tuple[DimBinding, Forecast], ...]
 
@@ -232,7 +233,7 @@ def forecast_everywhere(
 
 
 def unpriced_reason(clock: ForecastClock, model: Loadable, sizings: Sequence[DimBinding]) -> str:
-    """Return the reason why the time of the model cannot be predicted at these sizes, or an empty text if it can."""
+    """Return the reason why the time of the model cannot be predicted at these sizes, or an empty text if there is none."""
     try:
         for sizing in sizings:
             clock.plan(model, sizing.numbers)

@@ -47,7 +47,7 @@ class Price:
     def doubt(self, sigmas: float) -> float:
         """Return the seconds by which the price may be too low, at `sigmas` standard deviations.
 
-        If `sigmas` is negative, the result is negative, and its magnitude is the seconds by which the price may be too high.
+        A negative `sigmas` gives a negative result. Its magnitude is the seconds by which the price may be too high.
         """
         return self.seconds * math.expm1(sigmas * self.error)
 
@@ -116,7 +116,10 @@ class Prices:
         return self._net(known), price
 
     def _predicted(self, op_type: str, wanted: Demand, *, cold: bool, without: int | None = None) -> Price:
-        """Return the price of a node from the roofline and similar nodes. `without` is the number of a node to ignore."""
+        """Return the price of a node from the roofline and similar nodes of the profile.
+
+        `wanted` is the demand of the node on arithmetic and memory. The profile's node with the index `without` is ignored.
+        """
         seconds = self.profile.roofline.seconds(wanted, cold=cold)
         similar = [number for number in self._similar.get((op_type, wanted.kind), ()) if number != without]
         if not similar:
@@ -154,6 +157,6 @@ def _name(signature: Json, *, cold: bool) -> str:
 
 
 def _place(wanted: Demand, *, cold: bool) -> Numbers:
-    """Return coordinates of a node. Among nodes of the same operator, similar nodes have coordinates close to each other."""
+    """Return coordinates of a node. Similar nodes of one operator have coordinates that are close to each other."""
     logarithms = (math.log(max(amount, 1)) for amount in (wanted.operations, wanted.moved, wanted.weights))
     return np.array([*logarithms, float(cold)])

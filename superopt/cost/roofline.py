@@ -38,7 +38,10 @@ class Roofline:
     caches: tuple[int, ...] = ()
 
     def seconds(self, wanted: Demand, *, cold: bool = False) -> float:
-        """Return the estimated seconds of a node within a longer graph. If `cold` is True, weights are read from memory."""
+        """Return the estimated seconds of a node with the demand `wanted`, within a longer graph.
+
+        If `cold` is True, weights are read from memory instead of a cache.
+        """
         computing = wanted.operations / rate(self.rates[wanted.kind], wanted.operations) if wanted.operations else 0.0
         moving = wanted.moved / rate(self.traffic, wanted.moved) if wanted.moved else 0.0
         fetching = wanted.weights / self.memory if cold else 0.0
@@ -106,7 +109,7 @@ def _curve(points: Json) -> Curve:
 
 
 def rate(curve: Curve, amount: float) -> float:
-    """Return the rate at an amount, by linear interpolation on logarithmic axes.
+    """Return the curve's rate for this amount of work, by linear interpolation on logarithmic axes.
 
     Beyond the ends of the curve, the rate is constant.
     """
@@ -120,7 +123,10 @@ def rate(curve: Curve, amount: float) -> float:
 
 
 def fit_curve(points: Sequence[tuple[float, float]]) -> Curve:
-    """Return the curve through measured points (amount, seconds). For equal amounts, the least time is used."""
+    """Return the curve of rates through measured points. A point is an amount of work and the seconds that it took.
+
+    For equal amounts, the least time is used.
+    """
     least: dict[float, float] = {}
     for amount, seconds in points:
         least[float(amount)] = min(seconds, least.get(amount, math.inf))

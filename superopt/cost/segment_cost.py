@@ -81,7 +81,7 @@ class Measured:
             raise ShapeError(self._expressible[outputs])
 
     def _known_model(self, outputs: tuple[Term, ...]) -> ModelProto:
-        """Return the segment as `model` does, and cache the last result, because many segments have the same reference."""
+        """Return the segment as a model, and cache the last result, because many segments are timed against one reference."""
         if self._reference is None or self._reference[0] != outputs:
             self._reference = outputs, self.model(outputs)
         return self._reference[1]

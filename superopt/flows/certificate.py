@@ -117,7 +117,7 @@ def _place(segment: Segment) -> Json:
 
 
 def first_output_names(island: Island) -> tuple[str, ...]:
-    """Return the first named output of every node of the island, in order."""
+    """Return the first named output of each node of the island (a rewritable region of a model), in the order of the nodes."""
     return tuple(next(v.name for v in node.outputs if v.name) for node in island.nodes)
 
 

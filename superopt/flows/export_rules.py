@@ -76,7 +76,8 @@ class FoundRule(RewriteRuleClassBase):
 class Left:
     """The ONNX pattern for the left side of a rule.
 
-    `leaves` are the names of its inputs, which match any value. `outputs` are the names of the results of its `nodes`.
+    `nodes` are the nodes of the pattern, and `outputs` are the names of their results. `leaves` are the names of the pattern's
+    inputs, which match any value.
     """
 
     nodes: tuple[NodeText, ...]

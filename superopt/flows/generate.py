@@ -5,9 +5,10 @@ up to a size are enumerated and grouped by their values. Two terms of equal valu
 if known rules imply it. Otherwise, it is generalised to all sizes and proved. Each direction that may help a search becomes a
 rule. The results of all tasks are merged in the order of the universes. So the order in which tasks finish does not matter.
 
-Rules that other rules imply then leave the core (the minimal rule set). Definitions of composite operators, algorithms, and
-generalised mutants are proved as they are. Rules get the floating-point flags that they need. Finally, rules are generated in
-the same way from the traits and axioms of each operator. This step can be run for one operator alone.
+Rules that other rules imply then leave the core (the minimal rule set). Three kinds of rules are not enumerated, only proved:
+definitions of composite operators, algorithms such as Winograd's, and generalised mutants. (A mutant equals an operator at some
+output positions.) Each rule gets the floating-point flags that it needs. Finally, rules are generated in the same way from the
+traits and axioms of each operator. This step can be run for one operator alone.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Generation:
         return len(self.rules) - self.core
 
     def of(self, family: str) -> tuple[FoundRule, ...]:
-        """Return the rules of one family, in the order in which they are stored."""
+        """Return the rules of one family (the rules of one file), in the order in which they are stored."""
         return tuple(found for found in self.rules if found.family == family)
 
 
@@ -258,7 +259,7 @@ class _StoredRule:
     witnesses: tuple[StoredWitness, ...]
 
     def renamed(self, rule: Rule) -> _StoredRule:
-        """Return this stored rule with `rule`, the same rule under another name, in place of its rule."""
+        """Return this stored rule under the name of `rule`, which is the same rule with another name."""
         witnesses = tuple(replace(w, rule=rule.name) for w in self.witnesses)
         return replace(self, rule=rule, entry=replace(self.entry, name=rule.name), witnesses=witnesses)
 

@@ -362,10 +362,10 @@ def search(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Iterato
     The caller adds the outcome of each candidate to `outcomes`, and stops the iteration when a candidate is accepted. A
     candidate without any rewrites means that no improvement was found.
 
-    Up to two further searches follow while candidates fail the numerical check. The first of them omits algorithms whose error
-    may exceed the tolerance, if the failed search used such algorithms. The second also omits steps that may spread NaN and
-    infinities of an input to more elements, if the failed search used such steps. Each further search gets a third of the
-    budget.
+    Up to two further searches follow while candidates fail the numerical check. The first further search omits algorithms whose
+    error may exceed the tolerance, if the failed search used such algorithms. The second further search omits these algorithms
+    too, and steps that may spread NaN and infinities of an input to more elements, if the failed search used such steps. Each
+    further search gets a third of the budget.
     """
     searched = SearchedModel(ImprovedModel(prepared.start), failed=prepared.failed)
     if prepared.first.refused or prepared.failed:
@@ -408,8 +408,8 @@ def search_model(
 ) -> SearchedModel:
     """Search the model by the given rules for at most `budget` seconds, and return the result.
 
-    `before` is the result of the search before this search. If `strict` is True, the search does not assume that inputs are of
-    ordinary magnitude to conclude that a value is finite.
+    `before` is the result of the previous search. If `strict` is True, the search does not conclude that a value is finite from
+    the assumption that inputs have ordinary magnitudes.
     """
     settings, phases, charts, start = prepared.settings, prepared.phases, prepared.charts, prepared.start
     share = 0.0 if settings.allow_contrib else OPTIMIZATION.contrib_budget_share
@@ -500,9 +500,9 @@ def candidates(
 def gain_choices(prepared: PreparedModel, searched: SearchedModel, outcomes: Sequence[ModelOutcome]) -> Iterator[Passes]:
     """Yield the sets of improvements that are tried as candidate models.
 
-    The set of all improvements comes first, then at most `OPTIMIZATION.max_retries` smaller sets. If no candidate has passed
-    the numerical check by then, the largest improvement is tried alone with half of its rewrite steps, then with a quarter, and
-    so on.
+    The set of all improvements comes first, then at most `OPTIMIZATION.max_retries` other sets. If no candidate of these sets
+    was compared with the original, the largest improvement is tried alone: with half of its rewrite steps, then with a quarter,
+    and so on.
     """
     every = fallback_choices(searched.best.passes, searched.relowered or (), searched.others)
     fitting_choices = (c for c in every if sum(gain.bytes for taken in c for gain in taken) <= prepared.weight_budget)
@@ -517,7 +517,7 @@ def gain_choices(prepared: PreparedModel, searched: SearchedModel, outcomes: Seq
 
 
 def negligible_share(prepared: PreparedModel, searched: SearchedModel) -> float:
-    """Return the share of the run time that all improvements save by the cost model, if it is too small to be measured.
+    """Return the share of the run time that all improvements save by the cost model, if this share is too small to measure.
 
     Otherwise, the result is 0.
     """
@@ -530,7 +530,10 @@ def negligible_share(prepared: PreparedModel, searched: SearchedModel) -> float:
 
 
 def judge(candidate: ModelCandidate, prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> ModelOutcome:
-    """Check the candidate numerically and compare its speed with the original's. `outcomes` are those of earlier candidates."""
+    """Check the candidate numerically, compare its speed with the original's speed, and return the outcome.
+
+    `outcomes` has the outcomes of earlier candidates.
+    """
     spent = outcomes[-1].spent if outcomes else JudgingSeconds()
     if not candidate.passes:
         return ModelOutcome(candidate, spent)

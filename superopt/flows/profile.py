@@ -171,7 +171,7 @@ def _rates(prices: Prices) -> Iterator[Rate]:
 
 
 def _shape(curve: Curve) -> tuple[float, float]:
-    """Return the highest rate of a curve, and the smallest amount of work for which the rate is at least half as high."""
+    """Return the highest rate of a curve, and the smallest amount of work at which at least half of this rate is reached."""
     highest = max(speed for _, speed in curve)
     return highest, next(amount for amount, speed in curve if speed >= highest / 2)
 

@@ -32,7 +32,7 @@ def verdict_reason(compared: SizeComparisons | Forecasts | None, details: str, f
 
 
 def reason_details(*, apart: bool, found: int, taken: int, too_large: int, small: float) -> str:
-    """Return details that are appended to the verdict of a report.
+    """Return text that is appended to the report's sentence on why a model was accepted or rejected.
 
     A segment is a part of the model that one search rewrites.
 
@@ -40,7 +40,7 @@ def reason_details(*, apart: bool, found: int, taken: int, too_large: int, small
         apart: Whether both models were measured in sessions with tuned settings.
         found: The number of segments for which an improvement was found.
         taken: The number of segments whose improvements are in the judged model.
-        too_large: The number of improvements left out because the weights would grow too much.
+        too_large: The number of improvements that are not in the judged model because the weights would grow too much.
         small: The share of the run time that all improvements save, if it was too small to be tried, or else 0.
     """
     sessions = ", both in tuned sessions" if apart else ""

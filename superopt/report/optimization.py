@@ -19,8 +19,8 @@ from superopt.policy import REPORT
 class AppliedRule:
     """A rule that was applied to the model.
 
-    `times` is the number of applications. `gain` is the sum of the seconds that they save in a run of the model, by the cost
-    model. An application that only prepares another application may have a negative gain.
+    `times` is the number of applications of the rule. `gain` is the sum of the seconds that these applications save in a run of
+    the model, by the cost model. An application that only prepares another application may have a negative gain.
     """
 
     name: str
@@ -120,7 +120,7 @@ class Prediction:
         optimized: The predicted time of the optimized model.
         speedup: The ratio of the two times.
         doubt: The number of seconds by which the saved time may be smaller than predicted, because of errors of the profile.
-        known: The share of the predicted time that belongs to nodes measured on the device.
+        known: The share of the predicted time that belongs to nodes that were measured on the device.
     """
 
     note: str
@@ -137,7 +137,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class SessionTuning:
-    """The session settings that tuning chose, the speedup by all of them together, and the speedup by each setting alone.
+    """The session settings that tuning chose, the speedup by all settings together, and the speedup by each setting alone.
 
     Attributes:
         entries: The configuration entries for the session.

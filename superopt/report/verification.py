@@ -50,7 +50,7 @@ class Verification:
 
 
 def verification_lines(found: Verification) -> list[str]:
-    """Return the lines of the report: on each kind of rewrite step, the weights, the segments and the runs, and the verdict."""
+    """Return the lines of the report. The lines count rewrite steps, weights, segments and runs, and state the verdict."""
     lines = [_kind(kind) for kind in found.kinds]
     if found.segments:
         kept, computed, small = found.weights

@@ -260,9 +260,9 @@ def compare_in_turns(
     the fastest counts. If a run is long, the turn consists of a single timed run.
 
     The rounds after a load end early when `until` is reached for every candidate. The models are not loaded again in two cases.
-    The first case is that `until` was reached after two loads. The second case is that the rounds of all loads together reach
-    `until` after at least three loads. If `until.loads` is not 0, the second case applies only after more than half of the
-    loads.
+    The first case is that `until` was reached in the rounds after two of the loads. The second case is that the rounds of all
+    loads together reach `until` after at least three loads. If `until.loads` is not 0, the second case applies only after more
+    than half of the loads.
 
     If `loads` is at least 2, models are loaded at least twice, with two exceptions. There is no second load if the rounds of
     the first load took all of the time. There is also no second load if loading took longer than both `seconds` and 10 s. On a

@@ -249,7 +249,10 @@ class _Evaluator(ReferenceEvaluator):
 
     @functools.cached_property
     def _last_uses(self) -> list[set[str]]:
-        """The names of the values to free after each node: no later node reads the values, and they are not outputs of the graph."""
+        """For each node, the names of the values to free afterwards.
+
+        No later node reads these values, and they are not outputs of the graph.
+        """
         needed = {"", *self.output_names}
         found = []
         for node in reversed(self.nodes_):

@@ -40,7 +40,7 @@ def evaluate_arrays(
     Args:
         roots: The terms.
         arrays: The array of each variable, by the variable's name.
-        sizes: The sizes of dynamic dimensions that are known beforehand.
+        sizes: Sizes of dynamic dimensions. The shapes of the arrays give the remaining sizes.
         dtype: The type of all values.
 
     Raises:
@@ -126,7 +126,7 @@ def apply_operator(op: str, arrays: Sequence[Array], attributes: Mapping[str, At
 def _windows(
     x: Array, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int], fill: float
 ) -> list[list[Array]]:
-    """Return, for each element of a two-dimensional kernel, the elements of `x` that meet it as the kernel slides over `x`.
+    """Return, for each element of a two-dimensional kernel, the elements of `x` under it at all positions of the kernel.
 
     Args:
         x: The images, with two leading axes.

@@ -31,7 +31,7 @@ Scope: TypeAlias = "tuple[tuple[str, str], ...]"
 
 @dataclass(frozen=True)
 class CertifiedStep:
-    """A step of a certificate: a rule, the replaced terms (`roots`), and the new terms (`replacements`)."""
+    """A rewrite step in a certificate: a rule, the replaced terms (`roots`), and the new terms (`replacements`)."""
 
     rule: str
     roots: State
@@ -61,9 +61,9 @@ class Rewrite:
 
     Attributes:
         places: The groups of nodes in the model.
-        before: The terms of a group before the steps.
-        steps: The steps.
-        after: The terms of a group after the steps.
+        before: The terms that each group computes before the rewrite steps.
+        steps: The rewrite steps.
+        after: The terms that each group computes after the rewrite steps.
     """
 
     places: tuple[RewrittenNodes, ...]
@@ -96,7 +96,8 @@ class Certificate:
         rules: The digest of every stored rule that a step names.
         sizes: Sizes of the dynamic dimensions at which the models were run.
         passes: The passes of the search, in order.
-        stored: The names of values of the original that do not depend on inputs, and that are stored as weights.
+        stored: The names of values that the original computes from weights alone, and that the optimized model stores as
+            weights.
         opset: The opset that the model was converted to before the passes, or None.
         mode: The floating-point mode.
         flags: The floating-point flags that the steps need, such as `nsz`.
@@ -286,5 +287,5 @@ def _boolean(value: Any) -> bool:
 
 
 def named_variables(terms: Sequence[Term]) -> list[Term]:
-    """Return the variables in the terms."""
+    """Return the distinct variables in the terms."""
     return [term for term in subterms(*terms) if term.is_variable]

@@ -141,7 +141,7 @@ class _Made:
         self.done: dict[tuple[int, str], tuple[Array, Array, bool]] = {}
 
     def require(self, name: str, array: Array) -> None:
-        """Raise CertificateError unless the array equals the weight's term, rounded to the array's type."""
+        """Raise CertificateError unless the array equals the term of the weight `name`, rounded to the array's type."""
         exact, magnitude, single = self._value(self.latest[name], name)
         if exact.shape != array.shape:
             raise CertificateError(f"weight {name!r} has shape {list(array.shape)}, but its term has shape {list(exact.shape)}")
@@ -178,7 +178,7 @@ class _Made:
     def _value(self, number: int, name: str) -> tuple[Array, Array, bool]:
         """Return the value of a weight after pass `number` in float64, with two facts about the rounding of the weight.
 
-        The facts are the sum of the magnitudes that were added up, and whether ONNX Runtime computes the sum in float32.
+        The facts are the sum of the magnitudes of all numbers that were added, and whether ONNX Runtime adds in float32.
         """
         while number >= 0 and name not in self.passes[number].weights:
             number -= 1
@@ -285,7 +285,7 @@ def _require_same(
         after: The graph in the optimized model.
         scope: The path to the graph from the top graph.
         allowed: For each path, the outputs of the segments, which are groups of rewritten nodes, in the graph.
-        aliases: For outputs that the rewrite replaced by another value, this value.
+        aliases: For each value that the rewrite replaced by another value, the name of the other value.
 
     Raises:
         CertificateError: A node differs, and computes a value of the original that is not the output of a segment.
@@ -348,7 +348,7 @@ def _named_alone(kind: TypeProto) -> TypeProto:
 
 
 def _aliases(certificate: Certificate) -> Iterator[tuple[str, str]]:
-    """Yield each output of a rewritten group of nodes that equals an input of the group after the rewrite, with this input.
+    """Yield each output of a rewritten group of nodes that became equal to an input of the group, together with this input.
 
     Nodes that read the output in the original may read the input in the optimized model.
     """

@@ -1,7 +1,7 @@
 """A matcher that decides whether a step, which replaces terms, is an instance of a stored rule.
 
-The matcher is written for readability, not speed. The matcher tries every assignment of operands and has no index. A condition
-on dynamic dimensions must hold at many random sizes. The search, in contrast, proves such a condition for all sizes.
+The matcher is written for readability, not speed: it tries every assignment of operands to a pattern. A condition on dynamic
+dimensions must hold at many random sizes. The search, in contrast, proves such a condition for all sizes.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
 
 
 def _together(shown: Mapping[Term, Term], wanted: Mapping[Term, Term]) -> bool:
-    """Return whether each replacement is the rule's result for the root, with all roots inside the result replaced in turn.
+    """Return whether each replacement is the rule's result for its root, after all roots inside the result are replaced too.
 
     Args:
         shown: The rule's result for each root.
@@ -237,7 +237,7 @@ def _in_turn(patterns: Sequence[Term], terms: Sequence[Term], binding: StepBindi
 
 
 def _some(patterns: list[Term], terms: list[Term], binding: StepBinding) -> Iterator[tuple[StepBinding, tuple[Term, ...]]]:
-    """Yield every way to match each pattern with a different operand in `terms`, each with the unmatched operands."""
+    """Yield every way to match all patterns with different operands in `terms`. Each way comes with the unmatched operands."""
     if not patterns:
         yield binding, tuple(terms)
         return

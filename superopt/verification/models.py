@@ -44,7 +44,10 @@ TAKEN_IN = frozenset(
         "ReduceMax", "ReduceMin", "Relu", "Softmax", "TopK", "Where",
     }
 )
-"""Operators that absorb infinities or values of any magnitude (docs/floating-point.md)."""
+"""Operators that give ordinary results for infinities or for values of any magnitude (docs/floating-point.md).
+
+For example, Softmax maps an operand of -infinity to 0.
+"""
 # fmt: on
 
 
@@ -114,7 +117,7 @@ class ModelSource:
 
     @cached_property
     def masks(self) -> frozenset[str]:
-        """The inputs that may be masks.
+        """The inputs that may be masks, such as attention masks, whose elements switch off elements of other tensors.
 
         An input may be a mask if an operator that absorbs infinities reads the input, directly or through operators that pass
         infinities on.
@@ -131,7 +134,7 @@ class ModelSource:
         return frozenset(port.name for port in self.inputs if port.name in found)
 
     def _is_natural(self, name: str) -> bool:
-        """Return whether a weight is a single natural number."""
+        """Return whether the value `name` is a constant with a single natural number."""
         given = {node.output[0]: a.t for node in nodes(self.proto.graph) if node.op_type == "Constant" for a in node.attribute}
         weight = given.get(name) or next((t for t in self.proto.graph.initializer if t.name == name), None)
         if weight is None or weight.data_location == TensorProto.EXTERNAL or list(weight.dims) not in ([], [1]):

@@ -84,10 +84,10 @@ class StepChecker:
         return shown
 
     def require_flags(self, shown: Sequence[CheckedStep], certificate: Certificate) -> None:
-        """Check the floating-point flags that the certificate states.
+        """Check the floating-point flags (like LLVM's fast-math flags) that the certificate states.
 
         The certificate must state the flags of the rules of all proved steps. In the precise mode, a certificate may state no
-        flag except `nsz`.
+        flag except `nsz` (no signed zeros).
 
         Raises:
             CertificateError: A flag is not stated, or is stated although the precise mode forbids the flag.
@@ -124,7 +124,7 @@ class StepChecker:
     def _test(self, step: CertifiedStep) -> None:
         """Check that both sides of a step are equal at random sizes and values.
 
-        At first, common terms of both sides are replaced by variables. If the sides then differ, the full terms are compared.
+        At first, common terms of both sides are replaced by variables. If the values then differ, the full terms are compared.
 
         Raises:
             CertificateError: The full terms differ, or cannot be evaluated.
