@@ -134,7 +134,10 @@ class SearchPolicy:
     steps in proportion to their estimated gains. Not measured.
     """
     min_seconds: float = 1e-09
-    """The least time in seconds that a segment is assumed to take, so that no ratio divides by 0. Safety limit."""
+    """The least time in seconds that a segment is assumed to take, so that no ratio divides by 0.
+
+    A segment is a part of a model that one search rewrites. Safety limit.
+    """
     clear_speedup_factor: float = 1.1
     """The predicted speedup from which a segment with a long run time is not measured a second time.
 
@@ -148,7 +151,8 @@ class SearchPolicy:
     min_gain_share: float = 8e-3
     """The least share of a segment's time that a rewrite must save to count as a gain.
 
-    Two measurements of one segment can differ by smaller amounts. No script in the repository measures that difference.
+    A segment is a part of a model that one search rewrites. Two measurements of one segment can differ by smaller amounts. No
+    script in the repository measures that difference.
     """
     min_estimated_gain_share: float = 2e-3
     """The least relative decrease of the estimated cost for which the terms after several rewrite steps are measured.
@@ -158,8 +162,8 @@ class SearchPolicy:
     canonical_round_count: int = 3
     """The number of rounds in which the canonical form of a segment distinguishes the segment's terms by their uses.
 
-    Segments of equal canonical form are searched once. If some terms are not distinguished, equal segments may have different
-    forms and are searched twice, which costs only time. Not measured.
+    A segment is a part of a model that one search rewrites. Segments of equal canonical form are searched once. If some terms
+    are not distinguished, equal segments may have different forms and are searched twice, which costs only time. Not measured.
     """
     rerolled_time_share: float = 0.5
     """If rerolling loops lowers a region's time to this share of its original time, the unrolled region is not searched.
@@ -169,7 +173,7 @@ class SearchPolicy:
     min_layer_siblings: int = 4
     """The fewest operators of one kind and shape in a layer of a model that the search tries to join. Not measured."""
     max_meeting_operators: int = 6
-    """The most operators that are counted in one match of a rule.
+    """The most operators that are counted when a match of a rule is compared with other matches.
 
     Matches at a commutative operator are ordered by the number of operators that they replace. Not measured.
     """
@@ -212,7 +216,7 @@ class SearchPolicy:
     equal_estimate_share: float = 1e-3
     """The relative difference of estimated costs below which two rewritten states of a segment count as equal.
 
-    Not measured.
+    A segment is a part of a model that one search rewrites. Not measured.
     """
     widened_multiple_count: int = 16
     """The number to whose multiples the search pads extents (sizes of axes).
@@ -243,23 +247,30 @@ class SearchPolicy:
     max_state_cost_factor: float = 2.5
     """The largest cost of a rewritten state of a segment that is kept for further steps, as a multiple of the lowest cost.
 
-    A more expensive state may lead to a cheaper state. For example, folding an adapter into its matrix increases the work at
-    first. Not measured.
+    A segment is a part of a model that one search rewrites. A more expensive state may lead to a cheaper state. For example,
+    folding an adapter into its matrix increases the work at first. Not measured.
     """
     max_expansions: int = 160
-    """The most states of one segment that are expanded and measured. Not measured."""
-    patience_expansion_count: int = 30
-    """The number of successively expanded states that give no improvement after which the search of a segment stops.
+    """The most rewritten states of one segment that are expanded and measured.
 
-    Not measured.
+    A segment is a part of a model that one search rewrites. Not measured.
+    """
+    patience_expansion_count: int = 30
+    """The number of successive rewritten states of a segment without improvement after which the segment's search stops.
+
+    A segment is a part of a model that one search rewrites. Not measured.
     """
     lookahead_expansion_count: int = 10
-    """The number of successively expanded states that give no improvement after which chains of rewrite steps are tried.
+    """The number of successive rewritten states of a segment without improvement after which chains of steps are tried.
 
-    The chains start at the best state and are ordered by estimated cost. Not measured.
+    A segment is a part of a model that one search rewrites. The chains start at the best state and are ordered by estimated
+    cost. Not measured.
     """
     max_queued_states: int = 4000
-    """The most rewritten states of a segment that wait for expansion. Safety limit."""
+    """The most rewritten states of a segment that wait for expansion.
+
+    A segment is a part of a model that one search rewrites. Safety limit.
+    """
     max_chain_steps: int = 3
     """The most rewrite steps in a chain whose intermediate states are estimated and not measured.
 
@@ -275,7 +286,7 @@ class SearchPolicy:
     A sweep applies one rule at all of its matches at once. Not measured.
     """
     max_sweep_beam: int = 5
-    """The most states to which a further sweep is applied (the beam width).
+    """The most rewritten states of a region to which a further sweep is applied (the beam width).
 
     A sweep applies one rule at all of its matches at once. Not measured.
     """
@@ -301,42 +312,65 @@ class MutantPolicy:
     """
 
     min_program_time_share: float = 0.01
-    """The least share of a region's estimated time that an operator must take for a search of its mutants. Not measured."""
+    """The least share of a region's estimated time that an operator must take for a search of its mutants.
+
+    A mutant equals an operator at some output positions. Not measured.
+    """
     max_mutants_per_operator: int = 24
     """The most mutants of one operator that are measured, in the order of their estimated costs.
 
-    `scripts/search_mutants` counts mutants; the effect of the limit was not measured.
+    A mutant equals an operator at some output positions. `scripts/search_mutants` counts mutants; the effect of the limit was
+    not measured.
     """
     max_mutant_cost_factor: float = 3.0
-    """The largest estimated cost of a measured mutant, as a multiple of the operator's estimated cost. Not measured."""
+    """The largest estimated cost of a measured mutant, as a multiple of the operator's estimated cost.
+
+    A mutant equals an operator at some output positions. Not measured.
+    """
     max_corrections: int = 3
-    """The most ways to correct one mutant that are measured. Not measured."""
+    """The most ways to correct one mutant that are measured.
+
+    A mutant equals an operator at some output positions. Not measured.
+    """
     quick_timing_error: float = 0.05
-    """The assumed relative error of a quick measurement of a mutant's time. Not measured."""
+    """The assumed relative error of a quick measurement of a mutant's time.
+
+    A mutant equals an operator at some output positions. Not measured.
+    """
     min_mutant_gain_share: float = 0.03
     """The least share of an operator's time that a mutant must save.
 
-    If a mutant saves less in the quick or in the full measurement, the values of its weights are not computed. Not measured.
+    A mutant equals an operator at some output positions. If a mutant saves less in the quick or in the full measurement, the
+    values of its weights are not computed. Not measured.
     """
     enumeration_time_share: float = 2 / 3
     """The share of the time for mutants after which no more mutants are enumerated.
 
-    The other way to find mutants, by applying rules to operators, is more likely to gain. Not measured.
+    A mutant equals an operator at some output positions. The other way to find mutants, by applying rules to operators, is more
+    likely to gain. Not measured.
     """
     believed_speedup_factor: float = 1.25
-    """The speedup over the operator from which a mutant is accepted although the two were not timed in alternation.
+    """The speedup over the operator from which a mutant is accepted without timing the two in alternation.
 
-    At lower speedups, measurement noise had led to slower mutants. Not measured.
+    A mutant equals an operator at some output positions. At lower speedups, measurement noise had led to slower mutants. Not
+    measured.
     """
     max_substituted_mutants: int = 8
     """The most corrected mutants of an operator, the fastest first, that are each measured in place of the operator.
 
-    The whole segment (the part of the model with the operator) is measured. Not measured.
+    A mutant equals an operator at some output positions. The whole segment (the part of the model with the operator) is
+    measured. Not measured.
     """
     sampled_position_count: int = 64
-    """The number of random output positions at which a possible mutant is compared with the operator. Not measured."""
+    """The number of random output positions at which a possible mutant is compared with the operator.
+
+    A mutant equals an operator at some output positions. Not measured.
+    """
     min_equal_share: float = 0.3
-    """The least share of compared output positions at which a term must equal the operator to be a mutant. Not measured."""
+    """The least share of compared output positions at which a term must equal the operator to be a mutant.
+
+    A mutant equals an operator at some output positions. Not measured.
+    """
     max_weight_parts: int = 64
     """The most parts from which a new weight is concatenated. Safety limit."""
     max_weight_denominator: int = 1 << 20
@@ -353,18 +387,30 @@ class MutantPolicy:
     block_row_count: int = 4
     """The number of rows in a block that are inspected: the first, the last, and some between. Not measured."""
     max_conditions: int = 8
-    """The most conditions in a conjunction that restricts a generalised mutant. Not measured."""
+    """The most conditions in a conjunction that restricts a generalised mutant.
+
+    A mutant equals an operator at some output positions. Not measured.
+    """
     max_factors: int = 64
-    """The most parts of a mutant's output for which a constant correction factor is searched. Safety limit."""
+    """The most parts of a mutant's output for which a constant correction factor is searched.
+
+    A mutant equals an operator at some output positions. Safety limit.
+    """
     discovery_size_count: int = 24
-    """The number of random choices of sizes at which mutants are enumerated. Not measured."""
+    """The number of random choices of sizes at which mutants are enumerated.
+
+    A mutant equals an operator at some output positions. Not measured.
+    """
     support_divisor: int = 3
     """The divisor of `discovery_size_count` that gives the fewest sizes at which a form of mutants must occur: a third.
 
-    A form is a mutant without its numbers. Not measured.
+    A mutant equals an operator at some output positions. A form is a mutant without its numbers. Not measured.
     """
     trial_size_count: int = 12
-    """The number of typical sizes, and of arbitrary sizes, at which a rule that generalises mutants is tested. Not measured."""
+    """The number of typical sizes, and of arbitrary sizes, at which a rule that generalises mutants is tested.
+
+    A mutant equals an operator at some output positions. Not measured.
+    """
     border_draw_count: int = 6
     """The number of random sizes for each kind of test of a rule near the border of the rule's condition.
 
@@ -380,7 +426,8 @@ class MutantPolicy:
     max_trial_rounds: int = 5
     """The most rounds of tests of a rule that generalises mutants.
 
-    Every round but the first may change the rule's condition. Not measured.
+    A mutant equals an operator at some output positions. Every round but the first may change the rule's condition. Not
+    measured.
     """
     max_residues: int = 1 << 23
     """The most residues (numbers modulo a prime) in one array. Larger arrays are computed in parts. Safety limit."""
@@ -400,20 +447,23 @@ class MutantPolicy:
     max_weight_elements: int = 1 << 26
     """The most elements of a new weight. Safety limit."""
     max_label_choices: int = 256
-    """The most ways to name the numbers in a mutant by attributes of equal value. Safety limit."""
+    """The most ways to name the numbers in a mutant by attributes of equal value.
+
+    A mutant equals an operator at some output positions. Safety limit.
+    """
     max_terms_per_form: int = 2
     """The most terms over variable sizes that are tried to generalise the mutants of one form.
 
-    A form is a mutant without its numbers. Not measured.
+    A mutant equals an operator at some output positions. A form is a mutant without its numbers. Not measured.
     """
     max_fit_operations: int = 2
     """The most operations of an expression that is fitted to numbers. Not measured."""
     max_index_choices: int = 1 << 24
     """The most combinations of summation indices for which an index or a condition is evaluated. Safety limit."""
     max_examined_pieces: int = 64
-    """The most pieces of a box that are examined to choose between ways to cut the box. Not measured."""
+    """The most pieces of a box of output positions that are examined to choose between ways to cut the box. Not measured."""
     undecided_piece_count: int = 4
-    """The number of pieces that an undecided piece of a box is assumed to be cut into later. Not measured."""
+    """The number of pieces that an undecided piece of a box of output positions is assumed to give later. Not measured."""
     max_compared_positions: int = 1 << 20
     """The most positions of one box that are compared one by one. Safety limit."""
     max_folded_positions: int = 16
@@ -423,7 +473,7 @@ class MutantPolicy:
     max_arithmetic_factor: float = 4.5
     """The most arithmetic of a mutant, as a multiple of the original operator's arithmetic.
 
-    Unrolled 2x2 windows take 4 and some more at borders. Not measured.
+    A mutant equals an operator at some output positions. Unrolled 2x2 windows take 4 and some more at borders. Not measured.
     """
     max_layout_steps: int = 2
     """The most rearrangements (such as transposes or folded axes) in one layout of data and output. Not measured."""
@@ -484,9 +534,15 @@ class MutantPolicy:
     max_inserted_zeros: int = 4
     """The most zeros that a correction inserts as padding before or after an axis. Not measured."""
     max_spacing_ways: int = 16
-    """The most ways in which a mutant is rebuilt on padded inputs. Not measured."""
+    """The most ways in which a mutant is rebuilt on padded inputs.
+
+    A mutant equals an operator at some output positions. Not measured.
+    """
     max_layout_depth: int = 4
-    """The most layouts in a row that are applied to an operator to make mutants. Not measured."""
+    """The most layouts in a row that are applied to an operator to make mutants.
+
+    A mutant equals an operator at some output positions. Not measured.
+    """
     log2_error: float = -60.0
     """The base-2 logarithm of the largest probability that a test wrongly finds terms equal. docs/partial.md derives the bound.
     """
@@ -551,7 +607,10 @@ class ComparisonPolicy:
     Not measured.
     """
     sure_margin_share: float = 0.01
-    """The distance above the acceptance threshold from which a ratio of times is sure to be above it. Not measured."""
+    """The distance by which a ratio of times must exceed the acceptance threshold so that the candidate is surely faster.
+
+    Not measured.
+    """
     obvious_margin_share: float = 0.1
     """The distance between a ratio of times and 1 from which the faster model is obvious after a few rounds. Not measured."""
     min_obvious_rounds: int = 3
@@ -592,7 +651,7 @@ class CheckPolicy:
     min_inputs: int = 2
     """The fewest ordinary inputs, and the fewest adversarial inputs, of a numerical check.
 
-    They are run however long they take. Not measured.
+    These inputs are run regardless of the time limit. Not measured.
     """
     noise_sample_counts: tuple[int, ...] = (2, 4, 6, 12)
     """The numbers of samples of the original's rounding noise on an input on which the candidate model seems wrong.
@@ -637,7 +696,7 @@ class CheckPolicy:
     mixed_sizes: tuple[int, ...] = (7, 8, 6, 33, 9, 32, 16, 5, 65, 12, 31, 64, 15, 48, 10, 17, 100)
     """Sizes of various residues at which dynamic dimensions are checked: even and odd numbers, and neighbours of powers of 2.
 
-    The check passed wrong models before it had these sizes (tests/wrong_results).
+    At fewer sizes, the check had accepted wrong models (tests/wrong_results).
     """
     large_size: int = 1000
     """A large size at which each dynamic dimension is checked alone. Not measured."""
@@ -722,10 +781,10 @@ class CostPolicy:
     reshape_launch_share: float = 0.25
     """The time of a Reshape, which moves no elements, as a share of the launch time of an operator. Not measured."""
     cpu_operations_per_second: float = 2.5e11
-    """Operations per second of one AVX-512 core in the estimate that orders candidates.
+    """Operations per second of one AVX-512 core, for the cost estimates by which the search orders rewritten terms.
 
-    Fitted, with `cpu_bytes_per_second` and `cpu_launch_seconds`, to the measured times of 262 segments of seven models, half of
-    them within 10 %; no script repeats the fit.
+    A segment is a part of a model that one search rewrites. Fitted, with `cpu_bytes_per_second` and `cpu_launch_seconds`, to
+    the measured times of 262 segments of seven models, half of them within 10 %; no script repeats the fit.
     """
     cpu_bytes_per_second: float = 1e11
     """Bytes per second that one AVX-512 core moves. See `cpu_operations_per_second`."""
@@ -766,16 +825,16 @@ class CostPolicy:
     measured.
     """
     min_mapped_constant_bytes: int = 64 << 20
-    """Bytes from which a constant without known values is a mapped file of zeros instead of random values.
+    """Bytes from which a constant of a timed node consists of zeros in a mapped file, instead of random numbers in memory.
 
-    Not measured.
+    Only constants whose true elements are not needed are replaced. Not measured.
     """
     pace_step_count: int = 200_000
     """The number of steps of the Python loop whose time shows the speed of a machine."""
     pace_reference_seconds: float = 0.028
     """Seconds of the loop of `pace_step_count` steps on the machine for which budgets were chosen.
 
-    The machine was an AMD EPYC with AVX-512. Measured on that machine; no script repeats it.
+    The machine was an AMD EPYC with AVX-512. Measured on that machine; no script repeats the measurement.
     """
     max_pace_factor: float = 3.0
     """The largest factor by which a search is prolonged on a slower machine.
@@ -794,7 +853,8 @@ class CostPolicy:
     short_node_seconds: float = 1e-5
     """The average seconds of a model's nodes below which whole segments are timed instead of nodes.
 
-    For short nodes, the time between nodes matters as much as the nodes. Not measured.
+    A segment is a part of a model that one search rewrites. For short nodes, the time between nodes matters as much as the
+    nodes. Not measured.
     """
     segment_timing_seconds: float = 0.02
     """Seconds for which a whole segment is timed. A segment is a part of a model that one search rewrites. Not measured."""
@@ -806,7 +866,8 @@ class CostPolicy:
     fastest_turn_factor: int = 5
     """The factor by which `segment_turn_count` is multiplied for a segment that seems to be the fastest so far.
 
-    The fastest of many short timings is often fast by luck. Not measured.
+    A segment is a part of a model that one search rewrites. The fastest of many short timings is often fast by luck. Not
+    measured.
     """
     segment_comparison_seconds: float = 0.6
     """Seconds for which two whole segments (parts of a model) are timed in alternation.
@@ -826,7 +887,7 @@ class CostPolicy:
     The error is at least `min_summed_gain_error`. Not measured.
     """
     min_ratio_error: float = 1e-7
-    """The least relative error assumed for the ratio of two measured segments, so that nothing divides by 0. Not measured."""
+    """The least relative error assumed for the ratio of two measured times, so that nothing divides by 0. Not measured."""
     min_node_seconds: float = 1e-7
     """The least seconds assumed for a node, so that no ratio divides by 0. Not measured."""
     overhead_chain_count: int = 32
@@ -947,7 +1008,7 @@ class ModelPolicy:
     max_tracked_floats: int = 4
     """The most elements of a floating-point tensor whose elements are tracked as expressions of sizes.
 
-    Scales multiply sizes, so they are tracked. Masks are not sizes. Not measured.
+    Such tensors contain the factors by which sizes are scaled. Larger tensors, such as masks, do not. Not measured.
     """
     max_assumption_rounds: int = 3
     """The most walks over a model that compute shapes and find new assumptions about dynamic dimensions. Safety limit."""
@@ -1058,7 +1119,7 @@ class VerifyPolicy:
     """A part of the tolerance of an output element, as a share of the largest magnitude in the element's row.
 
     `own_change_factor` and `common_change_factor` give the other parts. Reordered sums and merged weights in the benchmark
-    models stayed below a tenth of the whole tolerance when it was set; no script repeats the measurement.
+    models stayed below a tenth of the whole tolerance when this share was set; no script repeats the measurement.
     """
     own_change_factor: float = 16.0
     """A part of the tolerance of an output element, as a multiple of the change of the element when inputs change slightly.
@@ -1203,9 +1264,10 @@ class DiscoveryPolicy:
     tallied_row_count: int = 1 << 16
     """The number of enumerated terms whose graphs are counted at once. Safety limit."""
     covered_pair_share: float = 0.75
-    """The share of a universe's shared pairs of operators that must occur in the universes whose results it waits for.
+    """The share of a universe's shared pairs of operators that the universe waits for.
 
-    A universe is a vocabulary for terms. A pair of operators is shared if an earlier universe has the pair too. Not measured.
+    A universe is a vocabulary for terms. A pair of operators is shared if an earlier universe has the pair too. A universe
+    waits for the results of earlier universes that together have this share of its shared pairs. Not measured.
     """
     max_attribute_conditions: int = 3
     """The most conditions on real-valued attributes in one conjunction. Not measured."""
@@ -1239,7 +1301,10 @@ class ProofPolicy:
     """Limits of proofs of rules from definitions of operators, from axioms, and from other rules."""
 
     sampled_instance_count: int = 60
-    """The number of random instances at which an equation is tested if no prover decides it. Not measured."""
+    """The number of random instances (sizes and attributes) at which an equation is tested if no prover decides it.
+
+    Not measured.
+    """
     sample_tolerance_share: float = 1e-7
     """The relative difference above which two real values count as different in a test of an equation.
 
@@ -1290,7 +1355,7 @@ class ProofPolicy:
     max_cancel_steps: int = 1_500
     """The most steps of a proof that a sum is zero. Safety limit."""
     max_cleared_summands: int = 60
-    """The most summands of a sum after it was multiplied by a denominator. Safety limit."""
+    """The most summands of a sum after the sum was multiplied by a denominator. Safety limit."""
     max_compared_splits: int = 6
     """The most splits of a position into quotient and remainder in a comparison of two tensors. Safety limit."""
     max_indicator_names: int = 6
@@ -1298,7 +1363,10 @@ class ProofPolicy:
     max_expanded_exponent: int = 4
     """The largest exponent of a power that is multiplied out. Safety limit."""
     first_instance_count: int = 2
-    """The number of random instances at which an equation must hold before the index prover starts. Not measured."""
+    """The number of random instances (sizes and attributes) at which an equation must hold before the index prover starts.
+
+    Not measured.
+    """
     refutation_instance_count: int = 60
     """The number of random instances at which a counterexample is searched if the index prover finds no proof.
 
@@ -1338,7 +1406,7 @@ class ProofPolicy:
     tried_rule_count: int = 12
     """The number of rules that one task tries to derive from other rules. Not measured."""
     max_completions: int = 12
-    """The most conditions that are added to an equation before it is derived. Safety limit."""
+    """The most conditions that are added to an equation before a derivation of the equation is searched. Safety limit."""
     max_egglog_rounds: int = 12
     """The most rounds of equality saturation in egglog. Safety limit."""
     max_egglog_rows: int = 6_000
@@ -1346,7 +1414,7 @@ class ProofPolicy:
     egglog_law_count: int = 24
     """The number of rules that egglog applies between two checks of the number of rows in its tables. Not measured."""
     file_instance_count: int = 120
-    """The number of random instances at which a rule of a file is tested. Not measured."""
+    """The number of random instances (sizes and attributes) at which a rule of a file is tested. Not measured."""
     settled_instance_count: int = 12
     """The number of random instances at which a rule of a file is tested if the rule was derived already. Not measured."""
     max_saturation_rounds: int = 24
@@ -1469,7 +1537,7 @@ class FloatingPointPolicy:
     solver_milliseconds: int = 3000
     """Milliseconds after which Z3 gives up the question whether a rule needs a flag.
 
-    The stored basis of the answer is then `sampled` in place of `smt`, for example on a slow machine. Safety limit.
+    On a slow machine, the stored basis of the answer may then be `sampled` in place of `smt`. Safety limit.
     """
     rows_per_element_count: int = 1000
     """The number of input rows for each output element in one round of tests.

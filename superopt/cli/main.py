@@ -237,7 +237,7 @@ def run_profile(options: argparse.Namespace) -> int:
 
 
 def run_verify(options: argparse.Namespace) -> int:
-    """Run `superopt verify`: print what was verified and in which way, and the verdict.
+    """Run `superopt verify`: print which rewrite steps were verified and in which way, and the verdict.
 
     Raises:
         CertificateError: Some part of the certificate cannot be verified.
@@ -414,7 +414,9 @@ def run_rules_show(options: argparse.Namespace) -> int:
 
 
 def run_rules_derive(options: argparse.Namespace) -> int:
-    """Run `superopt rules derive`: print which equations of a file the stored rules imply, and vice versa, with totals.
+    """Run `superopt rules derive`: print which equations of a file the stored rules imply.
+
+    If `--one-way` is not given, also print which stored rules the equations of the file imply.
 
     Raises:
         UnreadableRulesError: Some lines of the file cannot be read and were left out.

@@ -58,7 +58,7 @@ class Signals:
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def defer(self) -> None:
-        """Make the next signal set the event `stop`, so that the search ends early, instead of ending the command."""
+        """Make the next signal set the event `stop` instead of ending the command, so that the search ends early."""
         self._deferring = True
 
     def saving(self) -> None:

@@ -30,8 +30,8 @@ class FirstRun:
     """The result of the first run of a model.
 
     Attributes:
-        refused: the reason why the model cannot be run on random inputs, or an empty text if it can. A model that cannot be run
-            is not optimized.
+        refused: the reason why the model cannot be run on random inputs, or an empty text if there is none. A model that cannot
+            be run is not optimized.
         seconds: the total seconds of one run at each of `sizes`.
         short: whether the average time of the model's nodes is below `COST.short_node_seconds`.
         opening: the seconds from the loading of a session to the end of its first run.
@@ -72,7 +72,7 @@ def first_run(
         loaded: The model as it was read, used in messages.
         device: The device to run on.
         sizings: Sizes of the model's dynamic dimensions.
-        chosen: Whether the user chose the sizes. If not, and if the model does not run at these sizes, other sizes are tried.
+        chosen: Whether the user chose the sizes. If False, other sizes are tried if the model does not run at these sizes.
 
     Raises:
         InvalidModelError: ONNX Runtime refuses to load the model. The message names the model.

@@ -133,11 +133,11 @@ class Clock:
         return ratio * self._whole(reference)
 
     def stands(self, before: ModelProto, after: ModelProto, predicted: float, least: float) -> bool:
-        """Time both whole models in turns, and return whether this confirms that the second model is faster.
+        """Time both whole models in turns, and return whether the times confirm that the second model is faster.
 
-        If the clock times single nodes, the speedup estimated from `predicted` and this timing must exceed `1 + least`. If the
-        clock times whole graphs, the measured gain must exceed the noise. If the model's weights do not fit into the
-        processor's caches, the weights are in no cache when a run starts.
+        If the clock times single nodes, the speedup estimated from `predicted` and these times must exceed `1 + least`. If the
+        clock times whole graphs, the measured gain must exceed the noise. If the weights do not fit into the processor's
+        caches, the weights are in no cache when a run starts.
 
         Args:
             before: the first model.

@@ -186,7 +186,7 @@ class Report:
         tuning: The session settings that were found, if tuning was requested.
         prediction: The predicted times, if the model was optimized for a device that is not present. In that case, `timing` is
             None.
-        forgone: The seconds per run that ONNX Runtime's contrib operators would save, if they were not allowed.
+        forgone: The seconds per run that ONNX Runtime's contrib operators would save, or 0 if contrib operators were allowed.
         failed: The reason why no candidate passed the numerical check, or an empty text.
         windows_left: The number of windows (parts of long islands) that could not be searched, by reason. They do not change.
         arithmetic: The freedom taken with floating-point arithmetic.

@@ -267,8 +267,8 @@ def _pooled(noise: Array, samples: int) -> Array:
     """Estimate how large the noise in each element's row, column or plane can be, from the elements with the least noise.
 
     `noise` has, for each element, the largest of `samples` samples of the error that rounding causes. The samples of all
-    elements in a row are assumed to have the same normal distribution. The lowest decile of a row is then a known quantile of
-    the distribution. From this quantile follows the standard deviation, and from the standard deviation the largest noise.
+    elements in a row are assumed to have the same normal distribution. Then the standard deviation follows from the lowest
+    decile of the row, and the largest noise follows from the standard deviation.
     """
     quantile = math.sqrt(2) * _inverse_erf(CHECK.quiet_share ** (1 / samples))
     found: Array = np.full((1,) * noise.ndim, np.inf)
