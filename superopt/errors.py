@@ -65,7 +65,7 @@ class InstantiationError(SuperoptError):
 
 
 class UnprovedError(SuperoptError):
-    """An axiom or a stored rule that was refuted or not proved."""
+    """An axiom or a stored rule was refuted, or no proof of it was found."""
 
     exit_code = 16
 

@@ -105,7 +105,7 @@ def build_profile(device: Device, roofline: Roofline, cache: Cache) -> DevicePro
 
 
 def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
-    """Read the profile in the file.
+    """Read the device profile in the file at `path`.
 
     Raises:
         ProfileError: the file does not exist, or is not a complete profile of this version of the format.

@@ -87,7 +87,7 @@ class Forecast:
 
     @property
     def slower(self) -> bool:
-        """Whether the candidate is predicted to be slower."""
+        """Whether the candidate is predicted to be slower than the original."""
         return self.candidate > self.original
 
 
@@ -132,7 +132,7 @@ class ForecastClock(Clock):
 
     @property
     def overhead(self) -> tuple[float, float]:
-        """The fixed seconds of every run, and the seconds of the smallest node."""
+        """The seconds that a run of any model takes in addition to its nodes, and the seconds of the smallest node."""
         return self.roofline.call, self.roofline.node
 
     def warm(self) -> ForecastClock:

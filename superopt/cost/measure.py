@@ -238,7 +238,7 @@ class Clock:
 
     @property
     def overhead(self) -> tuple[float, float]:
-        """The fixed seconds of every run, and the seconds of the smallest node."""
+        """The seconds that a run of any model takes in addition to its nodes, and the seconds of the smallest node."""
         if self._overhead is None:
             call, node = self.cache.kept(["overhead", self._identity], self._measured_overhead)
             self._overhead = call, node
@@ -311,7 +311,7 @@ def _believed(predicted: float, found: Comparison) -> float:
 
 
 def _ratio(one: Bound, other: Bound, more: int = 1) -> float:
-    """Return the median ratio of the times of both models, measured in `more * COST.segment_turn_count` turns."""
+    """Return the median of the time of `one` divided by the time of `other`, over `more * COST.segment_turn_count` turns."""
     with one.alone():
         runs = max(
             1, round(COST.segment_timing_seconds / 2 / COST.segment_turn_count / min(other.seconds(1) for _ in range(3)))

@@ -87,7 +87,7 @@ class Measured:
         return self._reference[1]
 
     def _hollow(self, term: Term) -> Array:
-        """Return a weight without values: only its type and its shape matter."""
+        """Return an array with arbitrary elements and with the type and shape of the weight `term`."""
         return Hollow.of(self._dtype_of(term), term.sizes)
 
     def _dtype_of(self, term: Term) -> np.dtype[Any]:

@@ -62,7 +62,7 @@ class Explanation:
 
 
 def explain_rule(stored: StoredRule) -> Explanation:
-    """Return the explanation of a stored rule. The example has the first choice of ranks for which the rule is stated."""
+    """Return the explanation of a stored rule. The example uses the first ranks of variables for which the rule is stated."""
     equation = stored.rule.equations[0]
     typing = tuple(render_condition(c) for c in typing_conditions(*equation.left) if c is not True)
     return Explanation(

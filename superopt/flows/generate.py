@@ -167,8 +167,8 @@ def generate_operators(
     """Find, prove and store the rules that follow from the definitions, the traits and the axioms of the named operators.
 
     The new rules replace the rules that were stored for the same operators. Other stored rules do not change. A rule that the
-    other stored rules imply is not stored. A new operator in specs/ gets its rules by this function, without a run over all
-    universes. The arguments are those of `generate`.
+    other stored rules imply is not stored. A new operator in specs/ gets its rules by this function, so `generate` need not be
+    called. The arguments are those of `generate`.
 
     Raises:
         StoreError: The folder of rules cannot be read or written.

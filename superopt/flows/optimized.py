@@ -97,6 +97,6 @@ def result(
 
 
 def session_settings(report: Report) -> Settings:
-    """Return the session settings that tuning found, or empty settings without tuning."""
+    """Return the session settings that tuning found, or empty settings if no tuning was requested."""
     tuning = report.tuning
     return Settings() if tuning is None else Settings(tuning.entries, tuning.options, tuning.provider_options)

@@ -71,14 +71,17 @@ def timing(c: Comparison) -> Timing:
 
 
 def rounding_report(checked: Check | None, tolerance: float) -> Rounding | None:
-    """Return the rounding errors that a numerical check found, and the allowed factor. Without a check, the result is None."""
+    """Return the rounding errors that a numerical check found, or None if `checked` is None.
+
+    The result contains `tolerance`, the allowed ratio of the candidate's error to the original's error.
+    """
     if checked is None:
         return None
     return Rounding(checked.original_error, checked.candidate_error, checked.reference, checked.inputs, tolerance)
 
 
 def session_tuning(tuning: Tuning | None) -> SessionTuning | None:
-    """Return the session settings that tuning found and the comparisons behind them. Without tuning, the result is None."""
+    """Return the session settings that tuning found, with the measured speedups, or None if `tuning` is None."""
     if tuning is None:
         return None
     tried = {name: timing(comparison) for name, comparison in tuning.tried.items()}

@@ -136,7 +136,7 @@ def _source(path: str | os.PathLike[str]) -> ModelSource:
 
 
 def _require_identity(source: ModelSource, digest: str, which: str) -> None:
-    """Raise CertificateError unless the model's content has this digest."""
+    """Raise CertificateError unless the model's content has this digest. The message calls the model `which`."""
     if source.digest() != digest:
         raise CertificateError(f"{source.path} is not the {which} model of the certificate")
 

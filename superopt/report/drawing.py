@@ -114,7 +114,7 @@ def _leaves_lowered(rows: list[list[Term]], graph: nx.DiGraph[Term]) -> list[lis
 
 
 def _middle(term: Term, column: Mapping[Term, float]) -> float:
-    """Return the mean column of the operands that have a column, or zero."""
+    """Return the mean column of the term's operands that have a column, or zero if there are none."""
     known = [column[a] for a in term.args if a in column]
     return sum(known) / len(known) if known else 0.0
 

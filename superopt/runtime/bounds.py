@@ -124,7 +124,7 @@ def _bound(node: NodeProto, title: str, shape: Sequence[int | None], rows: _Orig
 
 
 def _both(one: int, other: int) -> int:
-    """Return the bound on the integers that satisfy two bounds at once."""
+    """Return a bound that allows exactly the integers that both given bounds allow."""
     low = max(getattr(one, "low", 0), getattr(other, "low", 0))
     sides = [getattr(bound, "columns", ()) for bound in (one, other)]
     if any(sides):

@@ -72,12 +72,12 @@ class SizeComparisons:
 
     @property
     def promising(self) -> bool:
-        """Return whether the candidate is not `faster`, but its median gain suffices for acceptance at some sizes."""
+        """Return whether the candidate is not `faster`, but has a median gain at some sizes that suffices for acceptance."""
         return not self.faster and any(c.ratio >= 1 + COMPARISON.min_gain_margin_share for _, c in self.at)
 
     @property
     def open(self) -> bool:
-        """Return whether the measurements do not rule out that the candidate is faster."""
+        """Return whether, by the measured confidence intervals, the candidate may be faster at some sizes."""
         return any(c.high >= 1 + COMPARISON.min_gain_margin_share for _, c in self.at)
 
 

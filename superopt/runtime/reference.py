@@ -62,7 +62,10 @@ The selected elements, not the whole tensor, are converted to float64 and rounde
 """
 _STANDARD_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training"})
 _IR_VERSION = 8
-"""The IR version of the models with one node that run in ONNX Runtime. Every supported ONNX Runtime reads this version."""
+"""The IR version of the one-node models by which ONNX Runtime computes single operators.
+
+Every supported version of ONNX Runtime reads this IR version.
+"""
 _TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype"}
 
 

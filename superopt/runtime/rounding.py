@@ -313,7 +313,7 @@ def largest_of(dtype: np.dtype[Any]) -> float:
 
 
 def _smallest(dtype: np.dtype[Any]) -> float:
-    """Return the largest error that a kernel causes by flushing subnormal numbers to 0."""
+    """Return the largest error that kernels for the type cause by flushing subnormal numbers to 0."""
     if dtype.name == "float16":
         return 16 * float(np.finfo(dtype).smallest_subnormal)
     return float(np.finfo(dtype if dtype.kind == "f" else np.float32).tiny)

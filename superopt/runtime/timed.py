@@ -25,22 +25,22 @@ class Timed(Protocol):
 
 
 class ColdTimedModel:
-    """A wrapper around a `Timed` model that fills the processor's caches with other data before each timed run."""
+    """A wrapper around a loaded model that fills the processor's caches with other data before each timed run."""
 
     def __init__(self, timed: Timed) -> None:
         self._timed = timed
         self._other = np.ones(3 * last_level_cache() // 2, np.uint8)
 
     def alone(self) -> AbstractContextManager[None]:
-        """Return the `alone` context of the model."""
+        """Return a context in which no other process of superopt uses the model's GPU."""
         return self._timed.alone()
 
     def run(self) -> None:
-        """Run the model once. The caches are not filled with other data."""
+        """Run the model once. The processor's caches are not filled with other data before the run."""
         self._timed.run()
 
     def seconds(self, runs: int) -> float:
-        """Return the mean time of `runs` runs in seconds."""
+        """Return the mean time in seconds of `runs` runs. The caches are filled with other data before each run."""
         return statistics.mean(self._once() for _ in range(runs))
 
     def _once(self) -> float:

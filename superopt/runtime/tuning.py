@@ -63,7 +63,7 @@ class Tuning:
 
     @property
     def settings(self) -> Settings:
-        """The session settings for `choices`."""
+        """The session settings that correspond to the tuning choices `choices`."""
         return settings(self.choices)
 
 

@@ -45,7 +45,7 @@ class RewrittenNodes:
     Attributes:
         scope: The path to the graph: pairs of a node's first output and the attribute that holds the next graph.
         nodes: The first output of each node.
-        inputs: For each variable of the segment's terms, the name of the value in the model.
+        inputs: For each variable of the segment's terms, the name of the model's value that the variable stands for.
         outputs: The names of the values that the terms compute.
     """
 

@@ -32,7 +32,7 @@ from superopt.verification.models import STANDARD, UNNAMED, ModelSource, bodies,
 from superopt.verification.runs import Runner
 
 SINGLE = 2.0**-22
-"""The tolerance for a weight that was summed in float32, relative to the sum of the magnitudes."""
+"""The tolerance for a weight that was summed in float32, relative to the sum of the summands' magnitudes."""
 SUMMED_IN_SINGLE = frozenset({"conv", "conv_transpose", "max_pool", "avg_pool", "gram_kernel", "merge_groups"})
 """Operators for which ONNX Runtime has no float64 kernel."""
 
@@ -329,7 +329,7 @@ def _require_same_ends(before: GraphProto, after: GraphProto) -> None:
 
 
 def _types(source: ModelSource) -> list[bytes]:
-    """Serialize the types of the model's inputs and outputs, without placeholder names of dimensions, such as `unk__1`."""
+    """Serialize the types of the model's inputs and outputs. Placeholder names of dimensions (`unk__1`) are left out."""
     stored = {tensor.name for tensor in source.proto.graph.initializer}
     given = [value for value in source.proto.graph.input if value.name not in stored]
     return [_named_alone(value.type).SerializeToString(deterministic=True) for value in (*given, *source.proto.graph.output)]
@@ -546,7 +546,7 @@ def _weights_read(rewrite: Rewrite, place: RewrittenNodes) -> list[str]:
 
 
 def _sizes(original: ModelSource, feeds: Feeds) -> dict[Atom, int]:
-    """Return the sizes of the model's dynamic input dimensions in a run. The keys are the dimensions in certificates."""
+    """Return the sizes of the model's dynamic input dimensions in a run. The keys are the dimensions as terms contain them."""
     axes = ((axis, n) for port in original.inputs for axis, n in zip(port.axes, np.shape(feeds[port.name]), strict=True))
     return {Dim(f"%{axis}", 0): n for axis, n in axes if isinstance(axis, str)}
 

@@ -97,7 +97,7 @@ class ModelSource:
 
     @cached_property
     def dimensions(self) -> tuple[str, ...]:
-        """The names of the inputs' dynamic dimensions, without expressions over other names, such as `past + length`."""
+        """The names of the inputs' dynamic dimensions. Expressions over other names, such as `past + length`, are left out."""
         found = dict.fromkeys(axis for port in self.inputs for axis in port.axes if isinstance(axis, str))
         return tuple(name for name in found if not expression_names(name) or not expression_names(name) <= found.keys())
 
