@@ -83,7 +83,7 @@ def target_of(path: str | os.PathLike[str]) -> Path:
     except (OSError, RuntimeError, ValueError) as error:
         raise TargetError(f"{path}: cannot write: {cause(error)}") from error
     if kind != stat.S_IFREG:
-        raise TargetError(f"{path}: cannot write: it is {_KINDS.get(kind, 'not a regular file')}")
+        raise TargetError(f"{path}: cannot write: the path is {_KINDS.get(kind, 'not a regular file')}")
     if not found:
         raise TargetError(f"{path}: cannot write: there is no folder {target.parent}")
     if not allowed:
@@ -101,7 +101,7 @@ def require_folder(path: Path) -> None:
     while not (there.exists() or there.is_symlink()) and there != there.parent:
         there = there.parent
     if not there.is_dir():
-        raise TargetError(f"{path}: cannot write: {there} is no folder")
+        raise TargetError(f"{path}: cannot write: {there} is not a folder")
     require_writable(there / _NEW)
 
 
@@ -327,7 +327,9 @@ def scratch_folder() -> Iterator[Path]:
         holder = contextlib.ExitStack()
         folder = holder.enter_context(_temporary(Path(tempfile.gettempdir()), SCRATCH))
     except OSError as error:
-        raise TargetError(f"temporary files cannot be written: {cause(error)} (TMPDIR says where they go)") from error
+        raise TargetError(
+            f"temporary files cannot be written: {cause(error)} (the environment variable TMPDIR names their folder)"
+        ) from error
     with holder:
         yield folder
 

@@ -274,7 +274,7 @@ class Tasks:
         for call in lost:
             self._attempts[call.key] = self._attempts.get(call.key, 1) + 1
             if self._attempts[call.key] > PROCESS.max_task_attempts:
-                raise SchedulerError(f"the process that worked on {call.name} died, {PROCESS.max_task_attempts} times")
+                raise SchedulerError(f"the process that worked on {call.name} died {PROCESS.max_task_attempts} times")
             heapq.heappush(self._waiting, (False, next(self._order), call))
 
     def _cluster(self, scheduler: str) -> Executor:

@@ -181,7 +181,9 @@ def test_an_error_of_ten_units_in_the_last_place_is_accepted_and_of_forty_refuse
         return linear(w * np.float32(1 + units * np.finfo(np.float32).eps))
 
     assert check(linear(w), off(10), CPU).candidate_error > 0
-    with pytest.raises(CheckFailedError, match=r"on all inputs together: off by .* where the original is off by"):
+    with pytest.raises(
+        CheckFailedError, match=r"on all inputs together: the candidate is off by .* where the original is off by"
+    ):
         check(linear(w), off(40), CPU)
 
 

@@ -182,7 +182,7 @@ def test_of_what_fails_the_check_nothing_is_saved(
     ]
     onnx.save(model(nodes, {"x": [512, 512]}, {"y": [512, 512]}), source)
     assert cli.main(["optimize", str(source), str(target), "--budget", "5s"]) == 0
-    assert "what was found fails the check (output 'y'" in " ".join(capsys.readouterr().out.split())
+    assert "the rewritten model fails the check (output 'y'" in " ".join(capsys.readouterr().out.split())
     assert target.read_bytes() == source.read_bytes()
 
 
@@ -425,7 +425,7 @@ def test_what_is_not_proved_has_an_exit_code(capsys: pytest.CaptureFixture[str],
     assert "1 proved (1 of them for stated values of some attributes)" in shown
     unknown = LedgerRow("once", "matrix", rule, Unknown("no way"), "index")
     monkeypatch.setattr("superopt.proof.ledger.prove_store", lambda **_: iter([proved, unknown]))
-    assert "1 of 2 stored rules not proved: once" in fails(capsys, errors.UnprovedError, "prove", "--fresh")
+    assert "1 of 2 stored rules are not proved: once" in fails(capsys, errors.UnprovedError, "prove", "--fresh")
 
 
 @pytest.mark.parametrize(

@@ -275,7 +275,7 @@ def test_shapes_must_agree() -> None:
 
 
 def test_sizes_must_be_numbers() -> None:
-    with pytest.raises(Undecidable, match="not a number"):
+    with pytest.raises(Undecidable, match="not an integer"):
         judge(variable("s", 2), variable("s", 2))
 
 

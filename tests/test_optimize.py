@@ -239,7 +239,7 @@ def test_what_is_to_save_too_little_is_not_compared(monkeypatch: pytest.MonkeyPa
     proto = branches()
     optimized = superopt.optimize(proto, budget=10.0)
     assert optimized.model is proto
-    assert "nothing faster was found (what was found is to save " in optimized.report.reason
+    assert "nothing faster was found (the improvements that were found would save " in optimized.report.reason
 
 
 def test_a_candidate_that_does_not_measure_faster_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -449,7 +449,7 @@ def test_where_nothing_passes_the_check_the_original_is_kept(monkeypatch: pytest
     assert optimized.model is proto
     assert not optimized.report.accepted
     assert "output 'y'" in optimized.report.failed
-    assert optimized.report.reason == f"what was found fails the check ({optimized.report.failed}); the original is kept"
+    assert optimized.report.reason == f"the rewritten model fails the check ({optimized.report.failed}); the original is kept"
     assert not optimized.report.rules
 
 
@@ -544,7 +544,7 @@ def test_a_model_whose_inputs_cannot_be_made_is_returned_as_it_is(monkeypatch: p
     assert optimized.model is proto
     assert not optimized.report.accepted
     why = "no values of type seq(tensor(float)) can be made for the input 'many'"
-    assert optimized.report.reason == f"no made-up inputs were found on which the model runs ({why})"
+    assert optimized.report.reason == f"the model runs on none of the random inputs that were tried ({why})"
 
 
 def test_the_report_is_json(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ def test_weights_that_the_converter_needs_not_see_may_be_small_or_large() -> Non
     np.testing.assert_array_equal(run(as_proto(convert_opset(load(proto).model, 21)))[0], run(proto)[0])
 
 
-@pytest.mark.parametrize(("opset", "why"), [(9, "opset 11 already"), (999, "newest that is known")])
+@pytest.mark.parametrize(("opset", "why"), [(9, "opset 11 already"), (999, "newest known opset")])
 def test_opsets_that_cannot_be_had(opset: int, why: str) -> None:
     with pytest.raises(OpsetError, match=why):
         convert_opset(load(old()).model, opset)

@@ -149,7 +149,7 @@ def test_before_anything_is_found_nothing_is_written(source: Path) -> None:
 def test_what_was_found_is_checked_and_written(source: Path, number: int) -> None:
     code, text = signalled(started(source, SEARCHING), number)
     assert code == 0, text
-    assert "the best so far was checked" in text.splitlines()[-1]
+    assert "the best model so far passed the check" in text.splitlines()[-1]
     assert len(onnx.load(source.parent / "out.onnx").graph.node) < 15
     for expected, found in zip(run(onnx.load(source)), run(onnx.load(source.parent / "out.onnx")), strict=True):
         np.testing.assert_allclose(expected, found, rtol=1e-3, atol=1e-4)

@@ -80,7 +80,7 @@ def test_the_core_comes_first(tmp_path: Path) -> None:
 def test_an_edited_rule_is_stale(folder: Path) -> None:
     path = folder / "matrix.rules"
     path.write_text(path.read_text(encoding="utf-8").replace("x @ (y + z)", "x @ (z + y)"), encoding="utf-8")
-    with pytest.raises(StoreError, match=r"matrix\.rules: factor: the ledger has no proof of the rule as it is written"):
+    with pytest.raises(StoreError, match=r"matrix\.rules: factor: the ledger has no proof for the present text of the rule"):
         store.load(folder)
 
 
@@ -88,7 +88,7 @@ def test_a_changed_spec_makes_rules_stale(folder: Path) -> None:
     assert set(entries()[0][1].specs) == {"add", "matmul"}
     change(folder / "matrix.proofs.jsonl", specs=dict.fromkeys(("add", "matmul"), "0" * 16))
     with pytest.raises(
-        StoreError, match=r"factor: specs/add\.py, or code that it uses, has changed since it was proved; .*share"
+        StoreError, match=r"factor: specs/add\.py, or code that it uses, has changed since the rule was proved; .*share"
     ):
         store.load_rules(folder)
 
@@ -108,7 +108,7 @@ def test_a_rule_that_is_gone_is_missed(folder: Path) -> None:
 
 def test_an_unproved_rule_is_refused(folder: Path) -> None:
     change(folder / "matrix.proofs.jsonl", verdict="unknown")
-    with pytest.raises(StoreError, match="factor: the ledger says unknown"):
+    with pytest.raises(StoreError, match="factor: the ledger has the verdict 'unknown'"):
         store.load(folder)
     (folder / "matrix.proofs.jsonl").unlink()
     with pytest.raises(StoreError, match="factor: the ledger has no proof"):
@@ -117,7 +117,7 @@ def test_an_unproved_rule_is_refused(folder: Path) -> None:
 
 def test_an_axiom_that_is_gone_makes_rules_stale(folder: Path) -> None:
     change(folder / "matrix.proofs.jsonl", axioms=["matmul.wishful"])
-    with pytest.raises(StoreError, match=r"uses matmul\.wishful, which no longer exists"):
+    with pytest.raises(StoreError, match=r"uses the axiom matmul\.wishful, which no longer exists"):
         store.load(folder)
 
 
@@ -136,20 +136,20 @@ def test_an_entry_that_was_edited_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"specs": {}}, "is not among the definitions that its proof names"),
-        ({"specs": []}, "'specs' is not a field, or of the wrong type"),
-        ({"specs": {"add": 1}}, "'specs' is not a field, or of the wrong type"),
-        ({"axioms": [], "instances": []}, "the axioms and the instances of its proof in the ledger do not match"),
-        ({"instances": []}, "the axioms and the instances of its proof in the ledger do not match"),
-        ({"kind": "index"}, "the axioms and the instances of its proof in the ledger do not match"),
-        ({"status": "bounded"}, "is 'bounded', but names 0 bounds"),
-        ({"bounded": ["g in 1, 2"]}, "is 'all sizes', but names 1 bounds"),
-        ({"status": "bounded", "bounded": ["g in 1, 2"]}, "it is not proved for all sizes, but for g in 1, 2"),
-        ({"name": "other"}, "its proof is stored under the name other"),
+        ({"specs": {}}, "is not among the definitions that the proof names"),
+        ({"specs": []}, "the field 'specs' is unknown or has a value of the wrong type"),
+        ({"specs": {"add": 1}}, "the field 'specs' is unknown or has a value of the wrong type"),
+        ({"axioms": [], "instances": []}, "the axioms and the instances of the proof in the ledger do not match"),
+        ({"instances": []}, "the axioms and the instances of the proof in the ledger do not match"),
+        ({"kind": "index"}, "the axioms and the instances of the proof in the ledger do not match"),
+        ({"status": "bounded"}, "has the status 'bounded', but names 0 bounds"),
+        ({"bounded": ["g in 1, 2"]}, "has the status 'all sizes', but names 1 bounds"),
+        ({"status": "bounded", "bounded": ["g in 1, 2"]}, "the rule is not proved for all sizes, but only for g in 1, 2"),
+        ({"name": "other"}, "the proof of the rule is stored under the name other"),
         ({"flags": ["sometimes"]}, "'sometimes', which is not a floating-point flag"),
-        ({"samples": "many"}, "'samples' is not a field, or of the wrong type"),
-        ({"ranks": None}, "'ranks' is not a field, or of the wrong type"),
-        ({"verdict": ["proved"]}, "'verdict' is not a field, or of the wrong type"),
+        ({"samples": "many"}, "the field 'samples' is unknown or has a value of the wrong type"),
+        ({"ranks": None}, "the field 'ranks' is unknown or has a value of the wrong type"),
+        ({"verdict": ["proved"]}, "the field 'verdict' is unknown or has a value of the wrong type"),
     ],
 )
 def test_an_entry_does_not_prove_what_it_does_not_claim(folder: Path, values: dict[str, object], message: str) -> None:

@@ -59,7 +59,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     if options.run in ("optimize", "profile"):
         names = [name for name, _ in options.shape]
         if repeated := [name for name in names if names.count(name) > 1]:
-            top.error(f"argument --shape: all sizes of {quoted_excerpt(repeated[0])} belong into one: NAME=N,N")
+            top.error(f"argument --shape: {quoted_excerpt(repeated[0])} is given twice: write all of its sizes as NAME=N,N")
         if (count := math.prod(len(sizes) for _, sizes in options.shape)) > PROCESS.max_size_combinations:
             top.error(f"argument --shape: {count} combinations of sizes are more than {PROCESS.max_size_combinations}")
     return options

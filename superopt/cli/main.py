@@ -178,7 +178,7 @@ def run_optimize(options: argparse.Namespace) -> int:
     require_distinct(reports, {"in.onnx": options.source, **labelled_data_files("out.onnx", options.target)})
     for label, path in reports.items():
         if path is not None and is_data_name(options.target, path):
-            raise TargetError(f"{path}: cannot write: {label} may be the data file of {options.target}")
+            raise TargetError(f"{path}: cannot write: the file of {label} may be the data file of {options.target}")
     for path in filter(None, (options.target, options.json, options.certificate)):
         require_writable(path)
     asked = cast("Options", {name: getattr(options, name) for name in Options.__annotations__ if name in options})
@@ -203,7 +203,7 @@ def run_optimize(options: argparse.Namespace) -> int:
         save_text(optimized.certificate, options.certificate)
     out.print(summary(optimized.report))
     if signals.number:
-        print_error_line(f"superopt: interrupted; the best so far was checked, and is in {options.target}")
+        print_error_line(f"superopt: interrupted; the best model so far passed the check and is in {options.target}")
     return 0
 
 
@@ -343,7 +343,7 @@ def run_prove(options: argparse.Namespace) -> int:
     if options.write and not options.axioms and not missing:
         write_proofs(rows)
     if missing:
-        raise UnprovedError(f"{len(missing)} of {len(rows)} {what} not proved: {', '.join(missing[:5])}")
+        raise UnprovedError(f"{len(missing)} of {len(rows)} {what} are not proved: {', '.join(missing[:5])}")
     return 0
 
 

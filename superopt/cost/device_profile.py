@@ -113,13 +113,13 @@ def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise ProfileError(f"{path}: {error.strerror or 'cannot be read'}") from error
+        raise ProfileError(f"{path}: {error.strerror or 'the file cannot be read'}") from error
     except UnicodeDecodeError as error:
-        raise ProfileError(f"{path}: not a device profile: it is not text") from error
+        raise ProfileError(f"{path}: not a device profile: the file is not text") from error
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ProfileError(f"{path}: not a device profile, or truncated: it is not JSON") from error
+        raise ProfileError(f"{path}: not a device profile, or truncated: the file is not JSON") from error
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise ProfileError(f"{path}: not a device profile: `superopt profile --export` writes one")
     if value.get("version") != VERSION:
@@ -129,7 +129,7 @@ def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
     try:
         return _of_json(value)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, SuperoptError) as error:
-        raise ProfileError(f"{path}: a damaged device profile ({error})") from error
+        raise ProfileError(f"{path}: the device profile is damaged ({error})") from error
 
 
 def _of_json(value: Mapping[str, Json]) -> DeviceProfile:
@@ -165,5 +165,5 @@ def _known(values: Iterable[Json]) -> Iterable[MeasuredNode]:
 
 def _text(value: Json) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not text")
+        raise TypeError(f"the profile has {value!r} instead of a text")
     return value

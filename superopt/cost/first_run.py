@@ -93,9 +93,9 @@ def first_run(
         raise InvalidModelError(f"{loaded.label}: {error}") from error
     if found.error and chosen and sizings[0].numbers:
         at = "; ".join(map(str, sizings))
-        raise DimensionError(f"{loaded.label}: it does not run at {at}, so other sizes are needed ({found.error})")
+        raise DimensionError(f"{loaded.label}: the model does not run at {at}, so other sizes are needed ({found.error})")
     if found.error:
-        return FirstRun(f"no made-up inputs were found on which the model runs ({found.error})")
+        return FirstRun(f"the model runs on none of the random inputs that were tried ({found.error})")
     seconds = opening = 0.0
     for numbers in found.sizes:
         run = session.ready(random_inputs(session.inputs, sizes=numbers, high=found.high))

@@ -188,7 +188,9 @@ class ForecastClock(Clock):
         prices: dict[str, Price] = {}
         for kernel in kernels:
             if any(attribute.type in _BODIES for attribute in kernel.node.attribute):
-                raise InvalidModelError(f"a node has a body ({kernel.node.op_type}) and therefore no price")
+                raise InvalidModelError(
+                    f"the time of a {kernel.node.op_type} node, which contains a graph, cannot be predicted"
+                )
             name = text_of(kernel.signature())
             counts[name] += 1
             if name not in prices:

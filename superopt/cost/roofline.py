@@ -68,13 +68,13 @@ class Roofline:
             ValueError: `value` is not a roofline.
         """
         if not isinstance(value, dict) or not isinstance(value.get("rates"), dict) or {*value["rates"]} != {*KINDS}:
-            raise ValueError("its roofline has no rates")
+            raise ValueError(f"the roofline does not have the rates {', '.join(KINDS)}")
         rates = {kind: _curve(points) for kind, points in value["rates"].items()}
         memory, node = finite_positive(value.get("memory")), finite_positive(value.get("node"))
         call, last_level = (finite_positive(value.get(name), zero=True) for name in ("call", "last_level"))
         caches = value.get("caches")
         if not isinstance(caches, list):
-            raise ValueError("its roofline has no cache sizes")
+            raise ValueError("the roofline has no list of cache sizes")
         return Roofline(
             rates,
             _curve(value.get("traffic")),
@@ -95,16 +95,16 @@ def finite_positive(value: Json, *, zero: bool = False) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         raise ValueError(f"{value!r} is not a number above 0")
     if value == 0 and not zero:
-        raise ValueError("a number is 0")
+        raise ValueError(f"{value!r} is not a number above 0")
     return float(value)
 
 
 def _curve(points: Json) -> Curve:
     if not isinstance(points, list) or not points or not all(isinstance(p, list) and len(p) == 2 for p in points):
-        raise ValueError("a rate of its roofline is missing")
+        raise ValueError("a rate of the roofline is not a list of pairs of numbers")
     curve = tuple((finite_positive(amount), finite_positive(rate)) for amount, rate in points)
     if any(a >= b for (a, _), (b, _) in itertools.pairwise(curve)):
-        raise ValueError("the amounts of a rate are not in ascending order")
+        raise ValueError("the amounts of a rate of the roofline are not in ascending order")
     return curve
 
 

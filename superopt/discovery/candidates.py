@@ -172,10 +172,12 @@ class Discovery:
         are useful in a search become rules.
         """
         self._seen.clear()
-        verdict: Verdict = Unknown("it cannot be stated over independent extents")
+        verdict: Verdict = Unknown("the equation cannot be stated over independent extents")
         for rule in general_rules((candidate.left, candidate.right), self, widen=True, rows=candidate.universe.variables):
             complete = add_preconditions(rule)
-            verdict = Unknown("its conditions cannot be stated") if complete is None else self._verdict(complete)
+            verdict = (
+                Unknown("the conditions of the equation cannot be stated") if complete is None else self._verdict(complete)
+            )
             if complete is not None and isinstance(verdict, Proved):
                 if self.kept.add(complete):
                     self._keep(candidate, rule, complete, verdict, part)

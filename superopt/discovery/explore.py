@@ -139,7 +139,11 @@ def prove_all(counts: UniverseCounts, rules: Iterable[Rule], origin: str, seed: 
     for rule in rules:
         counts.candidates += 1
         complete = add_preconditions(rule)
-        verdict = prove_and_record(complete, seed=seed) if complete is not None else Unknown("its conditions cannot be stated")
+        verdict = (
+            prove_and_record(complete, seed=seed)
+            if complete is not None
+            else Unknown("the conditions of the equation cannot be stated")
+        )
         if complete is not None and isinstance(verdict, Proved) and not verdict.bounded:
             counts.proved += 1
             if Pattern.of(complete.equations[0]).usable:

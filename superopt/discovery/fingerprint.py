@@ -95,7 +95,9 @@ def draw_environment(
         if legal(found):
             break
     else:
-        raise InstantiationError(f"no numbers for the symbols of {universe.name} satisfy its operators' conditions")
+        raise InstantiationError(
+            f"no numbers for the symbols of the universe {universe.name!r} satisfy the conditions of the universe's operators"
+        )
     arrays = {}
     for v in (v for row in universe.variables for v in row):
         shape = tuple(int(substitute(n, found.value)) for n in v.shape)  # type: ignore[arg-type]
@@ -132,7 +134,7 @@ def environments(universe: Universe, legal: Callable[[Environment], bool], rng: 
         found = [draw_environment(universe, legal, rng, positive=number < some) for number in range(count)]
         if all(len({e.symbols[name] for e in found}) > 1 for name in varied):
             return found
-    raise InstantiationError(f"the symbols of {universe.name} cannot differ between environments")
+    raise InstantiationError(f"no random environments were found in which the symbols of the universe {universe.name!r} differ")
 
 
 class Fingerprints:

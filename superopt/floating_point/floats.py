@@ -257,4 +257,4 @@ def _derivative(op: str, v: Array, a: Sequence[Array]) -> Array:
         case "power":
             return a[1] * v / a[0]
         case _:
-            raise AssertionError(f"no scale for {op}")
+            raise AssertionError(f"the derivative of the operation {op} is not defined")

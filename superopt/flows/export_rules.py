@@ -140,7 +140,7 @@ def onnxscript_module(rules: Sequence[Rule]) -> ExportedRules:
     for rule in rules:
         forms = list(dict.fromkeys(filter(None, map(_form, rule.equations))))
         if not forms:
-            left_out.append((rule.name, "its left side cannot be written as ONNX nodes"))
+            left_out.append((rule.name, "the left side cannot be written as ONNX nodes"))
         for number, form in enumerate(forms, 1):
             name = _class_name(rule.name) + (f"Form{number}" if number > 1 else "")
             names.append(name)
@@ -261,7 +261,7 @@ def function_pairs(rules: Sequence[Rule]) -> ExportedRules:
 def _pair(rule: Rule) -> FunctionPair | str:
     """Return the rule as a pair of ONNX functions, or the reason why the rule cannot be written as a pair."""
     if rule.statement.where:
-        return "it has conditions, which a pair of functions cannot ask for"
+        return "the rule has conditions, which a pair of functions cannot check"
     equation = rule.equations[-1]
     drawn = list(_instances(equation, MODEL.exported_instance_count))
     try:
@@ -271,7 +271,7 @@ def _pair(rule: Rule) -> FunctionPair | str:
     except ShapeError as error:
         return str(error)
     if not drawn:
-        return "it has no small instance"
+        return "the rule has no instance of small sizes"
     found = pair(rule.name, left, right, [v.name for v in variables(*equation.left)], len(equation.left), OPSET)
     if isinstance(found, str):
         return found
@@ -279,7 +279,7 @@ def _pair(rule: Rule) -> FunctionPair | str:
     return (
         found
         if sides_agree((left[0], right[0]), shapes, OPSET, SEED)
-        else "what it asks of its operands' shapes has to be checked"
+        else "the rule needs a check of the operands' shapes, which a pair of functions cannot make"
     )
 
 

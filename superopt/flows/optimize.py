@@ -79,9 +79,9 @@ from superopt.search.selection import (
 from superopt.search.unimproved_cache import UnimprovedModelCache
 from superopt.worker_pool import defer_garbage_collection
 
-WHOLE, STOPPED = "every segment was searched", "it was asked to stop"
+WHOLE, STOPPED = "every segment was searched", "a stop was requested"
 """Texts of the report that say why a search ended: nothing was left to search, or a stop was requested."""
-OUT_OF_MEMORY = "the memory allowed is used up"
+OUT_OF_MEMORY = "the memory limit was reached"
 
 
 @overload

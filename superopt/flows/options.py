@@ -87,7 +87,7 @@ class OptimizationSettings:
         if unknown := set(self.moves) - {*MOVES}:
             raise ValueError(f"unknown move {min(unknown)!r}: expected one of {', '.join(MOVES)}")
         if self.tune and self.device_profile is not None:
-            raise ValueError("tune=True cannot be used with a device profile: it measures sessions on the device")
+            raise ValueError("tune=True cannot be used with a device profile, because tuning measures sessions on the device")
         if self.ort_config and not self.tune:
             raise ValueError("ort_config=True requires tune=True")
         if self.fp not in {*FpMode}:

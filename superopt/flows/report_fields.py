@@ -17,7 +17,7 @@ from superopt.runtime.tuning import Tuning
 def verdict_reason(compared: SizeComparisons | Forecasts | None, details: str, failed: str, *, accepted: bool) -> str:
     """Return the sentence of the report that says why the rewritten model, or else the original, is returned."""
     if failed:
-        return f"what was found fails the check ({failed}); the original is kept"
+        return f"the rewritten model fails the check ({failed}); the original is kept"
     if compared is None:
         return f"nothing faster was found{details}; the original is kept"
     ratios = sorted(c.ratio for _, c in compared.at)
@@ -47,7 +47,7 @@ def reason_details(*, apart: bool, found: int, taken: int, too_large: int, small
     some = taken < found and not small
     left_out = f", with {taken} of {found} improved segments (all of them together did not pass)" if some else ""
     large = f", with {too_large} improved segments left out for the growth of weights" if too_large else ""
-    little = f" (what was found is to save {small:.1%} of a run)" if small else ""
+    little = f" (the improvements that were found would save {small:.1%} of a run)" if small else ""
     return sessions + left_out + large + little
 
 

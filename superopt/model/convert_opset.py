@@ -25,7 +25,7 @@ def convert_opset(model: Model, opset: int) -> Model:
         return model
     newest = onnx.defs.onnx_opset_version()
     if not before < opset <= newest:
-        reason = f"the model has opset {before} already" if opset < before else f"the newest that is known is {newest}"
+        reason = f"the model has opset {before} already" if opset < before else f"the newest known opset is {newest}"
         raise OpsetError(f"a model of opset {opset} was requested, but {reason}")
     if model.functions:
         raise OpsetError(f"the model has local functions, which cannot be converted to opset {opset}")
@@ -82,4 +82,4 @@ def _require_same_interface(before: Model, after: Model) -> None:
     """
     for one, other in ((before.graph.inputs, after.graph.inputs), (before.graph.outputs, after.graph.outputs)):
         if [v.name for v in one] != [v.name for v in other]:
-            raise OpsetError("the converter changed names of inputs or outputs")
+            raise OpsetError("the ONNX version converter changed names of inputs or outputs")

@@ -55,7 +55,7 @@ def numeric(
         if any(isinstance(n, Size) for n in numbers):
             form = _FORMS.get((node.op_type, position))
             if form is None:
-                raise ShapeError(f"an operand of {node.op_type} depends on the dynamic dimensions")
+                raise ShapeError(f"input {position} of {node.op_type} depends on the dynamic dimensions")
             operands[position] = form(node, numbers, given, shapes)
     for key, value in node.attributes:
         if is_symbolic(value):
@@ -70,7 +70,7 @@ def _with_attribute(node: NodeText, key: str, value: object, shapes: Mapping[str
         return replace(node, attributes=(*rest, ("auto_pad", _auto_pad(node, numbers, shapes))))
     form = _FORMS.get((node.op_type, {"shape": 1, "starts": 1, "ends": 2}.get(key, -1)))
     if form is None:
-        raise ShapeError(f"{key} of {node.op_type} depends on the dynamic dimensions")
+        raise ShapeError(f"the attribute {key} of {node.op_type} depends on the dynamic dimensions")
     axes = {"axes": tuple(dict(node.attributes).get("axes", range(len(numbers))))}  # type: ignore[arg-type]
     written = form(replace(node, inputs=(node.inputs[0], "", "", "axes")), numbers, axes, shapes)  # type: ignore[arg-type]
     return replace(node, attributes=tuple((k, tuple(written) if k == key else v) for k, v in node.attributes))
@@ -88,7 +88,7 @@ def _auto_pad(node: NodeText, pads: Sequence[object], shapes: Mapping[str, Shape
         shapes[node.inputs[1]][2:] if node.inputs[1:] and node.inputs[1] in shapes else ()
     )
     if shape is None or not isinstance(kernel, tuple) or len(kernel) != len(shape) - 2:
-        raise ShapeError("the shape of the padded image is not known")
+        raise ShapeError(f"the shape of the image that {node.op_type} pads is not known")
     once = (1,) * len(kernel)
     strides, dilations = attributes.get("strides", once), attributes.get("dilations", once)
     whole = [
@@ -99,7 +99,7 @@ def _auto_pad(node: NodeText, pads: Sequence[object], shapes: Mapping[str, Shape
     for name, wanted in (("SAME_UPPER", (*less, *more)), ("SAME_LOWER", (*more, *less))):
         if all(prove_equal(one, other) for one, other in zip(pads, wanted, strict=True)):  # type: ignore[arg-type]
             return name
-    raise ShapeError("pads depend on the dynamic dimensions")
+    raise ShapeError(f"the pads of {node.op_type} depend on the dynamic dimensions, and no auto_pad gives the same pads")
 
 
 def unit_axes(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Shape]) -> tuple[list[int], list[int]] | None:
@@ -147,7 +147,9 @@ def _reshaped(
         kept = axis < len(shape) and prove_equal(n, shape[axis], 0)
         written.append(n if isinstance(n, int) else 0 if kept else -1)
     if written.count(-1) > 1:
-        raise ShapeError("a shape has two dynamic dimensions that its operand does not have at the same axes")
+        raise ShapeError(
+            "the new shape of a Reshape has two dynamic dimensions that the operand does not have at the same axes"
+        )
     return written
 
 
@@ -159,7 +161,7 @@ def _expanded(
     written: list[int] = []
     for back, n in zip(range(-len(wanted), 0), wanted, strict=True):
         if isinstance(n, Size) and not (-back <= len(shape) and prove_equal(n, shape[back], 0)):
-            raise ShapeError("an expanded extent is dynamic")
+            raise ShapeError(f"an Expand repeats its operand along an axis of dynamic extent {n}")
         written.append(n if isinstance(n, int) else 1)
     return written
 
@@ -192,7 +194,7 @@ def _bound(bound: Extent, extent: Extent) -> int:
     )
     if back < 0 and prove_equal(bound, maximum(extent + back, 0, 1)):
         return back
-    raise ShapeError("a bound has no fixed distance from either end of the axis")
+    raise ShapeError(f"the bound {bound} of a Slice has no fixed distance from either end of the axis of extent {extent}")
 
 
 _FORMS: Mapping[tuple[str, int], Form] = {

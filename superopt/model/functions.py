@@ -40,17 +40,17 @@ def pair(
     If the rule cannot be written as such a pair, the reason is returned instead.
     """
     if any(lowered.initializers for lowered in (*left, *right)):
-        return "it has constants, whose values a pattern cannot ask for"
+        return "the rule has constants, whose values a pattern cannot check"
     if any(_shape(side[0]) != _shape(lowered) for side in (left, right) for lowered in side):
-        return "its form depends on sizes"
+        return "the ONNX nodes of the rule depend on sizes"
     if len(right[0].nodes) > len(left[0].nodes):
-        return "its right side has more nodes"
+        return "the right side has more nodes than the left side"
     varying = _varying(left)
     wildcards: dict[tuple[AttributeValue, ...], str] = {}
     for values in varying.values():
         wildcards.setdefault(values, f"a{len(wildcards)}")
     if any(values not in wildcards for values in _varying(right).values()):
-        return "an attribute of its right side has to be computed"
+        return "the value of an attribute of the right side is not the value of any attribute of the left side"
     used = {name for node in left[0].nodes for name in node.inputs}
     taken = [x for x in inputs if x in used]
     titles = [f"out{n}" for n in range(outputs)]

@@ -315,7 +315,7 @@ class _Node:
         if array is None:
             array = self.contents(value)
             if array is None or value.dtype not in BITS:
-                raise ShapeError(f"{self.op_type}: {value.name} is not constant")
+                raise ShapeError(f"{self.op_type}: input {value.name} is not constant")
             array = np.vectorize(lambda n: normal(n, 1), otypes=[object])(array) if array.size else array
         return tuple(array.tolist()) if array.ndim else array.item()
 
@@ -351,7 +351,7 @@ class _Node:
         assert value is not None
         assert value.name
         if not is_stored(value):
-            raise ShapeError(f"{self.op_type}: {value.name} is computed")
+            raise ShapeError(f"{self.op_type}: input {value.name} is computed by the model, but must be a constant")
         return variable(value.name, self._integer_array(position).shape, constant=True)
 
     def broadcast(self) -> list[Term]:
@@ -400,7 +400,7 @@ class _Node:
         elif auto_pad != "NOTSET":
             needed = _needed_pads(image, kernel, strides, dilations)
             if self.op_type not in CLAMPING and any(n < 0 for n in needed):
-                raise ShapeError(f"{self.op_type}: negative pads, which runtimes interpret differently")
+                raise ShapeError(f"{self.op_type}: the pads are negative, which runtimes interpret differently")
             pads = _same_pads(needed, more_before=auto_pad == "SAME_LOWER")
         if self.attribute("ceil_mode", 0):
             pads = _ceil_pads(image, kernel, strides, dilations, pads)
@@ -443,7 +443,7 @@ def _common(op_type: str, extents: Sequence[int]) -> int:
     """
     longest = next((n for n in extents if n != 1), 1)
     if not all(n == 1 or prove_equal(n, longest) for n in extents):
-        raise ShapeError(f"{op_type}: {', '.join(map(str, extents))} do not broadcast in the same way at all sizes")
+        raise ShapeError(f"{op_type}: the extents {', '.join(map(str, extents))} do not broadcast in the same way at all sizes")
     return longest
 
 

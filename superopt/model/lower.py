@@ -259,7 +259,7 @@ class _Lowering:
         if self._ready(term):
             return self._initializer(literal_array(term, self.dtype) if self.constant is None else self.constant(term))
         if not term.args:
-            raise ShapeError(f"the shape of {term.op} depends on the dynamic dimensions")
+            raise ShapeError(f"the shape of the constant {term.op} depends on the dynamic dimensions")
         if term in self.splits:
             return self._split(term)
         moved = (
@@ -273,7 +273,7 @@ class _Lowering:
             return self._with_host(term, self.hosts[term])
         spec = operator(term.op)
         if spec.lower is None:
-            raise ShapeError(f"{term.op} has no lowering")
+            raise ShapeError(f"the operator {term.op} has no lowering to ONNX nodes")
         try:
             return spec.lower(term, self)
         except _UnavailableError:
@@ -510,7 +510,7 @@ class _Lowering:
             case _:
                 array = np.asarray(given)
                 if array.dtype.kind == "O":
-                    raise ShapeError("a number depends on the dynamic dimensions")
+                    raise ShapeError("a constant operand of an ONNX node depends on the dynamic dimensions")
                 return self._initializer(array.astype(self.dtype) if array.dtype.kind == "f" else array)
 
     def _symbolic(self, numbers: Any) -> str:

@@ -349,7 +349,7 @@ class ShapeValues:
         if one == 1:
             return other
         if isinstance(one, int) and isinstance(other, int):
-            raise ShapeError(f"{one} and {other} cannot be broadcast together")
+            raise ShapeError(f"the extents {one} and {other} cannot be broadcast together")
         if prove_equal(one, other, 0):
             return one
         self._demand(disjunction(same(one, other), same(one, 1), same(other, 1)))
@@ -476,7 +476,9 @@ class ShapeValues:
             elif copies and n == 0:
                 result.append(_given(x)[axis])
             elif not prove(at_least(n, 0), 0):
-                raise ShapeError("it is not known which axis the Reshape infers")
+                raise ShapeError(
+                    f"the new shape of a Reshape has the extent {n}, which may be -1, so the inferred axis is not known"
+                )
             elif copies and x is not None and axis < len(x):
                 result.append(n if n == x[axis] or prove(at_least(n, 1), 0) else choose(same(n, 0), x[axis], n))
             else:
@@ -577,7 +579,7 @@ class ShapeValues:
     def _range(self, node: ir.Node, _: Sequence[Shape | None]) -> Sequence[Shape]:
         (start,), (limit,), (step,) = (self._numbers(node, position, "") for position in range(3))
         if not isinstance(step, int) or not step or any(not isinstance(c, int) for _, c in terms_of(limit - start)):
-            raise ShapeError("the numbers are not known to be integers")
+            raise ShapeError("the start, limit and step of a Range are not known to be integers")
         count = -floor_quotient(-(limit - start), step) if step > 0 else -floor_quotient(-(start - limit), -step)
         return [(maximum(count, 0),)]
 
@@ -589,7 +591,7 @@ class ShapeValues:
         at = {"scales": 1, "sizes": 3} if node.op_type == "Upsample" or len(node.inputs) < 3 else {"scales": 2, "sizes": 3}
         axes = _attribute(node, "axes", tuple(range(len(x))))
         if node.attributes.get_string("keep_aspect_ratio_policy", "stretch") != "stretch":
-            raise ShapeError("sizes depend on each other")
+            raise ShapeError(f"the sizes of the axes of a {node.op_type} depend on each other (keep_aspect_ratio_policy)")
         wanted = self._optional(node, at["sizes"], "sizes")
         if wanted:
             for axis, n in zip(axes, wanted, strict=True):
@@ -608,7 +610,7 @@ class ShapeValues:
         given = tensor.numpy().tolist() if tensor is not None else [*_attribute(node, "scales", ())]
         factors = [Fraction(float(f)) for f in given]
         if not factors or any(not _is_exact(f) for f in factors):
-            raise ShapeError("the scales are not known exactly")
+            raise ShapeError(f"the scales of {node.op_type} are not known exactly")
         return factors
 
     def _to_space(self, node: ir.Node, inputs: Sequence[Shape | None]) -> Sequence[Shape]:
@@ -628,7 +630,7 @@ class ShapeValues:
         """
         found = self._optional(node, position, name)
         if found is None:
-            raise ShapeError(f"{node.op_type} has no {name}")
+            raise ShapeError(f"{node.op_type} has no {name or f'input {position}'}")
         return found
 
     def _optional(self, node: ir.Node, position: int, name: str) -> Sequence[Extent] | None:
@@ -646,7 +648,7 @@ class ShapeValues:
             return None
         found = self._elements(value)
         if found is None:
-            raise ShapeError(f"{value.name} is not known")
+            raise ShapeError(f"the elements of {value.name} are not known")
         return [_whole(e) for e in found.ravel().tolist()]
 
     def _elements(self, value: ir.Value) -> Contents | None:
@@ -735,7 +737,7 @@ class ShapeValues:
         """
         found = [None if v is None else self._elements(v) for v in node.inputs]
         if any(f is None for f in found):
-            raise ShapeError("an operand is not known")
+            raise ShapeError(f"the elements of an operand of {node.op_type} are not known")
         return [f for f in found if f is not None]
 
     def _length(self, node: ir.Node) -> Contents:
@@ -754,7 +756,7 @@ class ShapeValues:
         assert source is not None
         elements = self._elements(source)
         if elements is None:
-            raise ShapeError("the operand is not known")
+            raise ShapeError(f"the elements of the first operand of {node.op_type} are not known")
         match node.op_type:
             case "Identity":
                 return elements
@@ -772,13 +774,13 @@ class ShapeValues:
         value = node.inputs[position]
         tensor = None if value is None else constant_tensor(value)
         if tensor is None:
-            raise ShapeError("an operand is not constant")
+            raise ShapeError(f"input {position} of {node.op_type} is not constant")
         return tensor.numpy()
 
     def _cut(self, node: ir.Node) -> Contents:
         (elements, *_) = [self._elements(v) for v in node.inputs[:1] if v is not None]
         if elements is None:
-            raise ShapeError("the operand is not known")
+            raise ShapeError(f"the elements of the first operand of {node.op_type} are not known")
         starts, ends = (_ints(self._numbers(node, p, name)) for p, name in ((1, "starts"), (2, "ends")))
         axes = self._optional(node, 3, "axes")
         steps = self._optional(node, 4, "steps")
@@ -809,7 +811,7 @@ class ShapeValues:
         elements = self._elements(node.inputs[0]) if node.inputs[0] is not None else None
         numbers = _ints(self._numbers(node, 1, "shape"))
         if elements is None or math.prod(numbers) > MODEL.max_tracked_elements:
-            raise ShapeError("too many elements")
+            raise ShapeError(f"the operand of {node.op_type} is not known, or the result has too many elements")
         if node.op_type == "Tile":
             return np.tile(elements, numbers)
         return _array(np.broadcast_to(elements, np.broadcast_shapes(elements.shape, numbers)))
@@ -817,28 +819,28 @@ class ShapeValues:
     def _full(self, node: ir.Node) -> Contents:
         shape = _ints(self._numbers(node, 0, ""))
         if math.prod(shape) > MODEL.max_tracked_elements:
-            raise ShapeError("too many elements")
+            raise ShapeError(f"the result of {node.op_type} has too many elements")
         given = node.attributes["value"].as_tensor().numpy().item() if "value" in node.attributes else 0.0
         elements = _exact_elements(np.asarray(given))
         if elements is None:
-            raise ShapeError("the number is not finite")
+            raise ShapeError(f"the value of {node.op_type} is not finite")
         return np.broadcast_to(elements, shape).astype(object)
 
     def _stepped(self, node: ir.Node) -> Contents:
         (start,), _, (step,) = (self._numbers(node, position, "") for position in range(3))
         (count,) = _ints(self._range(node, ())[0])
         if count > MODEL.max_tracked_elements or node.outputs[0].dtype in FLOATS:
-            raise ShapeError("too many elements")
+            raise ShapeError("a Range has too many elements, or has floating-point elements")
         return _array([start + position * step for position in range(count)])
 
     def _elementwise(self, node: ir.Node) -> Contents:
         operands = self._operands(node)
         shape = np.broadcast_shapes(*(o.shape for o in operands))
         if math.prod(shape) > MODEL.max_tracked_elements:
-            raise ShapeError("too many elements")
+            raise ShapeError(f"the result of {node.op_type} has too many elements")
         floats = any(v is not None and v.dtype in FLOATS for v in (*node.inputs, *node.outputs))
         if any(v is not None and v.dtype == ir.DataType.FLOAT16 for v in (*node.inputs, *node.outputs)):
-            raise ShapeError("half precision does not hold sizes exactly")
+            raise ShapeError(f"{node.op_type} computes in half precision, which does not represent sizes exactly")
         function = functools.partial(_FUNCTIONS[node.op_type], self, node, floats)
         spread = [np.broadcast_to(o, shape) for o in operands]
         result = np.empty(shape, dtype=object)
@@ -853,7 +855,7 @@ class ShapeValues:
             return elements
         over = tuple(a % elements.ndim for a in _ints(axes)) if axes else tuple(range(elements.ndim))
         if elements.size and node.inputs[0] is not None and node.inputs[0].dtype in FLOATS:
-            raise ShapeError("sums of floating-point numbers are rounded")
+            raise ShapeError(f"{node.op_type} of floating-point numbers may be rounded")
         kept = node.attributes.get_int("keepdims", 1) != 0
         combine = _REDUCTIONS[node.op_type]
         rest = [a for a in range(elements.ndim) if a not in over]
@@ -912,7 +914,7 @@ def _condition(element: Element) -> Cond:
 
 def _given(shape: Shape | None) -> Shape:
     if shape is None:
-        raise ShapeError("the shape is not known")
+        raise ShapeError("the shape of a value that a node reads or computes is not known")
     return shape
 
 
@@ -1007,26 +1009,26 @@ Function: TypeAlias = "Callable[..., Element]"
 
 
 def _arithmetic(function: Callable[..., Extent]) -> Function:
-    def compute(values: ShapeValues, _: ir.Node, floats: bool, *operands: Element) -> Element:
+    def compute(values: ShapeValues, node: ir.Node, floats: bool, *operands: Element) -> Element:
         numbers = [_whole(o) for o in operands]
         if floats:
             values._float()
             if not all(map(_is_exact, numbers)):
-                raise ShapeError("the number is rounded")
+                raise ShapeError(f"a floating-point operand of {node.op_type} may be rounded")
         result = functools.reduce(function, numbers)
         if floats and not _is_exact(result):
-            raise ShapeError("the number is rounded")
+            raise ShapeError(f"the floating-point result of {node.op_type} may be rounded")
         return result
 
     return compute
 
 
 def _comparison(function: Callable[[Extent, Extent], Cond]) -> Function:
-    def compute(values: ShapeValues, _: ir.Node, floats: bool, one: Element, other: Element) -> Element:
+    def compute(values: ShapeValues, node: ir.Node, floats: bool, one: Element, other: Element) -> Element:
         if isinstance(_whole(one), Fraction) or isinstance(_whole(other), Fraction) or floats:
             values._float()
             if not (_is_exact(_whole(one)) and _is_exact(_whole(other))):
-                raise ShapeError("the number is rounded")
+                raise ShapeError(f"a floating-point operand of {node.op_type} may be rounded")
         return normal_condition(function(*_scaled(_whole(one), _whole(other))))
 
     return compute
@@ -1040,28 +1042,28 @@ def _divided(values: ShapeValues, _: ir.Node, floats: bool, one: Element, other:
     a, b = _whole(one), _whole(other)
     if not floats:
         if decide(same(b, 0), 0) is True:
-            raise ShapeError("division by 0")
+            raise ShapeError(f"the integer {a} is divided by 0")
         return truncated_quotient(a, b)
     values._float()
     if not isinstance(b, int | Fraction) or not b or not _is_exact(a):
-        raise ShapeError("the number is rounded")
+        raise ShapeError("the divisor of a floating-point Div is 0 or not constant, or the dividend may be rounded")
     result = a * (1 / Fraction(b))
     if not _is_exact(result) and not (isinstance(b, int) and all(isinstance(c, int) for _, c in terms_of(a))):
-        raise ShapeError("the number is rounded")
+        raise ShapeError("the floating-point result of Div may be rounded")
     return result
 
 
 def _modulo(_: ShapeValues, node: ir.Node, floats: bool, one: Element, other: Element) -> Element:
     a, b = _whole(one), _whole(other)
     if floats:
-        raise ShapeError("the number is rounded")
+        raise ShapeError("the floating-point result of Mod may be rounded")
     return truncated_remainder(a, b) if node.attributes.get_int("fmod", 0) else remainder(a, b)
 
 
 def _powered(values: ShapeValues, node: ir.Node, floats: bool, base: Element, exponent: Element) -> Element:
     power = _whole(exponent)
     if not isinstance(power, int) or not 0 <= power <= 8:
-        raise ShapeError("the power is not known")
+        raise ShapeError("the exponent of Pow is not a constant integer from 0 to 8")
     result: Element = _arithmetic(lambda a, b: a * b)(values, node, floats, 1, *[base] * power)
     return result
 
@@ -1110,13 +1112,13 @@ def _xor(a: Cond, b: Cond) -> Cond:
 def _same_elements(_v: ShapeValues, node: ir.Node, floats: bool, one: Element, other: Element) -> Element:
     if isinstance(_whole(one), Size | int | Fraction):
         return _comparison(_equal)(_v, node, floats, one, other)
-    raise ShapeError("not comparable")
+    raise ShapeError(f"the operands of {node.op_type} are conditions, which are not compared")
 
 
 def _root(_v: ShapeValues, _n: ir.Node, _f: bool, element: Element) -> Element:
     number = _whole(element)
     if not isinstance(number, int) or number < 0 or math.isqrt(number) ** 2 != number:
-        raise ShapeError("the root is not exact")
+        raise ShapeError(f"the square root of {number} is not known to be an integer")
     return math.isqrt(number)
 
 
@@ -1136,7 +1138,7 @@ def _maximum(a: Extent, b: Extent) -> Extent:
 def _clipped(values: ShapeValues, node: ir.Node, floats: bool, *operands: Element) -> Element:
     number, *bounds = operands
     if len(bounds) != len(node.inputs) - 1 or len(bounds) != 2:
-        raise ShapeError("bounds are left out")
+        raise ShapeError("the lower or the upper bound of Clip is missing")
     low = _arithmetic(_maximum)(values, node, floats, number, bounds[0])
     return _arithmetic(_minimum)(values, node, floats, low, bounds[1])
 
@@ -1147,7 +1149,7 @@ def _absolute(_v: ShapeValues, _n: ir.Node, _f: bool, element: Element) -> Eleme
         return -number if number < 0 else number
     if all(isinstance(c, int) for _, c in terms_of(number)):
         return absolute(number)
-    raise ShapeError("the sign is not known")
+    raise ShapeError(f"the sign of {number} is not known")
 
 
 _FUNCTIONS: Mapping[str, Function] = {

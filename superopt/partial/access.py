@@ -113,7 +113,7 @@ class _Products:
         )
 
     def maximum(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
-        raise Undecidable("a maximum is no polynomial")
+        raise Undecidable("a maximum of elements is not a polynomial of the inputs")
 
     def select(self, condition: Any, then: Any, other: Any) -> Any:
         if isinstance(condition, bool | np.bool_):
@@ -121,11 +121,11 @@ class _Products:
         return then.only(condition) + other.only(~condition)
 
     def picked(self, value: Any, extent: Extent, body: Callable[[Any], Any]) -> Any:
-        raise Undecidable("a position that is read at run time is no polynomial")
+        raise Undecidable("an element at a position that is read at run time is not a polynomial of the inputs")
 
     def call(self, function: str, *arguments: Any) -> Any:
         if function != "reciprocal" or not arguments[0].is_number:
-            raise Undecidable(f"{function} is no polynomial")
+            raise Undecidable(f"the function {function} of input elements is not a polynomial of the inputs")
         value = np.asarray(arguments[0].value(), dtype=np.float64)
         return SummedProducts((ElementProduct(np.divide(1.0, value, out=np.zeros_like(value), where=value != 0)),))
 
@@ -134,10 +134,10 @@ class _Products:
         return SummedProducts(() if isinstance(coefficient, float) and not coefficient else (ElementProduct(coefficient),))
 
     def entry(self, matrix: object, row: Any, column: Any) -> Any:
-        raise Undecidable("an entry of a table is read at a position that varies")
+        raise Undecidable("an entry of a constant table is read at a position that depends on the output position")
 
     def lowest(self) -> Any:
-        raise Undecidable("minus infinity is no number")
+        raise Undecidable("the constant minus infinity is not a finite number")
 
 
 def _counted(value: SummedProducts, extent: int, axis: int) -> SummedProducts:

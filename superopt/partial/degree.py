@@ -78,7 +78,7 @@ class Bounds:
 
     def number(self, value: Any) -> Extremes:
         if isinstance(value, float) and not math.isfinite(value):
-            raise Undecidable(f"{value} is in no field")
+            raise Undecidable(f"the number {value} has no value in a prime field")
         fraction = Fraction(value)
         numerators = math.log2(abs(fraction.numerator)) if fraction else -math.inf
         return Extremes(0, numerators, math.log2(fraction.denominator))
@@ -87,21 +87,21 @@ class Bounds:
         """Return bounds for the reciprocal of a count of indices. The count is a product of one count for each sum."""
         value = arguments[0]
         if function != "reciprocal" or value.degree or value.denominator or not value.counts:
-            raise Undecidable(f"{function} of values is no polynomial")
+            raise Undecidable(f"the function {function} of input elements is not a polynomial of the inputs")
         multiple = sum(math.log2(math.lcm(*range(1, count + 1))) for count in value.counts)
         return Extremes(0, multiple, multiple)
 
     def maximum(self, extent: Extent, body: Callable[[Any], Extremes]) -> Extremes:
-        raise Undecidable("a maximum is no polynomial")
+        raise Undecidable("a maximum of elements is not a polynomial of the inputs")
 
     def picked(self, value: Extremes, extent: Extent, body: Callable[[Any], Extremes]) -> Extremes:
-        raise Undecidable("positions that are read at run time depend on values")
+        raise Undecidable("an element at a position that is read at run time is not a polynomial of the inputs")
 
     def entry(self, matrix: object, row: Any, column: Any) -> Extremes:
-        raise Undecidable("an entry of a table is read at a position that varies")
+        raise Undecidable("an entry of a constant table is read at a position that depends on the output position")
 
     def lowest(self) -> Extremes:
-        raise Undecidable("minus infinity is in no field")
+        raise Undecidable("the constant minus infinity has no value in a prime field")
 
 
 @functools.lru_cache(maxsize=4096)

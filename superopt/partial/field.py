@@ -189,7 +189,7 @@ class PrimeFields:
         return value.sum()
 
     def max(self, value: FieldResidues) -> FieldResidues:
-        raise Undecidable("a maximum is no polynomial")
+        raise Undecidable("a maximum of elements is not a polynomial of the inputs")
 
     def select(self, condition: Any, then: FieldResidues, other: FieldResidues) -> FieldResidues:
         return self.read(np.where(np.asarray(condition)[..., None], then.array, other.array))
@@ -205,11 +205,11 @@ class PrimeFields:
         return self.read(np.array(residues(value, self.primes), dtype=np.int64))
 
     def lowest(self) -> FieldResidues:
-        raise Undecidable("minus infinity is in no field")
+        raise Undecidable("the constant minus infinity has no value in a prime field")
 
     def call(self, function: str, *values: FieldResidues) -> FieldResidues:
         if function != "reciprocal":
-            raise Undecidable(f"{function} of values is no polynomial")
+            raise Undecidable(f"the function {function} of input elements is not a polynomial of the inputs")
         array = values[0].array
         known, places = np.unique(array.reshape(-1, len(self.primes)), axis=0, return_inverse=True)
         inverses = [[pow(int(v), -1, p) if v else 0 for v, p in zip(row, self.primes, strict=True)] for row in known]
@@ -223,10 +223,10 @@ def residues(number: Any, moduli: Sequence[int]) -> tuple[int, ...]:
         Undecidable: The number is not finite, or one of the moduli divides the number's denominator.
     """
     if isinstance(number, float) and not math.isfinite(number):
-        raise Undecidable(f"{number} is in no field")
+        raise Undecidable(f"the number {number} has no value in a prime field")
     fraction = Fraction(number)
     if any(fraction.denominator % p == 0 for p in moduli):
-        raise Undecidable(f"{number} is not in the field of {max(moduli)} elements")
+        raise Undecidable(f"the number {number} has no value in a prime field whose prime divides the denominator")
     return tuple(fraction.numerator * pow(fraction.denominator, -1, p) % p for p in moduli)
 
 

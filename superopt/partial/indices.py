@@ -91,7 +91,7 @@ class Affine:
             factor = int(other)
             return Affine(self.box, tuple(c * factor for c in self.coefficients), self.offsets * factor)
         if not (self.fixed and other.fixed):
-            raise Undecidable("an index is no affine function of the output position")
+            raise Undecidable("an index is not an affine function of the output position")
         return Affine(self.box, self.coefficients, _affordable(self.offsets, other.offsets, lambda a, b: a * b))
 
     __rmul__ = __mul__
@@ -184,7 +184,7 @@ class Affine:
 
 def _affordable(a: Array, b: Array, combine: Callable[[Array, Array], Array]) -> Array:
     if math.prod(np.broadcast_shapes(a.shape, b.shape)) > MUTANT.max_index_choices:
-        raise Undecidable("an index depends on too many summation indices at once")
+        raise Undecidable(f"an index depends on more than {MUTANT.max_index_choices} combinations of summation indices")
     return combine(a, b)
 
 

@@ -88,14 +88,16 @@ def _tests(program: Term, mutant: Term, tests: int | None) -> tuple[int, int]:
     `tests` is given, it is the number of random inputs.
     """
     if not all(isinstance(n, int) for term in subterms(program, mutant) for n in term.shape):
-        raise Undecidable("a size is not a number")
+        raise Undecidable("an extent of the program or the mutant is not an integer")
     if program.sizes != mutant.sizes:
-        raise Undecidable(f"the shapes {program.sizes} and {mutant.sizes} differ")
+        raise Undecidable(f"the output shapes {program.sizes} of the program and {mutant.sizes} of the mutant differ")
     one, other = extremes(program), extremes(mutant)
     lost = int(max((one + other).numerators, 0.0) / (BITS - 0.01))
     per_test = BITS - 0.01 - math.log2(max(one.degree, other.degree, 1))
     if per_test <= 0:
-        raise Undecidable(f"degree {max(one.degree, other.degree)} is too high for the fields")
+        raise Undecidable(
+            f"the polynomials have degree {max(one.degree, other.degree)}, which is too high for prime fields of {BITS} bits"
+        )
     enough = math.ceil((math.log2(math.prod(program.sizes)) - MUTANT.log2_error) / per_test)
     return (enough + lost if tests is None else tests), lost
 
@@ -151,7 +153,9 @@ class _Part:
         """
         bound = np.argwhere(~self.free)
         if len(bound) > MUTANT.max_compared_positions:
-            raise Undecidable(f"{len(bound)} positions would have to be compared one by one")
+            raise Undecidable(
+                f"{len(bound)} output positions would have to be compared one by one, more than {MUTANT.max_compared_positions}"
+            )
         return map(self.at, bound.tolist())
 
 
@@ -263,7 +267,10 @@ def _mixed(box: Box, programs: Sequence[Mapping[Term, Family]]) -> tuple[tuple[i
     )
     free = np.ones(tuple(box.runs[axis].count for axis in mixed), np.bool_)
     if free.size > MUTANT.max_compared_positions:
-        raise Undecidable(f"reads move in different ways along {free.size} positions")
+        raise Undecidable(
+            f"elements of one input are read with different strides at {free.size} positions, "
+            f"more than {MUTANT.max_compared_positions}"
+        )
     for family in together.values():
         for one, other in itertools.combinations(family, 2):
             free &= ~_meet(one, family[one], other, family[other], box, mixed)

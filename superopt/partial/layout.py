@@ -51,7 +51,7 @@ class Fold:
             ShapeError: The factor does not divide the axis.
         """
         if shape[self.source] % self.size:
-            raise ShapeError("a factor that does not divide the axis")
+            raise ShapeError(f"the factor {self.size} does not divide the extent {shape[self.source]} of axis {self.source}")
         moved = {self.source: shape[self.source] // self.size, self.target: shape[self.target] * self.size}
         return tuple(moved.get(axis, n) for axis, n in enumerate(shape))
 
@@ -259,7 +259,7 @@ class Digits:
         """
         extent = self.extents[digit]
         if extent % size:
-            raise ShapeError("a factor across digits")
+            raise ShapeError(f"the factor {size} does not divide the extent {extent} of a part of an axis")
         new = len(self.extents)
         self.extents.append(size if inner else extent // size)
         self.extents[digit] = extent // size if inner else size

@@ -63,17 +63,17 @@ def agreement(programs: Sequence[Term], others: Sequence[Term], *, seed: int = 0
     """
     both = (*programs, *others)
     if not all(isinstance(n, int) for term in subterms(*both) for n in term.shape):
-        raise Undecidable("a size is not a number")
+        raise Undecidable("an extent of a program is not an integer")
     if [t.shape for t in programs] != [t.shape for t in others]:
-        raise Undecidable("the shapes differ")
+        raise Undecidable("the outputs of the programs to compare have different shapes")
     if total_work(both).flops > MUTANT.max_oracle_operations:
-        raise Undecidable(f"more than {MUTANT.max_oracle_operations} operations would have to be done in prime fields")
+        raise Undecidable(f"the evaluation in prime fields takes more than {MUTANT.max_oracle_operations} operations")
     roots = tuple(map(expand_composites, both))
     worst = _worst(roots)
     lost = int(max(2 * worst.numerators + 2 * worst.denominator, 0.0) / (BITS - 0.01))
     per_field = BITS - 0.01 - math.log2(max(worst.degree, 1))
     if per_field <= 0:
-        raise Undecidable(f"degree {worst.degree} is too high for the fields")
+        raise Undecidable(f"the polynomials have degree {worst.degree}, which is too high for prime fields of {BITS} bits")
     count = math.ceil((2 * MUTANT.max_log2_oracle_queries - MUTANT.log2_error) / per_field) + lost
     domain = Oracles(primes(count), seed)
     arrays = {v.name: _inputs(v, domain, seed) for v in variables(*roots)}
@@ -88,7 +88,9 @@ def agreement(programs: Sequence[Term], others: Sequence[Term], *, seed: int = 0
     asked = math.log2(domain.asked + sum(math.prod(t.sizes) for t in programs) + 1)
     log2_error = max(2 * asked - (count - lost) * per_field, 2 * asked - STATE)
     if log2_error > MUTANT.log2_error:
-        raise Undecidable(f"oracles would be queried too often: 2 ** {asked:.0f} times")
+        raise Undecidable(
+            f"the random oracles would be queried 2 ** {asked:.0f} times, too often for the allowed probability of error"
+        )
     return Agreement(equal, count, log2_error)
 
 

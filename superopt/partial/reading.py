@@ -131,27 +131,27 @@ class Reading:
     def number(self, value: Any) -> Parts:
         if isinstance(value, Affine):
             if not value.fixed:
-                raise Undecidable("a value depends on the position itself")
+                raise Undecidable("the value of an element is computed from the output position itself")
             return Parts((Item(ALWAYS),), ALWAYS)
         return Parts((Item(ALWAYS),), ALWAYS) if value else Parts((), NEVER)
 
     def call(self, function: str, *arguments: Parts) -> Parts:
         """Return the value of a function whose arguments are numbers, not elements of operands. The result is a number."""
         if any(item.operand is not None for value in arguments for item in value.items):
-            raise Undecidable(f"{function} of values is no polynomial")
+            raise Undecidable(f"the function {function} of input elements is not a polynomial of the inputs")
         return Parts(tuple(item for value in arguments for item in value.items), ALWAYS)
 
     def maximum(self, extent: Extent, body: Callable[[Any], Parts]) -> Parts:
-        raise Undecidable("a maximum is no polynomial")
+        raise Undecidable("a maximum of elements is not a polynomial of the inputs")
 
     def picked(self, value: Parts, extent: Extent, body: Callable[[Any], Parts]) -> Parts:
-        raise Undecidable("positions that are read at run time depend on values")
+        raise Undecidable("an element at a position that is read at run time is not a polynomial of the inputs")
 
     def entry(self, matrix: object, row: Any, column: Any) -> Parts:
-        raise Undecidable("an entry of a table is read at a position that varies")
+        raise Undecidable("an entry of a constant table is read at a position that depends on the output position")
 
     def lowest(self) -> Parts:
-        raise Undecidable("minus infinity is in no field")
+        raise Undecidable("the constant minus infinity has no value in a prime field")
 
 
 def read_demands(root: Term, box: Box) -> Mapping[Term, Demand]:

@@ -32,7 +32,7 @@ def regions(programs: Sequence[Term], *, most: int = MUTANT.max_regions) -> list
     for program in programs:
         boxes = [part for box in boxes for part, _ in split_uniformly(program, box, most=most)]
         if len(boxes) > most:
-            raise Undecidable(f"more than {most} regions")
+            raise Undecidable(f"the output has more than {most} regions")
     return sorted(boxes)
 
 
@@ -57,7 +57,7 @@ def split_uniformly(
         except Cut as cut:
             left.extend(cut.pieces)
         if len(found) + len(left) > most:
-            raise Undecidable(f"more than {most} regions")
+            raise Undecidable(f"the output has more than {most} regions")
     return tuple(found)
 
 

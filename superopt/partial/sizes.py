@@ -178,7 +178,9 @@ def draws(family: ProgramFamily, within: Range, rng: np.random.Generator, *, whe
         known.add(draw.numbers)
         tries = 0
         yield draw
-    raise InstantiationError(f"{family.name}: no more sizes than {len(known)} were found at which {family.text} is well typed")
+    raise InstantiationError(
+        f"{family.name}: only {len(known)} choices of sizes were found at which {family.text} is well typed"
+    )
 
 
 def neighbours(draw: FamilyDraw) -> Iterator[FamilyDraw]:

@@ -104,12 +104,14 @@ class StackedSource:
         own = tuple(c - place + start for c, place, start in zip(y, member.place, member.start, strict=True))
         parts = [self._product(member, r) for r in product_reads(member.program, own[lead:])]
         if not parts:
-            raise Undecidable("a program that reads nothing")
+            raise Undecidable(f"the program {member.program.op} reads no elements at the sampled positions")
         return parts[0] if len(parts) == 1 else [np.concatenate(rows) for rows in zip(*parts, strict=True)]
 
     def _product(self, member: Member, read: Reads) -> list[Array]:
         if read.variables.count(member.data) != 1 or len(read.variables) > 2:
-            raise Undecidable("a product of more than data and a weight")
+            raise Undecidable(
+                f"a product in the program {member.program.op} has factors besides one data element and one weight element"
+            )
         position = read.variables.index(member.data)
         coordinates = read.at[position]
         zeros = [np.zeros(read.seen.shape, dtype=np.int32)] * (self.x.rank - len(coordinates))
@@ -222,7 +224,7 @@ def part(source: StackedSource, of_y: int, start: int, stop: int) -> StackedSour
     corners = np.array(np.meshgrid(*((0, n // 2, n - 1) for n in extents), indexing="ij")).reshape(len(extents), -1)
     sample = boxed.sample(tuple(corners))
     if not sample.seen.any():
-        raise Undecidable("a part of the output that reads nothing")
+        raise Undecidable("a part of the output reads no elements of the data")
     x, shift = source.x, list(member.shift)
     for axis, n in enumerate(source.x.sizes):
         low, high = int(sample.x[axis][sample.seen].min()), int(sample.x[axis][sample.seen].max()) + 1

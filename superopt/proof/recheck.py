@@ -36,7 +36,7 @@ def prove_and_record(rule: Rule, *, seed: int = 0) -> Verdict:
     """
     verdict = prove_rule(rule, seed=seed)
     if isinstance(verdict, Proved) and verdict.bounded:
-        return Unknown(f"it is proved only for {'; '.join(verdict.bounded)}", verdict.milliseconds)
+        return Unknown(f"the rule is proved only for {'; '.join(verdict.bounded)}", verdict.milliseconds)
     return record_proof(rule, verdict) if isinstance(verdict, Proved) else verdict
 
 
@@ -92,7 +92,9 @@ def _turned(rule: Rule, proof: Proved) -> Verdict:
     started = time.perf_counter()
     with skip_questions(frozenset(proof.unasked)):
         turned = all(_gives_its_converse(equation, from_axioms=proof.kind != "index") for equation in rule.equations)
-    return _resting(replace(proof, unasked=()) if turned else Unknown("it does not follow from its converse"), started)
+    return _resting(
+        replace(proof, unasked=()) if turned else Unknown("the rule does not follow from the converse rule"), started
+    )
 
 
 def _gives_its_converse(equation: Equation, *, from_axioms: bool) -> bool:

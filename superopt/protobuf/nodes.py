@@ -203,7 +203,7 @@ def schema_of(op_type: str, opset: int) -> OpSchema:
     try:
         schema = onnx.defs.get_schema(op_type, opset)
     except onnx.defs.SchemaError:
-        raise ShapeError(f"opset {opset} has no {op_type}") from None
+        raise ShapeError(f"opset {opset} has no operator {op_type}") from None
     if schema.deprecated:
         raise ShapeError(f"{op_type} is deprecated at opset {opset}")
     return schema
@@ -218,4 +218,4 @@ def input_position(schema: OpSchema, name: str, opset: int) -> int:
     for position, formal in enumerate(schema.inputs):
         if formal.name == name:
             return position
-    raise ShapeError(f"{schema.name} has no {name} at opset {opset}")
+    raise ShapeError(f"{schema.name} has no input {name} at opset {opset}")

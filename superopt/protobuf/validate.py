@@ -62,12 +62,12 @@ def require_well_formed(model: ModelProto, label: str) -> None:
 def _fault(model: ModelProto) -> str | None:
     """Return a description of the first fault of the model, or None if there is no fault."""
     if not _is_decodable(model):
-        return "it has text that is not UTF-8"
+        return "the model has text that is not UTF-8"
     versions: dict[str, int] = {}
     for entry in model.opset_import:
         domain = entry.domain or "ai.onnx"
         if entry.version < 1:
-            return f"opset version {entry.version} of the domain {domain!r}"
+            return f"opset version {entry.version} of the domain {domain!r} is not a positive number"
         if versions.setdefault(domain, entry.version) != entry.version:
             return f"the domain {domain!r} is imported at two versions"
     waiting: list[tuple[GraphProto | FunctionProto, frozenset[str]]] = [(model.graph, frozenset())]
@@ -165,9 +165,9 @@ def _typing_fault(graph: GraphProto | FunctionProto, *, top: bool) -> str | None
 def _declared_fault(value: ValueInfoProto, *, limited: bool) -> str | None:
     for kind in _tensor_types(value.type):
         if kind.elem_type not in _ELEMENT_TYPES:
-            return f"element type {kind.elem_type}"
+            return f"the element type {kind.elem_type} does not exist"
         if limited and any(d.dim_value > MAX_DIMENSION for d in kind.shape.dim):
-            return f"a dimension of {max(d.dim_value for d in kind.shape.dim)}, more than the {MAX_DIMENSION} allowed"
+            return f"a dimension of {max(d.dim_value for d in kind.shape.dim)} is more than the {MAX_DIMENSION} allowed"
     return None
 
 
@@ -188,17 +188,17 @@ def _tensor_fault(tensor: TensorProto) -> str | None:
     No memory is allocated for the data.
     """
     if tensor.data_type not in _ELEMENT_TYPES:
-        return f"element type {tensor.data_type}"
+        return f"the element type {tensor.data_type} does not exist"
     if any(extent < 0 or extent > MAX_DIMENSION for extent in tensor.dims):
-        return f"dimensions {list(tensor.dims)}, which are negative or more than the {MAX_DIMENSION} allowed"
+        return f"the dimensions {list(tensor.dims)} are negative or more than the {MAX_DIMENSION} allowed"
     if tensor.HasField("segment"):
-        return "it is stored in segments, which is not supported"
+        return "the tensor is stored in segments, which is not supported"
     if tensor.data_location == TensorProto.EXTERNAL:
         return None
     count, kind = math.prod(tensor.dims), ir.DataType(tensor.data_type)
     if tensor.HasField("raw_data"):
         if kind == ir.DataType.STRING:
-            return "text stored as raw data"
+            return "the tensor stores text as raw data"
         wanted, found, unit = -(-count * kind.bitwidth // 8), len(tensor.raw_data), "bytes"
     else:
         name, each = _FIELDS.get(kind, ("int32_data", 1))
@@ -206,7 +206,7 @@ def _tensor_fault(tensor: TensorProto) -> str | None:
         if kind not in _FIELDS and kind not in _INT32_DATA:
             wanted = min(wanted, max(found, -(-count * kind.bitwidth // 8)))
     if wanted != found:
-        return f"dimensions {list(tensor.dims)} ask for {wanted} {unit} of data, and it has {found}"
+        return f"the dimensions {list(tensor.dims)} ask for {wanted} {unit} of data, and the tensor has {found}"
     return None
 
 

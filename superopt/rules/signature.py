@@ -67,7 +67,7 @@ def _outline(node: ast.expr, named: Mapping[str, ast.expr]) -> Outline:
             return _applied(INFIX[type(symbol)], (left, right), named)
         case ast.Call(ast.Name(name), args) if name in registry():
             return _applied(name, tuple(args), named)
-    raise NotationError(f"not a term: {ast.unparse(node)}")
+    raise NotationError(f"{ast.unparse(node)} is not a term")
 
 
 def _applied(name: str, nodes: tuple[ast.expr, ...], named: Mapping[str, ast.expr]) -> Outline:

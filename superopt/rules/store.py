@@ -144,20 +144,21 @@ def spec_digests(rule: Rule, used: Iterable[str]) -> dict[str, str]:
 def ledger_objection(rule: Rule, entry: LedgerEntry | None) -> str | None:
     """Return the reason why the entry is no valid proof of the rule with the present definitions, or None for a valid proof."""
     if entry is None or entry.key != digest(rule):
-        return "the ledger has no proof of the rule as it is written, with its operators as they are defined"
+        return "the ledger has no proof for the present text of the rule and the present definitions of its operators"
     if entry.verdict != "proved":
-        return f"the ledger says {entry.verdict}"
+        return f"the ledger has the verdict {entry.verdict!r}"
     if entry.name != rule.name:
-        return f"its proof is stored under the name {entry.name}"
+        return f"the proof of the rule is stored under the name {entry.name}"
     if entry.bounded or entry.status != ALL_SIZES:
-        return f"it is not proved for all sizes, but for {'; '.join(entry.bounded) or 'sizes that the ledger does not state'}"
+        limits = "; ".join(entry.bounded) or "sizes that the ledger does not state"
+        return f"the rule is not proved for all sizes, but only for {limits}"
     missing = [name for name in entry.axioms if name not in law_names()]
     if missing:
-        return f"its proof uses {missing[0]}, which no longer exists"
+        return f"the proof uses the axiom {missing[0]}, which no longer exists"
     if {text.partition("(")[0] for text in entry.instances} != {*entry.axioms} or (entry.kind == "axioms") != bool(
         entry.axioms
     ):
-        return "the axioms and the instances of its proof in the ledger do not match"
+        return "the axioms and the instances of the proof in the ledger do not match"
     return _stale(spec_digests(rule, entry.axioms), entry.specs)
 
 
@@ -170,7 +171,7 @@ def _stale(now: Mapping[str, str], then: Mapping[str, str]) -> str | None:
     names = [name for name in sorted({*now, *then}) if now.get(name) != then.get(name)]
     if not names:
         return None
-    what = "has changed since it was proved" if names[0] in then else "is not among the definitions that its proof names"
+    what = "has changed since the rule was proved" if names[0] in then else "is not among the definitions that the proof names"
     return f"specs/{names[0]}.py, or code that it uses, {what}"
 
 
@@ -262,7 +263,7 @@ def rule_named(rules: Sequence[StoredRule], name: str) -> StoredRule:
     found = next((stored for stored in rules if stored.rule.name == name), None)
     if found is None:
         near = difflib.get_close_matches(name, [stored.rule.name for stored in rules], n=3, cutoff=0.4)
-        raise StoreError(f"no rule is called {name!r}" + (f"; near it are {', '.join(near)}" if near else ""))
+        raise StoreError(f"no rule is called {name!r}" + (f"; similar names are {', '.join(near)}" if near else ""))
     return found
 
 
@@ -333,7 +334,7 @@ def sealed_lines(path: Path) -> list[dict[str, Any]]:
         except (ValueError, RecursionError) as error:
             raise StoreError(f"{path.name}, line {number}: {error}") from None
         if not isinstance(row, dict):
-            raise StoreError(f"{path.name}, line {number}: not an entry")
+            raise StoreError(f"{path.name}, line {number}: the line is not a JSON object")
         if row.pop("seal", None) != content_seal(row):
             raise StoreError(f"{path.name}, line {number}: the entry of {row.get('name', row.get('rule'))} was edited")
         rows.append(row)
@@ -356,7 +357,9 @@ def _entry(row: Mapping[str, Any]) -> LedgerEntry:
     if unknown := [flag for flag in entry.flags or () if flag not in known]:
         raise StoreError(f"the ledger line of {entry.name} has {unknown[0]!r}, which is not a floating-point flag")
     if entry.verdict == "proved" and entry.status != (BOUNDED if entry.bounded else ALL_SIZES):
-        raise StoreError(f"the ledger line of {entry.name} is {entry.status!r}, but names {len(entry.bounded)} bounds")
+        raise StoreError(
+            f"the ledger line of {entry.name} has the status {entry.status!r}, but names {len(entry.bounded)} bounds"
+        )
     return entry
 
 
@@ -381,7 +384,7 @@ def record(kind: Callable[..., Record], row: Mapping[str, Any], where: str) -> R
     values = {name: _tuples(value) for name, value in row.items()}
     wrong = [name for name, value in values.items() if name not in known or not known[name](value)]
     if wrong:
-        raise StoreError(f"{where}: {wrong[0]!r} is not a field, or of the wrong type")
+        raise StoreError(f"{where}: the field {wrong[0]!r} is unknown or has a value of the wrong type")
     try:
         return kind(**values)
     except TypeError:
@@ -434,7 +437,7 @@ def write_family(family: str, about: str, rules: Sequence[tuple[Rule, LedgerEntr
     text = rules_text(about, ordered)
     for (rule, entry), read in zip(ordered, parse_rules(text), strict=True):
         if digest(read) != entry.key:
-            raise StoreError(f"{rule.name} is not stored: it does not read back as it was written")
+            raise StoreError(f"{rule.name} is not stored: the written text does not parse back to the same rule")
     write_ledger(family, [entry for _, entry in ordered], where)
     replace_file(where / f"{family}.rules", text)
 

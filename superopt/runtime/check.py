@@ -378,7 +378,7 @@ class _Bench:
             self.reference, self.why = None, str(error)
             return None, 0.0
         if not _alike(values, exact):
-            self.reference, self.why = None, "the evaluator gives results of other shapes"
+            self.reference, self.why = None, "the float64 evaluator gives results of other shapes"
             return None, 0.0
         return exact, self.reference.peak
 

@@ -89,8 +89,8 @@ class Child:
         code = self._process.returncode
         name = signal.Signals(-code).name if code < 0 and -code in set(signal.Signals) else f"exit {code}"
         doing = "loading" if request == "load" else "running"
-        why = "; it was killed, probably for lack of memory" if code == -signal.SIGKILL else ""
-        return f"ONNX Runtime dies while {doing} the model ({name}){why}: report the model to its developers"
+        why = "; the process was killed, probably for lack of memory" if code == -signal.SIGKILL else ""
+        return f"ONNX Runtime dies while {doing} the model ({name}){why}: report the model to the developers of ONNX Runtime"
 
     @property
     def is_alive(self) -> bool:

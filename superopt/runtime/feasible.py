@@ -66,7 +66,7 @@ def find_feasible(
             try:
                 for numbers in where:
                     if sum(math.prod(port.concrete(numbers)) for port in session.inputs) > CHECK.max_input_elements:
-                        raise InvalidModelError("its inputs have too many elements to make values up for them")
+                        raise InvalidModelError("the inputs of the model have too many elements for random values")
                     session.run(random_inputs(session.inputs, sizes=numbers, high=way))
             except InvalidModelError as failed:
                 error = error or str(failed)

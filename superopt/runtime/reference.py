@@ -425,7 +425,7 @@ class MaxPool(OpRun):
 
     def _run(self, x: Array, **attributes: Any) -> tuple[Array]:
         if len(self.onnx_node.output) > 1:
-            raise NotImplementedError("MaxPool with indices")
+            raise NotImplementedError("the indices output of MaxPool is not supported")
         window = Window(x.shape[2:], attributes.pop("kernel_shape"), **attributes)
         result = np.full((*x.shape[:2], *window.places), -np.inf, x.dtype)
         for _, pixels in window.taps(window.padded(x, -np.inf)):

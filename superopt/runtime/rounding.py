@@ -19,7 +19,7 @@ import numpy as np
 from superopt.policy import CHECK
 from superopt.runtime.session import Array, is_floating
 
-ELSEWHERE = "NaN or infinity does not stand where the original has it"
+ELSEWHERE = "NaN or infinities are not at the same positions as in the original"
 """The fault of a candidate that is finite, or has another non-finite value, where the original is not finite."""
 
 
@@ -72,8 +72,8 @@ class OutputErrors:
             return ""
         if self.floating:
             than = "the original" if self.direct else f"float64, where the original is off by {self.original:.2g}"
-            return f"off by {self.candidate:.2g} of the output's magnitude from {than} (allowed {allowed:.2g})"
-        return f"{self.candidate:.2%} of the elements are wrong, {self.original:.2%} of the original's"
+            return f"the candidate is off by {self.candidate:.2g} of the output's magnitude from {than} (allowed {allowed:.2g})"
+        return f"{self.candidate:.2%} of the elements are wrong in the candidate, and {self.original:.2%} in the original"
 
     def joined(self, other: OutputErrors) -> OutputErrors:
         """Return the combination of two sets of errors: the largest errors, and the sums of the counts."""
@@ -168,7 +168,7 @@ class OutputPair:
     def _wrong_share(self, factor: float) -> str:
         exact = self.original if self.exact is None else self.exact
         before, after = (float(np.mean(a != exact)) for a in (self.original, self.candidate))
-        wrong = f"{after:.2%} of the elements are wrong, {before:.2%} of the original's"
+        wrong = f"{after:.2%} of the elements are wrong in the candidate, and {before:.2%} in the original"
         return wrong if after > factor * max(before, self._moved_share(), CHECK.min_wrong_share) else ""
 
     def _not_finite(self) -> str:
@@ -191,7 +191,8 @@ class OutputPair:
         if wrong.any():
             at, count = tuple(int(i) for i in np.argwhere(wrong)[0]), int(np.count_nonzero(wrong))
             return (
-                f"{self.candidate[at]:g} instead of {self.original[at]:g} at {list(at)} ({count} such of {wrong.size} elements)"
+                f"the candidate has {self.candidate[at]:g} instead of {self.original[at]:g} at {list(at)} "
+                f"({count} such of {wrong.size} elements)"
             )
         return ELSEWHERE if self.ordinary and (differs & ~unsettled).any() else ""
 
@@ -226,8 +227,9 @@ class OutputPair:
         at = [int(i) for i in worst]
         than = "" if self.exact is None else f" and {self.exact[worst]:.8g} in float64"
         return (
-            f"off by {excess[worst]:.2g} times what rounding explains at {at}: {candidate[worst]:.8g}, where the original has "
-            f"{original[worst]:.8g}{than} ({int(np.count_nonzero(excess > 1))} such of {excess.size} elements)"
+            f"the candidate is off by {excess[worst]:.2g} times what rounding explains at {at}: {candidate[worst]:.8g}, "
+            f"where the original has {original[worst]:.8g}{than} "
+            f"({int(np.count_nonzero(excess > 1))} such of {excess.size} elements)"
         )
 
 

@@ -25,7 +25,7 @@ from superopt.search.ruleset import RuleSet
 
 Cost = Callable[[State], float]
 
-OUT_OF_TIME = "out of time"
+OUT_OF_TIME = "the time limit was reached"
 
 
 @dataclass(frozen=True)
@@ -121,8 +121,8 @@ class _Search:
         if expired(self.limits.deadline):
             return OUT_OF_TIME
         if self.since >= self.limits.patience:
-            return "no improvement lately"
-        return "expansion limit" if self.expanded >= self.limits.expansions else None
+            return "the last expansions found no improvement"
+        return "the limit of expanded states was reached" if self.expanded >= self.limits.expansions else None
 
     def _expand(self, visit: _Visit) -> None:
         """Measure a state and queue its successors."""

@@ -197,7 +197,9 @@ def search_mutants(
                 cost = placed[best]
                 state, more = ways[best]
                 steps += more
-    stopped = OUT_OF_TIME if len(looked) < len(programs) or others or bench.cut_short else "every operator was looked at"
+    stopped = (
+        OUT_OF_TIME if len(looked) < len(programs) or others or bench.cut_short else "every operator was searched for mutants"
+    )
     return SearchResult(state, tuple(steps), before, cost, len(looked), stopped)
 
 

@@ -107,7 +107,7 @@ def _json(value: object) -> Json:
         case AllOf(parts) | AnyOf(parts):
             return {"all" if isinstance(value, AllOf) else "any": [*map(_json, parts)]}
         case _:
-            raise ValueError(f"not a number, a text or an extent: {value}")
+            raise ValueError(f"{value} is not a number, a text or an extent")
 
 
 def _atom(atom: Atom) -> Json:
@@ -143,4 +143,4 @@ def _made(atom: Json) -> Extent:
         case [kind, *parts]:
             return size(ATOMS[kind](*map(_value, parts)))
         case _:
-            raise ValueError(f"not an atom of an extent: {atom}")
+            raise ValueError(f"{atom} is not an atom of an extent")

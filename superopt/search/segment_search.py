@@ -301,7 +301,7 @@ class SegmentSearch:
         for state in states:
             try:
                 if not math.isfinite(self._estimate(state)):
-                    found[state] = "its cost cannot be estimated"
+                    found[state] = "the cost of the segment cannot be estimated"
                 self._weights(state)
             except Exception as error:  # noqa: BLE001
                 found[state] = failure(error)

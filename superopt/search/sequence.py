@@ -102,4 +102,4 @@ def reshape_to(term: Term, shape: Shape) -> Term:
     try:
         return term if term.shape == shape else apply("reshape", term, shape=shape)
     except ShapeError:
-        raise AssertionError(f"{term.shape} and {shape} have different numbers of elements") from None
+        raise AssertionError(f"the shapes {term.shape} and {shape} have different numbers of elements") from None

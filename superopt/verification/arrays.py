@@ -74,11 +74,11 @@ def sizes_of(
     for term in variables:
         shape = np.shape(arrays[term.name])
         if len(shape) != term.rank:
-            raise ShapeError(f"{term.name} has rank {len(shape)}, but rank {term.rank} in the certificate")
+            raise ShapeError(f"variable {term.name} has rank {len(shape)}, but rank {term.rank} in the certificate")
         for extent, number in zip(term.shape, shape, strict=True):
             atom = _bare(extent)
             if atom is not None and found.setdefault(atom, number) != number:
-                raise ShapeError(f"{atom} has size {found[atom]} in one place and {number} in another")
+                raise ShapeError(f"dimension {atom} has size {found[atom]} in one place and {number} in another")
     for term in variables:
         for place, (extent, number) in enumerate(zip(term.shape, np.shape(arrays[term.name]), strict=True)):
             here = substitute_attribute(extent, found.get)
@@ -113,7 +113,7 @@ def apply_operator(op: str, arrays: Sequence[Array], attributes: Mapping[str, At
     if body is not None:
         return evaluate_arrays([body], {leaf.name: array for leaf, array in zip(leaves, arrays, strict=True)})[0]
     if total_work([term]).flops > VERIFY.max_definition_operations:
-        raise UndecidedError(f"{op} takes too long to evaluate")
+        raise UndecidedError(f"the operator {op} takes too long to evaluate")
     if operator(op).commutative:
         whole = functools.partial(evaluate_operator, op, attributes={}, domain=Floats())
         return np.asarray(functools.reduce(lambda a, b: whole((a, b)), arrays))

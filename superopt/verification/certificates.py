@@ -218,7 +218,7 @@ def _terms(nodes: Sequence[Any]) -> list[Term]:
 
 def _variable(name: Any, shape: Any, constant: Any, condition: Any, position: Any) -> Term:
     if not isinstance(shape, tuple):
-        raise CertificateError("a variable has no shape")
+        raise CertificateError(f"the certificate has a variable {name!r} without a shape")
     return variable(_text(name), shape, constant=_boolean(constant), condition=_boolean(condition), position=_integer(position))
 
 
@@ -247,7 +247,7 @@ def _value(value: Any, depth: int = 0) -> Any:
         case list():
             return tuple(_value(one, depth + 1) for one in value)
         case _:
-            raise CertificateError(f"{value!r} is not the value of an attribute")
+            raise CertificateError(f"the certificate has {value!r} instead of the value of an attribute")
 
 
 def _atom(atom: Any, depth: int) -> Any:
@@ -259,7 +259,7 @@ def _atom(atom: Any, depth: int) -> Any:
         case [str() as kind, *parts] if kind in ATOMS:
             return size(ATOMS[kind](*(_value(part, depth + 1) for part in parts)))
         case _:
-            raise CertificateError(f"{atom!r} is not part of an extent")
+            raise CertificateError(f"the certificate has {atom!r} instead of a part of an extent")
 
 
 def _text(value: Any) -> str:

@@ -258,7 +258,10 @@ def check_nodes(original: ModelSource, optimized: ModelSource, certificate: Cert
         max((o.version for o in one.proto.opset_import if o.domain in STANDARD), default=0) for one in (original, optimized)
     ]
     if certificate.opset is not None and (opsets[0] == opsets[1] or opsets[1] != certificate.opset):
-        raise CertificateError("the certificate says that the opset was converted, but the opsets of the models do not fit")
+        raise CertificateError(
+            f"the certificate says that the opset was converted to {certificate.opset}, "
+            f"but the models have opsets {opsets[0]} and {opsets[1]}"
+        )
     if original.proto.functions or certificate.opset is not None:
         return  # functions were inlined or the opset was converted, so nodes differ: runs of both models are the only check
     places = [place for one in certificate.passes for rewrite in one.rewrites for place in rewrite.places]
@@ -598,7 +601,7 @@ def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], 
         off = [name for name, value, term in rows if not _agree(value, known[term], _added_up(term, known))]
         if not off:
             return True
-    raise CertificateError(f"{off[0]!r} differs from its term {which} the steps")
+    raise CertificateError(f"value {off[0]!r} differs from its term {which} the steps")
 
 
 def _added_up(term: Term, known: Mapping[Term, Array]) -> Array:

@@ -81,7 +81,9 @@ class ModelSource:
         for tensor in nested_tensors(source.proto.graph):
             for entry in tensor.external_data if tensor.data_location == TensorProto.EXTERNAL else ():
                 if entry.key == "location" and not (path.parent / entry.value).is_file():
-                    raise InvalidModelError(f"{path}: the data of {tensor.name!r} is not in a file ({entry.value!r})")
+                    raise InvalidModelError(
+                        f"{path}: the external data file {entry.value!r} of tensor {tensor.name!r} is missing"
+                    )
         return source
 
     @cached_property

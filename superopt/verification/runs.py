@@ -60,7 +60,7 @@ class Runner:
         try:
             self.session = ort.InferenceSession(model, options, providers=list(dict.fromkeys(wanted)))
         except Exception as error:
-            raise InvalidModelError(f"{self.source.path}: ONNX Runtime cannot load it ({_line(error)})") from error
+            raise InvalidModelError(f"{self.source.path}: ONNX Runtime cannot load the model ({_line(error)})") from error
 
     def run(self, feeds: Feeds) -> list[Any] | str:
         """Return the outputs, or a one-line error message if the run fails."""
@@ -226,16 +226,16 @@ def describe_difference(wanted: Any, found: Any, near: Iterable[Any] = ()) -> st
         near: Outputs of the original on inputs that are changed in their last bits.
     """
     if not isinstance(wanted, np.ndarray) or not isinstance(found, np.ndarray):
-        return "" if _alike(wanted, found, list(near)) else "other values"
+        return "" if _alike(wanted, found, list(near)) else "the values differ"
     if wanted.shape != found.shape or wanted.dtype != found.dtype:
-        return f"the original gives {_type(wanted)}, the result {_type(found)}"
+        return f"the original gives {_type(wanted)}, the optimized model {_type(found)}"
     if not wanted.size:
         return ""
     others = [other for other in near if isinstance(other, np.ndarray) and other.shape == wanted.shape]
     if wanted.dtype.kind in "biu":
         return _counted(wanted, found, others)
     if wanted.dtype.kind != "f":
-        return "" if np.array_equal(wanted, found) else "other values"
+        return "" if np.array_equal(wanted, found) else "the values differ"
     a, b = wanted.astype(np.float64), found.astype(np.float64)
     finite = np.isfinite(a)
     lost = finite & ~np.isfinite(b) & (np.abs(a) < VERIFY.overflow_share * float(np.finfo(wanted.dtype).max))

@@ -68,7 +68,7 @@ def read_ground(text: str, assumptions: Assumptions) -> Ground:
     """
     matched = _FORM.match(text)
     if matched is None:
-        raise NotationError(f"not an instance of an axiom: {text}")
+        raise NotationError(f"{text} is not an instance of an axiom")
     axiom, inside = matched[1], matched[2]
     if axiom.endswith("." + REGROUP):
         (term,) = parse(inside, assumptions.variables, set(assumptions.reals))
@@ -84,7 +84,7 @@ def read_ground(text: str, assumptions: Assumptions) -> Ground:
         (left,), (right,) = equation.left, equation.right
         if assumptions.holds(substitute_cond(equation.where, binding.value)):
             return Ground(text, axiom, instantiate(left, binding), instantiate(right, binding))
-    raise ShapeError(f"the axiom does not hold at these ranks: {text}")
+    raise ShapeError(f"the axiom instance {text} is ill typed at these ranks, or the condition of the axiom does not hold")
 
 
 @functools.lru_cache(maxsize=PROOF.ground_argument_cache_count)
@@ -93,9 +93,9 @@ def _arguments(text: str, inside: str) -> Mapping[str, str]:
     try:
         call = ast.parse(f"_({inside})", mode="eval").body
     except SyntaxError:
-        raise NotationError(f"not an instance of an axiom: {text}") from None
+        raise NotationError(f"{text} is not an instance of an axiom") from None
     if not isinstance(call, ast.Call) or call.args:
-        raise NotationError(f"not an instance of an axiom: {text}")
+        raise NotationError(f"{text} is not an instance of an axiom")
     return {k.arg: ast.unparse(k.value) for k in call.keywords if k.arg is not None}
 
 

@@ -42,7 +42,9 @@ def replay_proof(rule: Rule, instances: Sequence[str]) -> Verdict:
     found = shorten_proof(rule, instances)
     if isinstance(found, Proved) and len(found.instances) < len(instances):
         text = next(text for text in instances if text not in found.instances)
-        return Unknown(f"the conditions of {text} do not follow at any of the checked ranks", found.milliseconds)
+        return Unknown(
+            f"the conditions of the axiom instance {text} do not follow at any of the checked ranks", found.milliseconds
+        )
     return found
 
 
@@ -122,7 +124,7 @@ def type_objection(assumptions: Assumptions) -> str | None:
     Return None if the right side is shown to be well typed and of the left side's shape.
     """
     if not all(_divided(known, claim) or is_valid(known, claim) for known, claim in assumptions.divisions):
-        return "its sizes cannot be solved"
+        return "the conditions on the sizes of the rule cannot be solved for single sizes"
     if not all(map(assumptions.typed, assumptions.right)):
         return "the right side is not shown to be well typed wherever the left side is"
     if not all(map(assumptions.alike, assumptions.left, assumptions.right)):

@@ -19,7 +19,7 @@ def axiom_verdict(axiom: str) -> Verdict:
     if entry is None:
         return prove_axiom(laws()[axiom])
     if entry.verdict != "proved":
-        return Unknown(f"the ledger says {entry.verdict}")
+        return Unknown(f"the ledger has the verdict {entry.verdict!r} for the axiom {axiom}")
     return Proved(0.0, entry.bounded if entry.status == BOUNDED else ())
 
 
@@ -37,5 +37,5 @@ def resting_on_axioms(proof: Proved) -> Verdict:
             case Proved(bounded=limits):
                 bounded += [f"{axiom}: {limit}" for limit in limits]
             case Refuted() | Unknown() as verdict:
-                return Unknown(f"it rests on {axiom}, which is {verdict}", proof.milliseconds)
+                return Unknown(f"the proof uses the axiom {axiom}, which is {verdict}", proof.milliseconds)
     return replace(proof, bounded=tuple(bounded))

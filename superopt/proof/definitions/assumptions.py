@@ -74,7 +74,7 @@ class Assumptions:
         self._opaque: set[Atom] = set()
         self.facts = self._solve(self.assumed)
         if False in self.facts:
-            raise ShapeError("the left side is never well typed")
+            raise ShapeError("the left side is not well typed at any sizes")
         self._lowest = _lower_bounds(self.facts)
         self._known: dict[Cond, bool] = dict.fromkeys(self.facts, True)
         self._typed: dict[Term, bool] = {}

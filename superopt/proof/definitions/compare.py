@@ -44,7 +44,7 @@ class TensorComparison:
         """
         for axis, (here, there) in enumerate(zip(left.shape, right.shape, strict=True)):
             if not is_valid(self.facts, same(flatten_quotients(self.facts, here), flatten_quotients(self.facts, there))):
-                return f"extents {here} and {there} of axis {axis} are not shown to be equal"
+                return f"the extents {here} and {there} of axis {axis} are not shown to be equal"
         position = tuple(self.notation.fresh("i") for _ in left.shape)
         facts = self.facts
         for i, extent in zip(position, left.shape, strict=True):
@@ -66,7 +66,7 @@ class TensorComparison:
         if cancellation.zero(facts, value):
             return None
         self.remainder = cancellation.remainder
-        return f"{len(self.remainder)} summands are left that do not cancel"
+        return f"{len(self.remainder)} summands of the difference of the two sides do not cancel"
 
     def _split(self, facts: Guard, value: Sum, position: set[Sym]) -> tuple[Guard, Sum]:
         """Replace each position i that occurs in a quotient i // b by q * b + r, where 0 <= r < b.

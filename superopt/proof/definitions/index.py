@@ -84,7 +84,7 @@ def reprove_equations(equations: Iterable[Equation], bounded: Sequence[str] = ()
     for equation in equations:
         chosen = [atom for atom in _unknowns(equation) if _limit(atom) in bounded]
         if len(chosen) != len(bounded):
-            return Unknown(f"{' and '.join(bounded)} does not name a size or attribute of this rule")
+            return Unknown(f"the stored bound {' and '.join(bounded)} does not name a size or attribute of this rule")
         for values in itertools.product(VALUES, repeat=len(chosen)):
             with isolated_solver():
                 attempt = Attempt(equation, dict(zip(chosen, values, strict=True)), both_ways=both_ways)

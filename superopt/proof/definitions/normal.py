@@ -279,7 +279,7 @@ def _exact(extent: Extent) -> Extent:
         return total
     if isinstance(extent, float):
         if not isfinite(extent):
-            raise TooLongError(f"{extent} is not a finite number")
+            raise TooLongError(f"the extent {extent} is not a finite number")
         return integral(Fraction(extent))
     return extent
 

@@ -80,7 +80,7 @@ def linear_steps(closure: Closure, start: Term, goal: Term) -> tuple[ChainStep, 
             text = move.given.text
             steps.append(ChainStep(text.partition("(")[0], text, move.forwards, render_terms(move.after)))
         if len(steps) > PROOF.max_chain_length_steps:
-            raise ShapeError(f"the chain has more than {PROOF.max_chain_length_steps} steps")
+            raise ShapeError(f"the chain of axiom instances has more than {PROOF.max_chain_length_steps} steps")
     return tuple(steps)
 
 

@@ -211,7 +211,7 @@ def with_typing_conditions(equation: Equation) -> tuple[Equation, tuple[Cond, ..
         asked += [same(a, b) for left, right in pairs for a, b in zip(left.shape, right.shape, strict=True)]
         missing = [c for c in dict.fromkeys(asked) if not assumptions.holds(c)]
         if False in missing:
-            raise ShapeError("its sides are nowhere both well typed and of one shape")
+            raise ShapeError("there are no sizes at which both sides are well typed and have the same shape")
         if not missing:
             break
         first = min(missing, key=lambda c: not (isinstance(c, Compare) and c.relation == "=="))

@@ -169,13 +169,15 @@ class Writer:
             case Sym(name=name):
                 self.symbols[name] = atom.real
                 if atom.real != real:
-                    raise UnencodableError(f"{name} is of another kind")
+                    raise UnencodableError(f"the attribute variable {name} is used both as an integer and as a real number")
                 return f"s_{name}"
             case Floor(numerator, denominator) if not real:
                 return f"(/ {self.extent(numerator)} {self.extent(denominator)})"
             case Inverse(of) if real:
                 return f"(/ {_literal(1, real=True)} {self.extent(of, real=True)})"
-        raise UnencodableError(f"{atom} in integers")
+        raise UnencodableError(
+            f"the extent {atom} cannot be encoded as {'a rational number' if real else 'an integer'} of egglog"
+        )
 
     def facts(self, condition: Cond) -> Iterator[str]:
         """Yield the condition as facts of a query."""
@@ -191,7 +193,7 @@ class Writer:
                 for part in parts:
                     yield from self.facts(part)
             case AnyOf() | False:
-                raise UnencodableError("a choice among conditions")
+                raise UnencodableError("a condition with alternatives cannot be encoded in egglog")
 
 
 def _literal(number: Extent, real: bool) -> str:
@@ -200,7 +202,7 @@ def _literal(number: Extent, real: bool) -> str:
     if real:
         return f"(rational {fraction.numerator} {fraction.denominator})"
     if fraction.denominator != 1:
-        raise UnencodableError(f"{fraction} is no integer")
+        raise UnencodableError(f"the number {fraction} is not an integer")
     return str(fraction.numerator)
 
 
@@ -238,7 +240,9 @@ def rewrite(direction: Direction, writer: Writer) -> str:
             checks += own.facts(condition)
     target = own.term(direction.target, {variable(t.name, t.rank): f"v_{t.name}" for t in tensors} | leaf)
     if not set(own.symbols) <= bound:
-        raise UnencodableError("an attribute variable that no place of its own determines")
+        raise UnencodableError(
+            f"no attribute of the matched side determines the attribute variable {min(set(own.symbols) - bound)}"
+        )
     facts = [f"(= t {source})", *(f"(= {t.rank} (rank v_{t.name}))" for t in tensors)]
     facts += [f"(= {name} (dim v_{d.tensor} {d.axis}))" for d, name in own.dims.items()]
     return f"({' '.join([*facts, *checks])}) ((union t {target}))"

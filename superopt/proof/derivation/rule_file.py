@@ -205,7 +205,7 @@ def _line(name: str, text: str) -> Line:
     try:
         statement = parse_statement(f"{name}: {text}")
         if statement.arrow not in ("=>", "=="):
-            raise NotationError(f"a rule with {statement.arrow} is not an equality")
+            raise NotationError(f"a rule with the arrow {statement.arrow} is not an equality")
         rule = Rule(name, statement)
         return Line(name, text, replace(rule, given=rule.equations))
     except MALFORMED as error:
