@@ -195,7 +195,7 @@ MALFORMED: Mapping[str, tuple[Callable[[ModelProto], object], str]] = {
     "fewer elements than bytes": (dims(8, 7), "ask for"),
     "undefined element type": (initializer(lambda t: setattr(t, "data_type", 0)), "element type 0"),
     "unknown element type": (initializer(lambda t: setattr(t, "data_type", 77)), "element type 77"),
-    "no data": (initializer(lambda t: t.ClearField("raw_data")), "it has 0"),
+    "no data": (initializer(lambda t: t.ClearField("raw_data")), "the tensor has 0"),
     "segments": (initializer(lambda t: setattr(t.segment, "begin", 1)), "segments"),
     "2^31 rows of an input": (
         lambda m: setattr(m.graph.input[0].type.tensor_type.shape.dim[0], "dim_value", 2**31),
