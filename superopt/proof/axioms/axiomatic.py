@@ -60,7 +60,7 @@ def _prove_at(equation: Equation, known: list[str], limits: SaturationLimits) ->
         return []
     derived = derive(assumptions, limits)
     if derived is None:
-        return "the axioms do not derive one side from the other within the limits"
+        return "the axioms do not derive one side from the other within the limits of the search"
     grounds = check_instances(assumptions, derived)
     return grounds if isinstance(grounds, str) else [g.text for g in minimal_instances(assumptions, grounds)]
 

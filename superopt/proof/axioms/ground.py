@@ -84,7 +84,9 @@ def read_ground(text: str, assumptions: Assumptions) -> Ground:
         (left,), (right,) = equation.left, equation.right
         if assumptions.holds(substitute_cond(equation.where, binding.value)):
             return Ground(text, axiom, instantiate(left, binding), instantiate(right, binding))
-    raise ShapeError(f"the axiom instance {text} is ill typed at these ranks, or the condition of the axiom does not hold")
+    raise ShapeError(
+        f"the axiom instance {text} is ill typed at the ranks of the rule's variables, or fails the axiom's condition"
+    )
 
 
 @functools.lru_cache(maxsize=PROOF.ground_argument_cache_count)
