@@ -18,7 +18,7 @@ from superopt.search.ruleset import RuleSet
 
 
 def is_justified_step(step: Step, state: State, rules: RuleSet) -> bool:
-    """Return whether one of the rules proves each replaced term (root) of the step equal to its replacement.
+    """Return whether rules prove each term that the step replaces equal to the replacement.
 
     If a rule has several outputs, the other outputs may be any terms of the state.
     """
@@ -34,7 +34,7 @@ def is_justified_step(step: Step, state: State, rules: RuleSet) -> bool:
 
 
 def apply_step(state: State, step: Step) -> State | None:
-    """Return the state with the step's roots replaced, or None if the result is not well typed."""
+    """Return the state after the step, or None if the new state is not well typed. A state is a tuple of output terms."""
     wanted = dict(zip(step.roots, step.replacements, strict=True))
     cache: dict[Term, Term] = {}
     try:
@@ -44,7 +44,7 @@ def apply_step(state: State, step: Step) -> State | None:
 
 
 def _equal(among: Sequence[Term], rules: RuleSet) -> Iterator[tuple[Term, Term]]:
-    """Yield each replaced term with its replacement, for every match of a rule at terms of `among`."""
+    """Yield, for every match of a rule at terms of `among`, each term that the rule replaces, with the replacement."""
 
     def candidates(op: str) -> Sequence[Term]:
         return [t for t in among if t.op == op]
@@ -55,7 +55,7 @@ def _equal(among: Sequence[Term], rules: RuleSet) -> Iterator[tuple[Term, Term]]
 
 
 def _nested(new: Term, wanted: Mapping[Term, Term]) -> Term | None:
-    """Make the replacements `wanted` inside of the term `new`. Return the result, or None if it is not well typed."""
+    """Return the term `new` with the replacements `wanted` made inside of it, or None if the term is then not well typed."""
     try:
         return replace_subterms(new, wanted)
     except ShapeError:
@@ -63,6 +63,6 @@ def _nested(new: Term, wanted: Mapping[Term, Term]) -> Term | None:
 
 
 def _together(roots: State, said: Mapping[Term, Term]) -> State | None:
-    """Make the replacements `said` in the roots and inside of each other. Return the new roots, or None if impossible."""
+    """Return the roots after the replacements `said` are made in the roots and inside of each other, or None if impossible."""
     done = replaced_terms(roots, said)
     return None if done is None else tuple(done[root] for root in roots)

@@ -22,10 +22,11 @@ WEIGHT_NAMES = "wvubctr"
 
 
 def abstract_sides(sides: Sides, holds: Callable[[Sides], bool]) -> Sides:
-    """Replace parts that occur on both sides of an equality by new variables, largest parts first, while the sides stay equal.
+    """Replace parts that occur on both sides of an equality by new variables, and return the more general equality.
 
-    A single occurrence of a variable is also replaced, if another occurrence remains. `holds` tests an equality. Sides with
-    several outputs are returned unchanged.
+    Large parts are tried first. If a variable occurs several times, one occurrence on each side is also replaced by a new
+    variable. A replacement is made only if `holds` returns True for the new equality. Sides with several outputs are returned
+    unchanged.
     """
     if len(sides[0]) > 1:
         return sides

@@ -37,7 +37,8 @@ class UniverseCounts:
 
     Attributes:
         built: The number of terms built.
-        graphs: The number of graphs that the terms stand for. An argument of a term stands for every term of equal value.
+        graphs: The number of graphs that the terms stand for. An argument of a term stands for all terms of the argument's
+            value.
         idle: The number of candidates that only rearrange many operators, so that neither side costs less than the other side.
         kept: The number of rules. Each direction of an equality counts.
         enumerate, dedupe, verify: Processor seconds.
@@ -113,7 +114,10 @@ class DiscoveryInput:
 
 @dataclass
 class Discovery:
-    """The results for one universe (a vocabulary from which terms are enumerated). `Discovery` also is a `ConditionJudge`."""
+    """The results for one universe (a vocabulary from which terms are enumerated).
+
+    The class also implements `ConditionJudge`: it tests equations on random inputs.
+    """
 
     seed: int
     counts: UniverseCounts
@@ -127,7 +131,7 @@ class Discovery:
     def learn(self, known: Iterable[DiscoveryInput], *, opaque: str = "") -> None:
         """Add the equalities in `known`, and the definitions of all composite operators except the operator `opaque`.
 
-        These equalities make candidates redundant.
+        Pairs of terms whose equality follows from the added equalities are redundant from then on.
         """
         for name, rule in composite_definitions().items():
             if name != opaque:
@@ -222,8 +226,7 @@ class Discovery:
     def _keep(self, candidate: Candidate, rule: Rule, complete: Rule, proof: Proved, part: str) -> None:
         """Record the proved equality, with the directions that are useful in a search.
 
-        If `part` is SEARCH, a direction must also satisfy `crosses_hill`, so that it lowers costs or does not execute more
-        operators.
+        If `part` is SEARCH, a direction must also lower the run-time cost or add no operator (see `crosses_hill`).
         """
         universe = candidate.universe
         if exchanges_variables(complete):
@@ -250,9 +253,10 @@ class Discovery:
     def _backwards(self, turned: Candidate, rule: Rule) -> Iterator[tuple[Rule, Proved]]:
         """Yield proved rules from the right side of `rule` to its left side.
 
-        Only the first provable form is yielded. The first form has the conditions that the new left side needs. The second form
-        has the conditions of `rule`. The last forms are generalised again from the terms in `turned`. If no form can be proved,
-        the provable rules for the special values in `turned.universe.instances` are yielded.
+        `turned` has the enumerated terms. Several rules are tried, and only the first rule that can be proved is yielded. The
+        first rule has no conditions on shapes except those that the new sides need. The second rule has the conditions of
+        `rule`. The last rules are generalised again from the terms in `turned`. If no rule can be proved, the provable rules
+        for the special values in `turned.universe.instances` are yielded.
         """
         for other in self._turned(turned, rule):
             if (found := self._usable(other)) is not None:
@@ -276,10 +280,10 @@ class Discovery:
         return (complete, verdict) if isinstance(verdict, Proved) else None
 
     def _turned(self, turned: Candidate, rule: Rule) -> Iterator[Rule]:
-        """Yield forms of the rule from right to left.
+        """Yield rules that state the equality of `rule` from right to left.
 
-        General forms come last. They are yielded only if the new left side does not determine all attributes of the new right
-        side.
+        Rules that are generalised again from the terms in `turned` come last. They are yielded only if the new left side does
+        not determine all attributes of the new right side.
         """
         for anew in dict.fromkeys((True, not any(".shape" in c for c in rule.statement.where))):
             yield backwards(rule, anew=anew)
@@ -319,8 +323,9 @@ class Discovery:
         return agrees
 
     def outcomes(self, equation: Equation) -> list[tuple[Mapping[str, Extent], bool]]:
-        """Return random values of the attribute variables. Each assignment comes with whether the sides agree. Part of
-        `ConditionJudge`.
+        """Return random assignments of values to the equation's attribute variables, each with whether the sides then agree.
+
+        Part of `ConditionJudge`.
         """
         found = itertools.islice(instantiations(equation, np.random.default_rng(self.seed + 2)), DISCOVERY.outcome_sample_count)
         try:
@@ -329,7 +334,7 @@ class Discovery:
             return []
 
     def completed(self, rule: Rule) -> Rule | None:
-        """Return the rule with the conditions that its right side needs, or None if there are none that suffice.
+        """Return the rule with the conditions that its right side needs to be well typed, or None if no conditions suffice.
 
         Part of `ConditionJudge`.
         """

@@ -1,8 +1,8 @@
 """Equivalence classes of terms with equal digests. The first term of a new class represents the class.
 
-A term may be undefined for some inputs, as the square root is for negative inputs. Such a term belongs to the class of a term
-that is defined everywhere and has the same digest over environments with positive inputs. If there is no such class, undefined
-terms with equal digests over these environments form a class.
+A digest is a hash of the values on random inputs. A term may be undefined for some inputs, as the square root is for negative
+inputs. Such a term belongs to the class of a term that is defined everywhere and has the same digest over the positive inputs.
+If there is no such class, undefined terms with equal digests over the positive inputs form a class.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Classified:
     Attributes:
         of: the number of each term's class. The numbers of new classes follow the numbers of existing classes.
         represents: whether each term is the first of a new class.
-        first: the terms that represent the new classes, in order.
-        leader: the first term of each term's class if the class is new, else -1.
+        first: the positions of the first terms of the new classes, in rising order.
+        leader: for each term, the position of the first term of the term's class if the class is new, else -1.
     """
 
     of: Ints
@@ -41,8 +41,9 @@ class Classified:
 
 
 def classify_terms(values: ValueColumns, found: Digests) -> Classified:
-    """Assign terms to classes of equal values. `values` has the representatives so far, and `found` the digests of the new
-    terms.
+    """Assign new terms to classes of terms with equal values.
+
+    `found` has digests of the new terms' values. `values` has the digests of one term of each existing class.
     """
     known = _keys(values.every, values.positive, values.total, values.every, values.positive, values.total)
     own = _keys(
@@ -71,9 +72,10 @@ def classify_terms(values: ValueColumns, found: Digests) -> Classified:
 
 
 def _keys(every: Hashes, positive: Hashes, total: Flags, all_every: Hashes, all_positive: Hashes, all_total: Flags) -> Hashes:
-    """Return a key for each term. Terms of one class have equal keys.
+    """Return a key for each term, so that terms with equal values have equal keys.
 
-    The arguments whose names begin with `all_` contain the digests of all terms that may represent a class.
+    `every` and `positive` are digests of each term's values on all inputs and on the positive inputs. `total` is True for terms
+    that are defined on all inputs. The arguments whose names begin with `all_` are the same for terms that a term may equal.
     """
     keys = every.copy()
     if total.all():

@@ -27,16 +27,16 @@ def composite_definitions() -> dict[str, Rule]:
 
 
 def algorithms() -> dict[str, Rule]:
-    """Return the axioms that state an algorithm for an operator, by their full names `operator.algorithm-...`."""
+    """Return the axioms that state another way to compute an operator, by their full names `operator.algorithm-...`."""
     return {name: law for name, law in axioms().items() if name.partition(".")[2].partition("-")[0] == ALGORITHM}
 
 
 def definition_rules(stated: str) -> Iterator[Rule]:
-    """Yield unnamed rules for a composite operator's definition or for an algorithm.
+    """Yield rules without names for the definition of a composite operator, or for an algorithm that computes an operator.
 
-    The rule from the axiom's right side to its left side is always yielded. The opposite rule is yielded for a composite whose
-    definition only moves, adds and multiplies elements. Replacing such a composite by its definition loses no accuracy, and
-    other rules can then apply to its parts.
+    The axiom `stated` is an equation. A rule that replaces the right side of the axiom by the left side is always yielded. The
+    opposite rule is yielded for a composite whose definition only moves, adds and multiplies elements. Replacing such a
+    composite by its definition loses no accuracy, and other rules can then apply to the parts of the definition.
 
     Args:
         stated: a key of `composite_definitions` or of `algorithms`.

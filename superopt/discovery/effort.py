@@ -34,7 +34,7 @@ class Effort:
 
 
 def effort(roots: Sequence[Term], *, weights_known: bool) -> Effort:
-    """Return the run-time cost of the graph with outputs `roots`, whose extents are numbers.
+    """Return the run-time cost of the graph with outputs `roots`. All extents in the graph must be numbers.
 
     If `weights_known` is True, terms that depend only on weights cost nothing.
     """
@@ -43,7 +43,7 @@ def effort(roots: Sequence[Term], *, weights_known: bool) -> Effort:
 
 
 def executed_operators(*roots: Term) -> Counter[str]:
-    """Return how often each operator is executed if all terms that depend only on weights are computed in advance."""
+    """Return how often each operator is executed at run time. Terms that depend only on weights are computed in advance."""
     return Counter(term.op for term in _live(roots, weights_known=True))
 
 
@@ -67,7 +67,7 @@ _known: dict[tuple[str, tuple[tuple[str, Attribute], ...], tuple[Shape, ...]], f
 
 
 def _work(term: Term) -> float:
-    """Return the number of elements read and written, plus the number of operations in the unit of moving one element."""
+    """Return the number of elements that the term's operator reads and writes, plus its arithmetic in the same unit."""
     kind = term.op, term.attributes, tuple(a.shape for a in term.args)
     found = _known.get(kind)
     if found is None:

@@ -34,8 +34,8 @@ from superopt.policy import DISCOVERY
 class Candidate:
     """Two tuples of terms that may be equal: output by output, they have the same values on random inputs.
 
-    `universe` is the vocabulary from which the terms are enumerated. If there is one output, `right` represents all terms with
-    the value of `left`.
+    `universe` is the vocabulary from which the terms are enumerated. If each side has one term, the term in `right` represents
+    all terms with the same values.
     """
 
     universe: Universe
@@ -48,13 +48,13 @@ class Enumeration:
     """The result of enumerating the terms of one universe (a vocabulary of operators and variables), up to its limit on
     operators.
 
-    Terms with equal values form a class, and one term of each class is its representative. In the number of graphs, an argument
-    of a term stands for every graph of its class. If arguments share operators, only the term itself is counted.
+    Terms with equal values form a class, and one term of each class represents the class.
 
     Attributes:
         universe: the universe.
         built: the number of terms that were evaluated.
-        graphs: the number of graphs that the terms stand for.
+        graphs: the number of graphs that the terms stand for. An argument of a term stands for all graphs of the argument's
+            class. A term whose arguments share operators counts once.
         classes: the number of classes.
         instances: the number of candidates that were left out because smaller candidates imply them.
         representatives: the representatives of the classes, from terms with fewer operators than the limit.
@@ -88,8 +88,8 @@ def candidate_order(candidate: Candidate) -> tuple[int, int, int, list[int]]:
     """Return a sort key for candidates (pairs of terms that may be equal).
 
     Candidates with fewer operators come first. Among candidates of one size, candidates with more variables come first, because
-    they are more general. Candidates with equally many variables are sorted by the order in which `universe.templates` lists
-    their operators.
+    they cover more cases. Candidates with equally many variables are sorted by the order in which `universe.templates` lists
+    the operators.
     """
     left, right = candidate.left, candidate.right
     named = list(dict.fromkeys(t.op for t in candidate.universe.templates))
@@ -98,7 +98,10 @@ def candidate_order(candidate: Candidate) -> tuple[int, int, int, list[int]]:
 
 
 def term_size(*roots: Term) -> int:
-    """Return the number of operators of a graph. Shared operators are counted once."""
+    """Return the number of operators of the graph with these outputs. Shared operators are counted once.
+
+    A sum of n operands counts as n - 1 operators.
+    """
     return sum(weight(t) for t in subterms(*roots))
 
 
@@ -199,9 +202,9 @@ class _Enumerator:
         self.values.add(new, self.typing.kinds.things)
 
     def _suggest(self, rows: Rows, classes: Classified, before: int) -> None:
-        """Add a candidate (a pair of equal terms) for each new term and the older term that represents its value.
+        """Add a candidate (a pair of equal terms) for each new term and the older term of equal value.
 
-        Also record slices that equal older representatives.
+        Slices that equal a term with fewer operators are recorded in `parts` too.
         """
         others = np.flatnonzero(~classes.represents)
         sides = self._used(rows, others) | self._used_by_class(rows, classes, others)
@@ -237,7 +240,7 @@ class _Enumerator:
 
 
 def values_agree(universe: Universe, left: Sequence[Term], right: Sequence[Term]) -> bool:
-    """Return whether the two tuples of terms have the same values in random environments, output by output."""
+    """Return whether each term of `left` has the same value on random inputs as the term of `right` at the same position."""
     leaves = [v for row in universe.variables for v in row]
     asked = (*typing_conditions(*left, *right), *(at_least(n, 1) for t in subterms(*left, *right) for n in t.shape))
     drawn = environments(

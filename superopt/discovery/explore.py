@@ -84,8 +84,8 @@ def explore_universe(universe: Universe, known: Sequence[DiscoveryInput], seed: 
     A candidate is a pair of terms that may be equal. This task decides small candidates, and candidates with several outputs
     that one larger operation computes together (see `joins`).
 
-    Larger candidates are divided into slices, which later tasks examine. Each slice contains candidates of all sizes. So the
-    findings of the first slice make many candidates of the other slices redundant.
+    Larger candidates are divided into slices, which later tasks examine. Each slice contains candidates of all sizes, so that
+    the findings of the first slice make many candidates of the other slices redundant.
     """
     started = time.process_time()
     enumeration = enumerate_universe(universe, seed)
@@ -120,19 +120,25 @@ def examine_slice(part: Slice, known: Sequence[DiscoveryInput], seed: int) -> Fi
 
 
 def prove_definition(stated: str, seed: int) -> Findings:
-    """Prove the rules of a composite operator's definition or of an algorithm, given by its key `stated`."""
+    """Prove the rules that the definition of a composite operator or an algorithm gives.
+
+    `stated` is the name of the composite operator or of the algorithm's axiom.
+    """
     family, origin = (FAMILY, "definition of") if stated in composite_definitions() else (ALGORITHMS, "algorithm")
     return prove_all(UniverseCounts(family, stated), definition_rules(stated), f"{origin} {stated}", seed)
 
 
 def explore_mutants(name: str, seed: int) -> Findings:
-    """Generalise the mutants of a program, given by the name of its family, and prove the rules that result."""
+    """Generalise the mutants of a program to rules, and prove these rules. `name` is the name of the program's family.
+
+    A program is one or a few operators. A mutant is a term that equals the program at some output positions.
+    """
     (family,) = (one for one in PROGRAMS if one.name == name)
     return prove_all(UniverseCounts(MUTANTS, name), map(rule_of, discover_mutants(family, seed)), f"mutants of {name}", seed)
 
 
 def prove_all(counts: UniverseCounts, rules: Iterable[Rule], origin: str, seed: int) -> Findings:
-    """Return the rules that are proved for all sizes, with the conditions under which both sides are defined."""
+    """Try to prove each rule for all sizes. Return the proved rules, with the conditions under which both sides are defined."""
     started = time.process_time()
     found: list[FoundRule] = []
     undecided: list[tuple[str, str]] = []
@@ -161,8 +167,8 @@ def explore_operator(name: str, known: Sequence[DiscoveryInput], seed: int) -> F
     """Find rules about a single operator, and decide which of the operator's axioms are useful rules.
 
     Terms over the operator are enumerated, and pairs of terms that may be equal (candidates) are decided first. Candidates that
-    `known` rules imply are redundant. The definition of the operator itself makes candidates redundant only if the definition
-    consists of moves, sums and products, because a search replaces only such an operator by its definition.
+    the rules in `known` imply are left out. Candidates that the operator's own definition implies are left out only if the
+    definition moves, adds and multiplies elements. A search replaces only such an operator by the definition.
     """
     started = time.process_time()
     enumerations = [enumerate_universe(universe, seed) for universe in universes_of(name)]

@@ -1,7 +1,7 @@
 """Fingerprints: exact values of terms in a few random environments, computed in batches.
 
-An environment assigns numbers to symbols and arrays to variables. If a universe has only sums, products and choices, inputs
-are small integers divided by 8, for which float64 arithmetic is exact. In every other universe, values are computed by
+An environment assigns numbers to symbols and arrays to variables. If the enumerated terms have only sums, products and choices,
+inputs are small integers divided by 8, for which float64 arithmetic is exact. All other terms are evaluated by
 `superopt.algebra.exact`. Equal fingerprints only suggest that two terms are equal.
 """
 
@@ -33,7 +33,11 @@ FIRST, SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 
 
 def comparison_domain(universe: Universe) -> Floats | Fields:
-    """Return the arithmetic in which terms over the operators of `universe` are evaluated and compared."""
+    """Return the arithmetic in which terms over the operators of `universe` are evaluated and compared.
+
+    This is float64 if all operators are sums, products and choices without fractions that float64 rounds, else the exact
+    arithmetic of `superopt.algebra.exact`.
+    """
     terms = [t for c in universe.constants for t in subterms(c.term)]
     names = {t.op for t in universe.templates} | {t.op for t in terms if not t.is_variable}
     known = frozenset[str]().union(*map(means, sorted(names)))
@@ -44,7 +48,7 @@ def comparison_domain(universe: Universe) -> Floats | Fields:
 
 
 def _rounds(value: Attribute) -> bool:
-    """Return whether products with the number `value` may be inexact in float64."""
+    """Return whether float64 products with the attribute `value` may be inexact, for example with 1/3."""
     if isinstance(value, Size):
         return any(isinstance(a, Inverse) for a in value.atoms())
     return isinstance(value, Fraction) and value.denominator & (value.denominator - 1) != 0
@@ -54,7 +58,7 @@ def environment_count(universe: Universe) -> int:
     """Return the number of random inputs on which terms over the operators of `universe` are evaluated.
 
     Operators that choose between operands, such as maxima, need more inputs. Otherwise an operator might choose the same
-    operand on all inputs. If variables are conditions, the number is `DISCOVERY.condition_environment_count`.
+    operand on all inputs. If some variables are only 0 or 1, the number is `DISCOVERY.condition_environment_count`.
     """
     order = any("order" in means(t.op) for t in universe.templates)
     many = DISCOVERY.order_environment_count if order else DISCOVERY.environment_count
@@ -74,7 +78,7 @@ class Environment:
     arrays: Mapping[str, Array]
 
     def value(self, atom: Atom) -> Extent | None:
-        """Return the number of a symbol, or None for any other atom. `substitute` takes this function."""
+        """Return the number of a symbol, or None for any other atom. This method can be passed to `substitute`."""
         return self.symbols.get(atom.name) if isinstance(atom, Sym) else None
 
 
@@ -119,10 +123,10 @@ def symbols_of(universe: Universe, rng: np.random.Generator) -> dict[str, Extent
 
 
 def environments(universe: Universe, legal: Callable[[Environment], bool], rng: np.random.Generator) -> list[Environment]:
-    """Return random environments in which the number of each symbol varies, if its range has more than two numbers.
+    """Return random environments. An environment assigns numbers to symbols and arrays to variables.
 
-    An environment assigns numbers to symbols and arrays to variables. If an operator in `universe` is only defined for positive
-    numbers, all inputs in the first half of the environments are positive.
+    If the range of a symbol has more than two numbers, the symbol has at least two different numbers in the environments. If an
+    operator in `universe` is only defined for positive numbers, all inputs in the first half of the environments are positive.
 
     Raises:
         InstantiationError: no such environments are found.
@@ -138,9 +142,7 @@ def environments(universe: Universe, legal: Callable[[Environment], bool], rng: 
 
 
 class Fingerprints:
-    """Evaluates operators on batches of operands for each of several random inputs, called environments, and computes
-    digests.
-    """
+    """Evaluates operators on batches of operands for each of several random inputs (environments), and digests the values."""
 
     def __init__(self, universe: Universe, environments_: Sequence[Environment]) -> None:
         self.domain = comparison_domain(universe)
@@ -150,13 +152,14 @@ class Fingerprints:
         self._keys: list[Hashes] = [np.empty(0, np.uint64) for _ in environments_]
 
     def leaf(self, term: Term, number: int) -> Array:
-        """Return the value of a variable in environment `number`, as a batch of one."""
+        """Return the value of a variable in environment `number` (a random input), with a last axis of size 1 for the batch."""
         return self.environments[number].arrays[term.name][..., None]
 
     def applied(self, op: str, attributes: Mapping[str, Attribute], operands: Sequence[Array], number: int) -> Array | None:
-        """Apply an operator to batches of operands in environment `number`.
+        """Return the values of an operator for batches of operands. The last axis of each array is the batch.
 
-        Returns None if the operator is not defined for the sizes in this environment.
+        Environment `number` gives the numbers for symbols in attributes. Returns None if the operator is not defined for the
+        operands' shapes and these numbers.
         """
         lookup = self.environments[number].value
         grid = Grid(self.domain)
@@ -169,8 +172,9 @@ class Fingerprints:
         return np.asarray(found.data)
 
     def digests(self, values: Array, number: int) -> tuple[Hashes, npt.NDArray[np.bool_]]:
-        """Return a digest for each term of a batch in environment `number`, and whether the term is defined and its value
-        exact.
+        """Return, for each term of a batch, a digest of its values, and whether the values are defined and exact.
+
+        The last axis of `values` is the batch. The values belong to environment `number` (a random input).
         """
         if isinstance(self.domain, Fields):
             own = np.ascontiguousarray(self.domain.identities(values)).reshape(-1, values.shape[-1])

@@ -50,11 +50,12 @@ BEGINS, ENDS = ("begin", "first"), ("end", "last")
 
 @dataclass(frozen=True)
 class ExtentReading:
-    """An assignment of general expressions to the extents of an equality. Extents without an expression become attribute
-    variables.
+    """A choice of how a rule expresses the extents of enumerated terms, such as `x.shape[-1]` for the symbol `n`.
+
+    A symbol without an expression becomes an attribute variable.
 
     Attributes:
-        extents: maps an extent of the enumerated terms to its general expression.
+        extents: maps an extent of the enumerated terms to its expression in the rule.
         anywhere: if not 0, a slice that starts at 0 gets a variable as its start, and a slice that stops at the end of its axis
             gets a variable as its stop. Up to this number of axes have separate variables. If the number is 1, all axes share
             the two variables.
@@ -64,9 +65,9 @@ class ExtentReading:
     anywhere: int = 0
 
     def extent(self, value: Extent) -> Extent:
-        """Return the general expression for an extent of the enumerated terms.
+        """Return the rule's expression for an extent of the enumerated terms.
 
-        If the whole extent has no assigned expression, its monomials are replaced one by one.
+        If `extents` has no entry for the whole extent, the products of symbols in the extent are replaced one by one.
         """
         if not isinstance(value, Size):
             return value
@@ -79,8 +80,8 @@ class ExtentReading:
         return total
 
     def _product(self, monomial: Monomial) -> Extent:
-        """Return the general expression for a product of atoms. The largest products that have an assigned expression are
-        replaced first.
+        """Return the rule's expression for a product of symbols. The largest products with an entry in `extents` are replaced
+        first.
         """
         for count in range(len(monomial), 0, -1):
             for chosen in itertools.combinations(monomial, count):
@@ -97,12 +98,11 @@ class ExtentReading:
 
 
 def general_rules(sides: Sides, judge: ConditionJudge, *, widen: bool, rows: Sequence[Sequence[Term]] = ()) -> Iterator[Rule]:
-    """Yield rules that state the equality `sides` from left to right, the most general form first.
+    """Yield rules without names that state the equality `sides` from left to right, the rule with the most cases first.
 
-    The rules have no names. Only forms for which random tests find no counterexample are yielded. If `widen` is True, a rule
-    covers every rank of its variables and every axis for which the rule is well typed and passes the tests. Variables in the
-    same row of `rows` have the same rank. No rule is yielded if no form passes the tests, or if matching the left side does not
-    determine the right side in any form.
+    Only rules for which random tests find no counterexample are yielded. If `widen` is True, a rule covers every rank of its
+    variables and every axis for which the rule is well typed and passes the tests. Variables in the same row of `rows` have the
+    same rank. No rule is yielded if matching the left side would not determine the right side.
     """
     kinds = tuple(tuple(v.name for v in row) for row in rows)
     sides = abstract_sides(sides, lambda tried: is_plausible(tried, judge))
@@ -115,9 +115,7 @@ def general_rules(sides: Sides, judge: ConditionJudge, *, widen: bool, rows: Seq
 
 
 def is_plausible(sides: Sides, judge: ConditionJudge) -> bool:
-    """Return whether the sides agree on random inputs if their variables have independent extents and there are no
-    conditions.
-    """
+    """Return whether the sides agree on random inputs if every variable has its own extents, as far as the operators allow."""
     readings = itertools.islice(_readings(sides), DISCOVERY.plausible_reading_count)
     return any(equation is not None and judge.plausible([equation]) for equation in (_read(sides, r) for r in readings))
 
@@ -143,10 +141,10 @@ def specialise_sides(sides: Sides, values: Mapping[str, Extent]) -> Sides:
 
 
 def _forms(sides: Sides, judge: ConditionJudge) -> Iterator[Equation]:
-    """Yield the first form of the equality for which random tests find no counterexample, if there is one.
+    """Yield the first equation that states the equality and for which random tests find no counterexample, if there is one.
 
-    The forms are tried in this order: with independent extents, under conditions on real attribute variables, and with extents
-    that are equal as in the enumerated terms.
+    Every variable of an equation has its own extents. Equations are tried in this order: without a condition, under conditions
+    on real attributes, and under the condition that extents are equal where they are equal in `sides`.
     """
     for reading in _readings(sides):
         equation = _read(sides, reading)
@@ -176,8 +174,9 @@ def _unconditional(
 
 
 def _abstracted(sides: Sides, reading: ExtentReading, equation: Equation, judge: ConditionJudge) -> Equation:
-    """Return the equation with attribute expressions replaced by attribute variables wherever random tests find no
-    counterexample.
+    """Return the equation with values of attributes replaced by attribute variables, which match any value.
+
+    A value is replaced if random tests find no counterexample to the new equation.
     """
     for number, expression in enumerate(_expressions(sides[0])):
         wider = replace(reading, extents={**reading.extents, expression: size(Sym(f"o{number}"))})
@@ -192,7 +191,7 @@ def _abstracted(sides: Sides, reading: ExtentReading, equation: Equation, judge:
 
 
 def _expressions(roots: tuple[Term, ...]) -> list[Extent]:
-    """Return the values of attributes in `roots` that are not single attribute variables. Result shapes are left out."""
+    """Return the symbolic values of attributes in `roots`, except single attribute variables and values of `shape`."""
     own = _extents(roots)
     found: dict[Extent, None] = {}
     for term in subterms(*roots):
@@ -205,7 +204,7 @@ def _expressions(roots: tuple[Term, ...]) -> list[Extent]:
 
 
 def _bare_attributes(roots: tuple[Term, ...]) -> set[str]:
-    """Return the names of attribute variables that are the whole value of an attribute in `roots`, the left side.
+    """Return the names of attribute variables that are the whole value of an attribute in `roots`, the left side of a rule.
 
     Matching the left side determines the values of these variables.
     """
@@ -227,7 +226,7 @@ def _symbol(extent: Size) -> Sym | None:
 
 
 def _readings(sides: Sides) -> Iterator[ExtentReading]:
-    """Yield assignments of general expressions to the extents of the enumerated terms.
+    """Yield ways to express the extents of the enumerated terms in a rule, such as `x.shape[-1]` for the symbol `n`.
 
     If several variables have the same extent, the extent is expressed by each of these variables in turn.
     """
@@ -251,9 +250,9 @@ def _readings(sides: Sides) -> Iterator[ExtentReading]:
 
 
 def _read(sides: Sides, reading: ExtentReading, conditions: Sequence[Cond] = ()) -> Equation | None:
-    """Return the equality as an equation over variables with independent extents, under the given conditions.
+    """Return the equality as an equation in which every variable has its own extents, under the given conditions.
 
-    Returns None if the equality is ill typed or if matching the left side does not determine the right side.
+    Returns None if the equation is ill typed or if matching the left side does not determine the right side.
     """
     writer = _Writer(sides, reading)
     try:
@@ -273,7 +272,7 @@ def _read(sides: Sides, reading: ExtentReading, conditions: Sequence[Cond] = ())
 
 
 class _Writer:
-    """Rebuilds enumerated terms over variables with independent extents."""
+    """Rebuilds enumerated terms, whose variables share extents, over variables that each have their own extents."""
 
     def __init__(self, sides: Sides, reading: ExtentReading) -> None:
         self.reading = reading
@@ -285,7 +284,7 @@ class _Writer:
         self.anchors = {a for e in listed for a in atoms(e) if isinstance(a, Sym)}
 
     def written(self, term: Term) -> Term:
-        """Return the term over variables with independent extents."""
+        """Return the term over variables that each have their own extents."""
         if term not in self.done:
             if term.is_variable:
                 self.done[term] = variable(term.name, term.rank)
@@ -313,10 +312,10 @@ class _Writer:
         return size(Sym(names[list(axes).index(_axis(term)) % self.reading.anywhere]))
 
     def _shape(self, value: Shape, *, whole: bool) -> Shape:
-        """Return the general form of a result shape `value` that no other term of the rule has.
+        """Return the rule's expression for the value of a `shape` attribute, if no other term of the rule has this shape.
 
-        Extents that nothing else determines become new attribute variables. If `whole` is True and any extent is undetermined,
-        every extent of the shape becomes a new variable. Later shapes then express the same extents by these variables.
+        Extents that no other attribute determines become new attribute variables. If `whole` is True and there is such an
+        extent, every extent of the shape becomes a new variable, and later shapes use these variables for the same extents.
         """
         stem = self.named.get(value)
         if stem is not None:
@@ -342,9 +341,9 @@ class _Writer:
         return tuple(size(Sym(f"{stem}{position}")) for position in range(len(value)))
 
     def _determined(self, extent: Extent) -> bool:
-        """Return whether other parts of the rule determine the extent.
+        """Return whether each symbol in the extent occurs in an attribute other than `shape`.
 
-        They do if each symbol in the extent occurs in an attribute other than a result shape.
+        Matching then determines the extent.
         """
         symbols = {a for a in atoms(extent) if isinstance(a, Sym)}
         return symbols <= self.anchors

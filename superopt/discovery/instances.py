@@ -25,8 +25,8 @@ Bound = dict[Term, Ints]
 
 @dataclass(frozen=True)
 class KeptEquality:
-    """A candidate (a pair of equal terms) that was kept. Later candidates that are instances of a kept candidate are
-    dropped.
+    """A candidate (a pair of equal terms) that was kept. Later candidates that have the kept pair's form, with other terms in
+    place of the variables, are dropped.
     """
 
     left: Term
@@ -45,7 +45,7 @@ class Registry:
     places: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
     def add(self, keys: Hashes, classes: Ints) -> None:
-        """Add terms with their classes, in the order in which the terms were built."""
+        """Add terms, given by their hashes, with their classes, in the order in which the terms were built."""
         places = np.arange(len(self.keys), len(self.keys) + len(keys))
         order = np.argsort(np.concatenate([self.keys, keys]), kind="stable")
         self.keys = np.concatenate([self.keys, keys])[order]
@@ -53,7 +53,10 @@ class Registry:
         self.places = np.concatenate([self.places, places])[order]
 
     def of(self, keys: Hashes) -> tuple[Ints, Ints]:
-        """Return the class of equal terms and the position of each term, or -1 for terms that were not built."""
+        """Return, for each term (given by its hash), the term's class and the term's position in building order.
+
+        Both numbers are -1 for a term that was not built.
+        """
         found = np.minimum(np.searchsorted(self.keys, keys), max(len(self.keys) - 1, 0))
         if not len(self.keys):
             return np.full(len(keys), -1), np.full(len(keys), -1)
@@ -74,7 +77,8 @@ class Redundancy:
     def news(self, rows: Rows, classes: Classified, suggested: Ints) -> Ints:
         """Return the suggested candidates that are neither renamings nor instances of other candidates.
 
-        A candidate is given by a row of `rows`. It says that the term of the row equals the representative of the term's class.
+        A candidate is given by the index of a row of `rows`. The candidate says that the row's term equals the representative
+        of the term's class. An instance has terms in place of another candidate's variables.
         """
         first = len(self.registry.keys)
         self.registry.add(rows.keys, classes.of)
@@ -209,7 +213,7 @@ class Redundancy:
     def _root(self, left: Term, operands: Ints, *, commutative: bool) -> Iterator[tuple[Ints, Bound, Ints]]:
         """Match the left side `left` with the term of each row at the root.
 
-        Yields the matching rows, the values of the variables, and the remaining operands of these rows.
+        Yields the matching rows, the terms that the variables stand for, and the operands that the match leaves over.
         """
         count = len(left.args)
         every = np.arange(len(operands))
@@ -230,8 +234,8 @@ class Redundancy:
     ) -> Iterator[tuple[Ints, Bound]]:
         """Match each pattern with its column of terms, row by row.
 
-        Yields the rows on which all patterns match, and the values of the variables on these rows. `where` contains the rows
-        on which the search starts, and `bound` the values of variables that are already bound.
+        Yields the rows on which all patterns match, and the terms that the variables stand for on these rows. `where` contains
+        the rows on which the search starts, and `bound` the terms of variables that are already bound.
         """
         if not len(where):
             return
@@ -245,7 +249,7 @@ class Redundancy:
     def _one(self, pattern: Term, column: Ints, bound: Bound) -> Iterator[tuple[Ints, Bound]]:
         """Match one pattern with every term of a column.
 
-        Yields the positions at which the pattern matches, and the values of the variables at these positions.
+        Yields the positions at which the pattern matches, and the terms that the variables stand for at these positions.
         """
         table = self.table
         if pattern.is_variable or not pattern.args:
@@ -268,10 +272,9 @@ class Redundancy:
             yield from self._all(pattern.args, [kids[:, c] for c in order], here, {v: c[here] for v, c in bound.items()})
 
     def _image(self, term: Term, bound: Bound, count: int) -> Ints:
-        """Return, for each row, the class of `term` after its variables are replaced by the row's values, or -1 if it was not
-        built.
+        """Return, for each row, the class of the term that results if the variables of `term` are replaced by the row's terms.
 
-        Terms with equal values form a class.
+        The class is -1 if the resulting term was not built. Terms with equal values form a class.
         """
         known: dict[Term, Ints] = {}
         for part in subterms(term):

@@ -93,9 +93,10 @@ def explore_all(
 
 
 def define_all(tasks: Tasks, seed: int, names: Sequence[str] | None = None) -> tuple[Findings, ...]:
-    """Return the rules of composite operators' definitions and of algorithms, in alphabetical order.
+    """Return the rules that the definitions of composite operators and the algorithms give, in alphabetical order.
 
-    If `names` is given, only rules of the operators with these names are returned.
+    A composite operator is defined as a term of smaller operators. An algorithm is another way to compute an operator. If
+    `names` is given, only rules of the operators with these names are returned.
     """
     every = (*composite_definitions(), *algorithms())
     for stated in every if names is None else (one for one in every if one.partition(".")[0] in names):
@@ -104,7 +105,10 @@ def define_all(tasks: Tasks, seed: int, names: Sequence[str] | None = None) -> t
 
 
 def generalise_all(tasks: Tasks, seed: int) -> tuple[Findings, ...]:
-    """Return the rules that the mutants of each program give, in the order of `PROGRAMS`."""
+    """Return the rules that generalise mutants, for each program in the order of `PROGRAMS`.
+
+    A program is one or a few operators. A mutant is a term that equals the program at some output positions.
+    """
     for family in PROGRAMS:
         tasks.start(
             family.name, task_key(discovery_code_version(), seed, MUTANTS, family.name), explore_mutants, family.name, seed
@@ -131,7 +135,10 @@ def explore_operators(
 
 
 def flag_all(rules: Sequence[Rule], tasks: Tasks, seed: int) -> list[RuleFlags]:
-    """Return the floating-point flags of each rule, and inputs that show why each flag is needed, in the order of the rules."""
+    """Return, for each rule in order, the floating-point flags of the rule and inputs that show why each flag is needed.
+
+    A flag is an assumption about floating-point values that the rule makes, or a change of rounding that the rule causes.
+    """
     for number, rule in enumerate(rules):
         tasks.start(str(number), task_key(discovery_code_version(), seed, "flags", rule.text), flags_of, rule, seed)
     found = {int(number): flagged for number, flagged in tasks.results()}
@@ -139,9 +146,10 @@ def flag_all(rules: Sequence[Rule], tasks: Tasks, seed: int) -> list[RuleFlags]:
 
 
 def merge_findings(found: Mapping[str, Sequence[Findings]]) -> list[Equality]:
-    """Return the equalities that were found in all universes except equalities that earlier equalities imply.
+    """Return the equalities that the tasks of all universes found. Equalities that earlier equalities imply are left out.
 
-    The first task of a universe decides small pairs of terms. Equalities from first tasks come first.
+    A universe is a vocabulary of operators and variables. The first task of a universe decides small pairs of terms.
+    Equalities from first tasks come first.
     """
     kept = KeptEqualities()
     for rule in composite_definitions().values():
@@ -176,7 +184,7 @@ def final_counts(found: Mapping[str, Sequence[Findings]], equalities: Sequence[E
 
 
 def add_counts(parts: Sequence[UniverseCounts]) -> UniverseCounts:
-    """Return the sum of the counts of one universe's tasks. The memory peak is the largest peak of the tasks."""
+    """Return the sum of the counts of one universe's tasks. The peak memory is the largest of the tasks' peaks."""
     first = parts[0]
     total = UniverseCounts(first.family, first.universe, peak_bytes=max(p.peak_bytes for p in parts))
     for name in (f.name for f in fields(first) if f.name not in ("family", "universe", "peak_bytes")):

@@ -20,9 +20,9 @@ from superopt.errors import ShapeError
 MOVES = frozenset({"slice", "concat", "transpose", "reshape", "expand", "pad"})
 NAMES = ("xyzq", "wvubctr")
 THREE = ", three of "
-"""The separator in the name of a universe that has a third variable like one of its variables.
+"""The text after the original name in the name of a universe to which a third interchangeable variable was added.
 
-The name consists of the original universe's name, this text, and the name of the variable.
+A universe is a vocabulary of operators and variables. A variable's name and an axis follow the text.
 """
 
 
@@ -100,7 +100,7 @@ def _plain(term: Term) -> bool:
 
 
 def _instance(known: Candidate, pair: Candidate) -> bool:
-    """Return whether the joined pair `pair` is an instance of the pair `known`, with terms in place of variables."""
+    """Return whether the candidate `pair` results from the candidate `known` if variables are replaced by terms."""
     patterns, terms = (*known.left, known.right[0].args[0]), (*pair.left, pair.right[0].args[0])
     return next(_stands(list(zip(patterns, terms, strict=True)), {}), None) is not None
 
@@ -131,9 +131,9 @@ def _kind(term: Term) -> list[tuple[str, Attribute]]:
 
 
 def _triples(pair: Candidate) -> Iterator[Candidate]:
-    """Yield the pair of outputs extended by a third output. The third output is the second output with a new variable.
+    """Yield the candidate `pair` extended by a third output, which is the second output with a new variable.
 
-    The new variable has its own extent along some axis if the result is then well typed.
+    The new variable has its own extent along some axis if the new candidate is then well typed.
     """
     if not any(_contracts(t) for t in subterms(pair.left[0])):
         return
@@ -173,9 +173,9 @@ def _joined(pair: Candidate, one: Term, other: Term, second: Term, third: Term, 
 
 
 def _lengthened(whole: Term, one: Term, other: Term, second: Term, third: Term) -> Term:
-    """Append a third operand to each concatenation of a term over variable `one` and the same term over `other`.
+    """Return `whole` with a third operand in each concatenation whose two operands differ only in `one` and `other`.
 
-    The new operand is the same term over `third`. The variable `other` is replaced by `second`.
+    The new operand is the first operand with `third` in place of `one`. Everywhere, `other` is replaced by `second`.
     """
     done: dict[Term, Term] = {other: second}
     for term in subterms(whole):
@@ -191,9 +191,10 @@ def _lengthened(whole: Term, one: Term, other: Term, second: Term, third: Term) 
 
 
 def _widened(universe: Universe, like: Term, axis: int | None) -> tuple[Universe, tuple[Shape, Shape]]:
-    """Return `universe` with a new symbol for the extent of each of two new variables along `axis`, and the variables' shapes.
+    """Return the shapes of two new variables, and `universe` with symbols for the extents of the new variables along `axis`.
 
-    If `axis` is None, or the extent along `axis` is a number or a sum, both variables have the shape of `like`.
+    The shapes differ from the shape of `like` only along `axis`. If `axis` is None, or the extent along `axis` is a number or a
+    sum, both variables have the shape of `like`. `universe` is returned first.
     """
     if axis is None or not isinstance(like.shape[axis], Size) or len(like.shape[axis].terms) > 1:  # type: ignore[union-attr]
         return universe, (like.shape, like.shape)

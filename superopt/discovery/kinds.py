@@ -49,7 +49,7 @@ class Rows:
         return len(self.kinds)
 
     def at(self, where: Ints | Flags) -> Rows:
-        """Return the selected rows."""
+        """Return the rows at the indices `where`, or where the mask `where` is True."""
         return Rows(self.kinds[where], self.operands[where], self.keys[where])
 
 
@@ -67,7 +67,10 @@ class Typing:
         self._spreads: dict[tuple[str, int], Hashes] = {}
 
     def applied(self, rows: Ints, level: int) -> Iterator[Rows]:
-        """Yield the terms with `level` operators that the templates produce from the operands in each row of `rows`."""
+        """Yield the terms with `level` operators that the operator templates make from the operands in each row of `rows`.
+
+        A batch of terms of one kind (operator, attributes and operand shapes) is yielded at a time.
+        """
         arity = rows.shape[1]
         for template in (t for t in self.universe.templates if t.operands == arity):
             turned = arity == 2 and not OperatorCode(template.op, ()).commutative
@@ -80,7 +83,7 @@ class Typing:
                             yield found
 
     def _taken(self, template: Template, rows: Ints) -> Flags:
-        """Return, for each row of operands, whether the template accepts the operands, if shapes are ignored."""
+        """Return, for each row of operands, whether the template accepts the operands. Shapes are not checked."""
         table = self.table
         good = np.ones(len(rows), dtype=bool)
         for constant, under in table.constants.items():
@@ -117,10 +120,10 @@ class Typing:
                     yield kind, members
 
     def _boundaries(self, axis: int, shape: int, rows: Ints) -> Iterator[tuple[list[tuple[Extent, Extent]], Ints]]:
-        """Yield each possible boundary that cuts an axis into two parts, with the rows that have this boundary.
+        """Yield each possible boundary that cuts an axis of a term into two parts, with the rows whose terms may be cut there.
 
-        A boundary is given by the start and stop of each part. It divides the axis into two extents that variables have, or
-        into two summands of the axis's extent. A concatenation along the axis is only divided between its operands.
+        A boundary is given by the start and stop of each part. A boundary divides the axis into two extents that variables
+        have, or into two summands of the axis's extent. A concatenation along the axis is only cut between its operands.
         """
         whole_shape = self.table.shape_of(shape)
         if len(whole_shape) < -axis:
@@ -137,7 +140,10 @@ class Typing:
                 yield [(0, first), (first, whole)], rows[~joined]
 
     def _typed(self, op: str, attributes: Mapping[str, Attribute], shapes: tuple[int, ...]) -> int | None:
-        """Return the number of the kind of a term, or None if the term is ill typed or requires extents to be equal."""
+        """Return the number that stands for an operator with these attributes and operand shapes.
+
+        Returns None if the operator is ill typed on these shapes or requires symbolic extents to be equal.
+        """
         key = (op, tuple(attributes.items()), shapes)
         if key not in self._known:
             self._known[key] = self._kind(op, attributes, shapes)
@@ -156,9 +162,10 @@ class Typing:
         return TermKind(self.table.codes.of(OperatorCode(op, term.attributes)), shapes, self.table.shapes.of(term.shape))
 
     def _rows(self, kind: int, operands: Ints, level: int) -> Rows:
-        """Return terms of one kind with the given operands.
+        """Return terms of one kind (operator, attributes and operand shapes) with the given operands.
 
-        A sum of sums is only included if it has `level` operators when written as one sum.
+        If operands of a sum are sums, the term is only included if it has `level` operators when written as one sum. Any
+        commutative operator is treated as a sum is.
         """
         found: TermKind = self.kinds.things[kind]
         code = self.table.code_of(found.code)
@@ -202,9 +209,10 @@ class Typing:
         return found
 
     def keys(self, code: int, operands: Ints, there: Flags | None = None) -> Hashes:
-        """Return a hash of each term. Sums that differ only in the order or nesting of their operands have equal hashes.
+        """Return a hash of each term that applies the operator `code` to a row of `operands`.
 
-        `there` is False where the operands are padded.
+        Sums that differ only in the order or nesting of their operands have equal hashes. `there` is False where a row is
+        padded.
         """
         total = mixed_ids(np.full(len(operands), code, dtype=np.int64), ARITY)
         op = self.table.code_of(code)
@@ -217,13 +225,13 @@ class Typing:
         return total
 
     def term(self, rows: Rows, row: int) -> Term:
-        """Return the term of one row."""
+        """Return the term that is given by one row of `rows`."""
         found = self.table.code_of(self.kinds.things[rows.kinds[row]].code)
         operands = (self.table.terms[n] for n in rows.operands[row].tolist() if n >= 0)
         return apply(found.op, *operands, **dict(found.attributes))
 
     def _spread(self, op: str) -> Hashes:
-        """Return the number that each representative contributes to the hash of a sum that contains the representative."""
+        """Return, for each term of the table, the number that an operand equal to this term adds to the hash of a sum."""
         table = self.table
         key = op, len(table)
         if key not in self._spreads:

@@ -1,6 +1,6 @@
-"""Make the rule core minimal: core equalities that follow from other core equalities leave the core.
+"""Make the core of the rules minimal: move equalities that follow from other equalities of the core out of the core.
 
-Equality saturation decides whether an equality follows. The definitions of composite operators may be used as well.
+Equality saturation decides whether an equality follows. A derivation may also use the definitions of composite operators.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from superopt.worker_pool import Tasks, task_key
 
 @dataclass(frozen=True)
 class Derivability:
-    """The result of one search for a derivation of a law.
+    """The result of one search for a derivation of a law (an equality) from other laws.
 
     Attributes:
-        support: the names of the laws from which the law follows, or None if no derivation was found.
-        outcome: the answer of egglog, if egglog was asked.
+        support: the names of the laws that the derivation uses, or None if no derivation was found.
+        outcome: the answer of egglog (an equality saturation engine), or None if egglog was not asked.
     """
 
     support: frozenset[str] | None
@@ -37,7 +37,7 @@ class Derivability:
 
 
 Owners: TypeAlias = "list[tuple[int | None, Rule]]"
-"""Laws, each with the position of the equality that the law states. The position is None for a definition."""
+"""Rules that a derivation may use, each with the position of its equality, or None for the definition of an operator."""
 Reading: TypeAlias = "Callable[[Sequence[Equality], Sequence[int]], Owners]"
 Search: TypeAlias = "Callable[[Sequence[Rule], Sequence[int], Collection[int]], tuple[tuple[Derivability, ...], float]]"
 
@@ -45,11 +45,11 @@ Search: TypeAlias = "Callable[[Sequence[Rule], Sequence[int], Collection[int]], 
 def demote_derivable(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple[list[Equality], float]:
     """Move core equalities that follow from the rest of the core to the search rules (SEARCH).
 
-    An equality can only leave the core if at least one of its directions is stored as a rule. Only such equalities may be used
-    in derivations, where they are called laws. With fewer laws, a search gets further within its limits. So the core is
-    searched again until no equality leaves it. The first searches have narrow limits. The next searches have wide limits, and
-    skip equalities that egglog cannot derive at concrete sizes. The last searches use other small sets of laws, and finally all
-    laws. A search is skipped if an earlier search had the same laws. `version` identifies the code on which results depend.
+    A law is a core equality of which at least one direction is stored as a rule. Only laws are used in derivations, and only
+    laws can leave the core. With fewer laws, a search for a derivation gets further within its limits. So the laws are searched
+    again until no law leaves the core. Three searches are tried in this order: `derive_laws`, `derived_widely` and
+    `derived_stubbornly`. A law is not searched again by the same search if the other laws are the same as before.
+    `version` identifies the code on which results depend.
 
     Returns:
         All equalities, and the processor seconds of the tasks.
@@ -86,12 +86,19 @@ def demote_derivable(equalities: Sequence[Equality], tasks: Tasks, version: str)
 
 
 def with_definitions(equalities: Sequence[Equality], core: Sequence[int]) -> Owners:
-    """Return, as laws, the definitions of composite operators and the core equalities. `core` contains their positions."""
+    """Return the definitions of composite operators, then the equalities at the positions in `core`, as rules.
+
+    A composite operator is defined as a term of smaller operators. Each rule has the position of its equality, or None for a
+    definition.
+    """
     return [*((None, rule) for rule in composite_definitions().values()), *((i, equalities[i].rule) for i in core)]
 
 
 def stored_core(equalities: Sequence[Equality], core: Sequence[int]) -> Owners:
-    """Return the stored rules of the core equalities as laws, in the order of the rule families, without repetitions."""
+    """Return the stored rules of the equalities at the positions in `core`, each with the position of its equality.
+
+    The rules are sorted by rule family. If several rules state one equality, only one of them is returned.
+    """
     stored = ((found, i) for i in core for found in equalities[i].rules)
     owner = {found.rule: i for found, i in sorted(stored, key=lambda one: one[0].family)}
     return [(owner[rule], rule) for rule in distinct_equalities(owner)]
@@ -100,9 +107,9 @@ def stored_core(equalities: Sequence[Equality], core: Sequence[int]) -> Owners:
 def derive_laws(
     laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
 ) -> tuple[tuple[Derivability, ...], float]:
-    """Search for a derivation of the law at each position from the other laws.
+    """Search for a derivation of the law at each of the `positions` from the other laws, within narrow limits.
 
-    Laws at positions in `without` are not used. Returns the result for each position, and the processor seconds.
+    Laws at positions in `without` are not used. Returns the result for each of the `positions`, and the processor seconds.
     """
 
     def search(every: Laws, at: int) -> Derivability:
@@ -114,8 +121,9 @@ def derive_laws(
 def derived_widely(
     laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
 ) -> tuple[tuple[Derivability, ...], float]:
-    """Search for derivations as `derive_laws` does, but with wide limits. Only laws that egglog derives at concrete sizes are
-    tried.
+    """Search for derivations as `derive_laws` does, but within wide limits.
+
+    A law is skipped if egglog (an equality saturation engine) cannot derive an instance of the law at numeric sizes.
     """
     return _searched(laws, positions, lambda every, at: _verdict(opinion(every, at, without, orders=1)))
 
@@ -123,7 +131,7 @@ def derived_widely(
 def derive_from_law_sets(
     laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
 ) -> tuple[tuple[Derivability, ...], float]:
-    """Search as `derived_widely` does, then with other small sets of laws, and finally with all laws."""
+    """Search for derivations as `derived_widely` does. If this fails, try other small sets of laws, and finally all laws."""
     return _searched(laws, positions, lambda every, at: _verdict(opinion(every, at, without)))
 
 

@@ -60,12 +60,12 @@ class Numbered:
 
 
 def distinct_numbers(universe: Universe, *, turned: bool = False) -> dict[str, Extent]:
-    """Return a number for every symbol in `universe.ranges`, so that the operators are well typed if this is possible.
+    """Return a number for every symbol in `universe.ranges`, so that terms over these symbols get numeric sizes.
 
-    The operators of `universe` are applied to its variables and constants. Extents are large and different. Later extents are
-    larger or, if `turned` is True, smaller. Small numbers are used for symbols in attributes and for symbols in
-    `universe.small`. Small numbers are also used where a condition requires them. For example, the window of a pool has to fit
-    into the image. For a real number, the last number of its range is used.
+    Where possible, every operator of `universe` is then well typed on the variables and constants. Extents are large and
+    different. Later extents are larger or, if `turned` is True, smaller. Small numbers are used for symbols in attributes, for
+    symbols in `universe.small`, and where an operator requires a small number, as the window of a pool has to fit into the
+    image. A real symbol gets the last number of the symbol's range.
     """
     conditions = list(dict.fromkeys(_conditions(universe)))
     symbols = {a for v in _attributes(universe) for a in atoms(v) if isinstance(a, Sym)}

@@ -16,9 +16,9 @@ from superopt.policy import DISCOVERY
 
 
 def rows_of(table: Table, arity: int, level: int) -> Iterator[Ints]:
-    """Yield rows of `arity` operands with which one more operator makes a term with `level` operators.
+    """Yield rows of `arity` operands to which one more operator can be applied, so that the term has `level` operators.
 
-    Pairs of operands are yielded in one order, and triples in every order.
+    A row has the numbers of the operands. Each pair of operands is yielded in one order only, and each triple in every order.
     """
     if arity == 1:
         numbers = np.arange(len(table))
@@ -65,10 +65,10 @@ def _groups(table: Table) -> list[tuple[int, int, bool, Ints]]:
 
 
 def _pairs(table: Table, level: int) -> Iterator[Ints]:
-    """Yield pairs of operands with which one more operator makes a term with `level` operators. The later term comes first.
+    """Yield pairs of operands with which one more operator makes a term with `level` operators.
 
-    Pairs without common operators come first, then pairs of a term and a part of the term, then pairs with some common
-    operators.
+    In a pair, the term with the larger number comes first. Pairs that have no common operator are yielded first, then pairs of
+    a term and a part of the term, then pairs with some common operators.
     """
     for (r, w, o, some), (s, x, p, others) in itertools.combinations_with_replacement(_groups(table), 2):
         both = np.array([o and p])

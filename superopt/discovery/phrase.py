@@ -77,7 +77,7 @@ def phrase(equation: Equation) -> Phrase:
 
 
 def _named_shapes(equation: Equation) -> Iterator[tuple[str, str]]:
-    """Yield the text of each term's shape, with the text that refers to this shape by the term, such as `shape=x.shape`.
+    """Yield pairs of texts for terms' shapes, such as `shape=(x.shape[-2], x.shape[-1])` and the shorter `shape=x.shape`.
 
     Variables come first, then small terms. Terms whose shape is an attribute are left out.
     """
@@ -115,7 +115,10 @@ def _with_tuples(plain: Phrase, equation: Equation) -> Phrase:
 
 
 def equation_rule(equation: Equation) -> Rule | None:
-    """Return the equation as a rule at its own ranks, or None if it cannot be written in the notation."""
+    """Return a rule that states the equation at the ranks that its variables have.
+
+    Returns None if the equation cannot be written in the rule notation.
+    """
     return phrase(equation).rule()
 
 
@@ -123,9 +126,9 @@ def equation_rule(equation: Equation) -> Rule | None:
 
 
 def generalise_ranks(equation: Equation, judge: ConditionJudge, kinds: Kinds = ()) -> Iterator[Rule]:
-    """Yield a rule for the most ranks and axes at which the equation passes the judge's tests, then the rule at its own ranks.
+    """Yield a rule for the most ranks and axes at which the equation passes the judge's tests, then a rule for fixed ranks.
 
-    Variables in the same tuple of `kinds` have the same rank.
+    The fixed ranks are the ranks of the variables in `equation`. Variables in the same tuple of `kinds` have the same rank.
     """
     narrow = phrase(equation)
     rule = narrow.rule()
@@ -143,10 +146,10 @@ def generalise_ranks(equation: Equation, judge: ConditionJudge, kinds: Kinds = (
 
 
 def _aligned(narrow: Phrase, where: Sequence[str]) -> tuple[str, ...]:
-    """Rewrite conditions so that they apply at other ranks, if the right side of `narrow` concatenates along a single axis.
+    """Return the conditions, rewritten for other ranks if the right side of `narrow` concatenates along a single axis.
 
-    A condition that two variables have the same size along one other axis is rewritten. It becomes the condition that the
-    variables have the same sizes along all axes except the concatenated axis.
+    A condition that two variables have equal sizes along one other axis becomes the condition that the variables have equal
+    sizes along all axes except the concatenated axis. All other conditions stay the same.
     """
     joined = set(re.findall(r"concat\([^=]*axis=(-\d)", narrow.right))
     axis = min(joined) if len(joined) == 1 else ""
@@ -173,10 +176,10 @@ def _equalities(rule: Rule | None) -> int:
 
 
 def _turned(narrow: Phrase, judge: ConditionJudge, equalities: int) -> Iterator[Phrase]:
-    """Yield the equation with its axes replaced by axis variables, the most general form first.
+    """Yield the equation with its axes replaced by axis variables. Equations for many choices of axes come first.
 
-    If there are two axes, one of them may be replaced by all axes of a term except the other axis. At the equation's own ranks,
-    the rule must pass random tests for every choice of axes. The rule must need at most `equalities` equality conditions.
+    If there are two axes, one of them may be replaced by all axes of a term except the other axis. At the ranks in `narrow`,
+    the equation must pass random tests for every choice of axes. It must need at most `equalities` equality conditions.
     """
     literal = sorted({int(a) for a in re.findall(r"axis=(-\d)|axes=\((-\d),\)", narrow.left + narrow.right) for a in a if a})
     words = set(re.findall(r"\w+", " ".join((narrow.left, narrow.right, *narrow.where)))) | {v for v, _ in narrow.ranks}
@@ -190,9 +193,9 @@ def _turned(narrow: Phrase, judge: ConditionJudge, equalities: int) -> Iterator[
 
 
 def _namings(narrow: Phrase, literal: Sequence[int], names: Sequence[str], *, shapes: bool) -> Iterator[Phrase]:
-    """Yield the equation with its axes replaced by variables.
+    """Yield the equation with the axes in `literal` replaced by the variables in `names`.
 
-    If there are two axes, the first forms replace one axis by a variable, and the other axis by all remaining axes.
+    If there are two axes, equations in which all remaining axes replace one of the two axes are yielded first.
     """
     for axis, other in ((literal[0], literal[-1]), (literal[-1], literal[0])) if len(literal) == 2 else ():
         apart = [_apart(text, other, names[0]) for text in (narrow.left, narrow.right)]
@@ -238,10 +241,10 @@ def _operand(text: str, end: int) -> int:
 
 
 def _turns(turned: Phrase, names: Sequence[str], judge: ConditionJudge, equalities: int) -> bool:
-    """Return whether the equation passes random tests for every choice of axes for which it is well typed at its own ranks.
+    """Return whether the equation passes random tests for every choice of axes at which the equation is well typed.
 
-    At least one choice must be well typed. The result is False if some choice needs more equality conditions than `equalities`.
-    A rule that needs additional equalities along some axis would rarely match along this axis.
+    The first possible rank of each variable is used. At least one choice must be well typed. The result is False if some choice
+    needs more than `equalities` equality conditions, because the rule would rarely match along these axes.
     """
     own = {v: ranks[0] for v, ranks in turned.ranks if v not in names}
     typed = False
@@ -258,10 +261,10 @@ def _turns(turned: Phrase, names: Sequence[str], judge: ConditionJudge, equaliti
 
 
 def _ranked(narrow: Phrase, kinds: Kinds) -> Iterator[Phrase]:
-    """Yield the equation with more ranks for some of its tensors and shapes, and finally the unchanged equation.
+    """Yield the equation with more possible ranks for some tensors and shapes, and finally the unchanged equation.
 
-    For each rank, all tensors and shapes of this rank get more ranks together first. Then smaller sets of these tensors and
-    shapes get more ranks.
+    For each rank, equations in which all tensors and shapes of this rank get more ranks come first. Equations in which fewer of
+    these tensors and shapes get more ranks follow.
     """
     native = {v: ranks[0] for v, ranks in narrow.ranks if len(ranks) == 1 and ranks[0] > 1 and v not in narrow.fixed}
     known = {v for kind in kinds for v in kind}
@@ -278,8 +281,9 @@ def _ranked(narrow: Phrase, kinds: Kinds) -> Iterator[Phrase]:
 
 
 def _typed_at(narrow: Phrase, chosen: Sequence[str], rank: int) -> bool:
-    """Return whether the equation is well typed if all variables in `chosen` have this rank. Other variables may have any of
-    their ranks.
+    """Return whether the equation is well typed if all variables in `chosen` have rank `rank`.
+
+    Each other variable may have any of the ranks that `narrow` lists for the variable.
     """
     others = [(v, ranks) for v, ranks in narrow.ranks if v not in chosen]
     for choice in itertools.islice(itertools.product(*(ranks for _, ranks in others)), DISCOVERY.max_rank_choices):
@@ -304,7 +308,7 @@ def _reaches(rule: Rule, wide: Phrase) -> bool:
 def backwards(rule: Rule, *, anew: bool = True) -> Rule:
     """Return the rule from right to left.
 
-    If `anew` is True, the conditions on shapes are left out, because the new left side needs different conditions.
+    If `anew` is True, the conditions on shapes are left out. The caller then adds the conditions that the new rule needs.
     """
     old = rule.statement
     where = tuple(c for c in old.where if ".shape" not in c) if anew else old.where

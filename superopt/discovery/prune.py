@@ -1,7 +1,7 @@
-"""Drop equalities that other equalities imply, and directions that are not useful in a search.
+"""Drop equalities that other equalities imply, and directions of equalities that are not useful in a search.
 
-A search avoids terms that cost more. Sometimes other equalities imply a step, but only through more expensive terms. Such a
-step crosses a hill. An equality with such a step is kept as a search rule.
+A search avoids terms that cost more. Sometimes other equalities imply a rewriting step, but only through more expensive terms
+(over a hill). An equality with such a step is kept as a search rule.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def is_useful(candidate: Candidate, numbered: DimBinding) -> bool:
     """Return whether rewriting the candidate's left side to its right side can be useful in a search.
 
     A candidate is a pair of terms, or of tuples of terms, that may be equal. `numbered` replaces symbols by numbers, so that
-    costs can be computed. The direction is not useful in these cases:
+    costs can be computed. Rewriting is not useful in these cases:
 
     - The left side consists of variables or constants only.
     - The left side does not determine all variables of the right side.
     - The left side is a single term that is part of the right side.
     - The sides differ only in the names of variables.
-    - The right side executes more operators and does not save work, with weights known and with weights unknown.
+    - The right side executes more operators and does not save work, whether or not weights are known before run time.
     - At least `RULE.min_neutral_operators` operators are rearranged at the same cost, and none is removed.
 
     If the left side has several outputs, the fifth case does not apply.
@@ -61,12 +61,10 @@ def is_useful(candidate: Candidate, numbered: DimBinding) -> bool:
 
 
 def crosses_hill(candidate: Candidate, numbered: DimBinding) -> bool:
-    """Return whether the step from the candidate's left side to its right side lowers the cost, or does not execute more
-    operators.
+    """Return whether the step from the candidate's left side to the right side lowers the run-time cost or adds no operator.
 
-    Weights are known. A step to lower costs is said to cross a hill, and a step to higher costs without more operators to climb
-    a hill. The result is always True for several outputs, because a joint computation starts fewer operators. `numbered`
-    replaces symbols by numbers.
+    Terms that depend on weights only cost nothing. The result is always True for several outputs, because a joint computation
+    starts fewer operators. `numbered` replaces symbols by numbers, so that costs can be computed.
     """
     before, after = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
     old, new = effort(before, weights_known=True), effort(after, weights_known=True)
@@ -74,10 +72,10 @@ def crosses_hill(candidate: Candidate, numbered: DimBinding) -> bool:
 
 
 def is_shortcut(candidate: Candidate, numbered: DimBinding) -> bool:
-    """Return whether the step from the candidate's left side to its right side helps a search even if other rules derive it.
+    """Return whether the step from the candidate's left side to the right side helps a search even if other rules imply it.
 
-    The step has to satisfy `crosses_hill`: it lowers the cost, or does not execute more operators. In addition, one of the
-    following must be true:
+    The step must lower the run-time cost or add no operator (see `crosses_hill`). In addition, one of the following must be
+    true:
 
     - An operator of the step is compute-intensive or looks rows up (see `counts`).
     - The step factors out a constant.
@@ -105,9 +103,9 @@ def counts(term: Term) -> bool:
 def factors_out_constant(left: Sequence[Term], right: Sequence[Term]) -> bool:
     """Return whether the step from left to right factors out a constant.
 
-    A constant is a term without variables. The right side must be a product with a constant, and the left side must not. With
-    known weights, the right side must not execute more operators. Such a step helps because consecutive products with
-    constants become one product.
+    A constant is a term without variables. The right side must be a product with a constant, and the left side must not. The
+    right side must not execute more operators at run time. Such a step helps because consecutive products with constants become
+    one product.
     """
     if len(left) != 1 or len(right) != 1 or _by_a_constant(left[0]) or not _by_a_constant(right[0]):
         return False
@@ -131,7 +129,7 @@ def _renamed(candidate: Candidate) -> bool:
 
 
 def exchanges_variables(rule: Rule) -> bool:
-    """Return whether a rule only exchanges variables, as commutativity does. Weights are exchanged only with weights."""
+    """Return whether a rule only exchanges variables, as `x + y => y + x` does. Weights are exchanged only with weights."""
     equation = rule.equations[0]
     used = variables(*equation.left)
     if len(used) > DISCOVERY.max_exchanged_variables:
@@ -143,9 +141,7 @@ def exchanges_variables(rule: Rule) -> bool:
 
 
 def _is_exchange(left: Sequence[Term], right: tuple[Term, ...], rows: Sequence[Sequence[Term]]) -> bool:
-    """Return whether exchanging variables turns the left side into the right side. Variables in the same row may be
-    exchanged.
-    """
+    """Return whether exchanging variables in the same row of `rows` turns the left side into the right side."""
     for orders in itertools.product(*(itertools.permutations(row) for row in rows)):
         exchanged = {
             a: b for row, order in zip(rows, orders, strict=True) for a, b in zip(row, order, strict=True) if a is not b
@@ -157,7 +153,10 @@ def _is_exchange(left: Sequence[Term], right: tuple[Term, ...], rows: Sequence[S
 
 
 def _gains(dear: Term, cheap: Term) -> bool:
-    """Return whether the term `cheap` executes fewer operators than `dear`, or costs clearly less. Weights are known."""
+    """Return whether the term `cheap` executes fewer operators than `dear`, or costs at least a tenth less.
+
+    Terms that depend on weights only cost nothing.
+    """
     old, new = (effort([t], weights_known=True) for t in (dear, cheap))
     return new.operators < old.operators or new.total < DISCOVERY.kept_cost_share * old.total
 
@@ -190,7 +189,7 @@ class KeptEqualities:
         """Return two functions that replace the symbols in terms by numbers.
 
         The two functions order the extents differently: if one function makes an extent larger than another extent, the other
-        function makes it smaller. A step is useful if it is useful with the numbers of either function.
+        function makes the first extent smaller. Costs are compared with the numbers of both functions.
         """
         return tuple(sizing.of for sizing in self._place(universe).sizings)
 
@@ -224,7 +223,7 @@ class KeptEqualities:
     def idle(self, candidate: Candidate) -> bool:
         """Return whether the candidate, a pair of equal terms, only rearranges many operators.
 
-        In this case, neither direction saves an operator or a tenth of the cost.
+        In this case, neither direction saves an operator or a tenth of the run-time cost.
         """
         if len(candidate.left) > 1 or term_size(*candidate.left) <= RULE.min_neutral_operators:
             return False
@@ -237,8 +236,8 @@ class KeptEqualities:
     def part(self, candidate: Candidate) -> str | None:
         """Return CORE, SEARCH, or None if the candidate (a pair of terms that may be equal) is redundant.
 
-        A candidate is CORE if the kept equalities do not imply it. An implied candidate is SEARCH if one of these cases
-        applies, else redundant:
+        The result is CORE if the kept equalities do not imply the candidate. If they imply the candidate, the result is SEARCH
+        in these cases, else None:
 
         - A direction saves an operator or a tenth of the cost, but steps of kept equalities reach the result only through more
           expensive terms. The step must also have few operators or a compute-intensive operator. In larger graphs of cheap
@@ -249,8 +248,7 @@ class KeptEqualities:
         - The step factors out a constant, and no sequence of steps factors out any constant. Multiplying the other operands by
           ones is not a step.
 
-        A candidate with several outputs is SEARCH or redundant, because no single output pays for the steps that compute the
-        outputs together.
+        For a candidate with several outputs, the result is SEARCH or None.
         """
         numbered = self.sizings(candidate.universe)[0]
         if len(candidate.left) > 1:
@@ -264,10 +262,10 @@ class KeptEqualities:
         return SEARCH if any(is_hill(candidate) for is_hill in hills) else None
 
     def _over_a_hill(self, candidate: Candidate) -> bool:
-        """Return whether a direction of the candidate lowers the cost, but a search cannot reach the result by other steps.
+        """Return whether a direction of the candidate lowers the cost, but other steps do so only through more expensive terms.
 
-        This must be so for both choices of numbers for the symbols. With at least one choice, other steps must lead to the
-        result only through more expensive terms.
+        The direction must lower the cost for both choices of numbers for the symbols. The other steps must lead through more
+        expensive terms for at least one of the choices.
         """
         for steps in self._directions(candidate):
             gains = all(
@@ -308,7 +306,7 @@ class KeptEqualities:
         """Return whether the two sides execute one operator each, of different kinds, and no step leads to the more expensive
         side.
 
-        Weights are known.
+        A step applies one kept equality once. Terms that depend on weights only are not executed.
         """
         for sizing in self.sizings(candidate.universe):
             sides = [n for t in candidate.left + candidate.right if (n := sizing(t)) is not None]
@@ -324,7 +322,8 @@ class KeptEqualities:
         """Return whether different operators compute both sides at the same cost, and no step leads from one side to the
         other.
 
-        Costs are computed with known weights. On each side, an operator must be compute-intensive or look rows up at run time.
+        A step applies one kept equality once. Terms that depend on weights only cost nothing. On each side, an operator must be
+        compute-intensive or look rows up at run time.
         """
         steps = next(self._directions(candidate), [])
         return bool(steps) and all(self._is_another_way(one, other) for one, other in steps)
@@ -354,14 +353,16 @@ class KeptEqualities:
         return self.rewriter.joins(left, right) or self.rewriter.joins_around(left, right)
 
     def _around(self, term: Term, classes: Classes) -> set[Term]:
-        """Return the terms that one step at the root of `term` gives. Each is replaced by the representative of its class in
-        `classes`.
+        """Return the terms that result if one equality is applied once at the root of `term`.
+
+        Each resulting term is replaced by the representative of its class in `classes`.
         """
         return {classes.canonical(t) for t in self.rewriter.steps(term)}
 
     def _joined(self, candidate: Candidate, numbered: DimBinding) -> bool:
-        """Return whether a kept rule computes the candidate's outputs together, with at most the operators of its right
-        side.
+        """Return whether a kept rule computes the candidate's outputs together.
+
+        The rule's right side must have no more operators than the candidate's right side.
         """
         left, right = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
         return any(

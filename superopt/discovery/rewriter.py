@@ -1,8 +1,8 @@
-"""Decide whether known equalities imply that two terms with numeric extents are equal.
+"""Decide whether given equalities imply that two terms with numeric extents are equal.
 
-The operands of an enumerated term are representatives of their classes, and equalities between operands were decided before. So
-most equalities follow by one step of a known rule at the root, with congruence before and after the step. The rewriter tries
-such steps first. If such steps do not suffice, the rewriter compares normal forms.
+The operands of an enumerated term are representatives of their classes of equal terms, and equalities between operands were
+decided before. So most equalities follow by one step of a given rule at the root, with congruence before and after the step.
+Such steps are tried first. If such steps do not suffice, normal forms are compared.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Classes:
 
 @dataclass(frozen=True)
 class DirectedEquation:
-    """An equation in one direction. It is prepared for matching on first use."""
+    """An equation that is used from left to right only, under the condition `where`."""
 
     left: Term
     right: Term
@@ -90,9 +90,9 @@ class DirectedEquation:
 
     @cached_property
     def place(self) -> Place | None:
-        """The position and the operator of the first operand that is not a variable, or None.
+        """The position and the operator of the left side's first operand that is not a variable, or None if all are variables.
 
-        Under a commutative operator, the position is -1, which stands for any position.
+        If the left side's root operator is commutative, the position is -1, which stands for any position.
         """
         anywhere = operator(self.left.op).commutative
         return next(((-1 if anywhere else i, a.op) for i, a in enumerate(self.left.args) if a.op != VARIABLE), None)
@@ -102,8 +102,8 @@ class DirectedEquation:
 class EquationIndex:
     """Equations whose left sides have the same root operator and rank.
 
-    They are grouped by an operator that an operand of a matching term must have. Each group lists its equations in the order in
-    which they were added.
+    The equations of a group need the same operator at the same operand of a matching term (see `DirectedEquation.place`). Each
+    group lists its equations in the order in which the equations were added.
     """
 
     count: int = 0
@@ -116,7 +116,7 @@ class EquationIndex:
         self.count += 1
 
     def fitting(self, term: Term, since: int) -> Iterator[Pattern]:
-        """Yield the patterns that may match the term, except the first `since` patterns of the index."""
+        """Yield the patterns of the equations that may match the term, except the first `since` equations that were added."""
         commutative = operator(term.op).commutative
         own: dict[Place | None, None] = {None: None}
         own.update(dict.fromkeys((-1 if commutative else i, a.op) for i, a in enumerate(term.args)))
@@ -131,7 +131,8 @@ class EquationIndex:
 def pattern_may_match(pattern: Term, term: Term, *, root: bool = False) -> bool:
     """Return whether the term has the pattern's operators at the same positions. Sizes and attributes are ignored.
 
-    If `root` is True, a sum may have more operands than its pattern.
+    Operands of a commutative operator may be in any order. If `root` is True and the root operator is commutative, the term may
+    have more operands than the pattern.
     """
     if pattern.op == VARIABLE:
         return len(pattern.shape) == len(term.shape)
@@ -150,14 +151,15 @@ def size_of(term: Term) -> tuple[int, int, str]:
 
 
 class Spread:
-    """A measure by which rewriting orders terms: a term is smaller if products are distributed over sums.
+    """A measure of terms that falls if a product is distributed over a sum, or if a difference is written as a sum.
 
-    A sum is also smaller than a difference. The measure of a term is a polynomial in the measures of its operands:
+    The measure of a term is computed from the measures of its operands:
 
+    - for a variable or constant, 2,
     - for an operator with one operand, three times the operand's measure,
     - for an operator with several operands that is linear in each of them, the product of the measures,
     - for another commutative operator, the sum of the measures, plus one for each operand after the first,
-    - for any other operator, the same, but each measure after the first is multiplied by three, plus another one.
+    - for any other operator, the first measure, plus three times each further measure, plus two for each further operand.
 
     If two terms have the same measure, the names of their operators are compared alphabetically.
     """
@@ -167,7 +169,7 @@ class Spread:
         self._products: dict[str, bool] = {}
 
     def of(self, term: Term) -> tuple[int, tuple[str, ...], str]:
-        """Return the measure of a term with numeric extents."""
+        """Return a sort key of a term with numeric extents: the measure, the names of the operators, and the term's key."""
         known = self._known.get(term)
         if known is None:
             below = [self.of(a) for a in term.args]
@@ -225,7 +227,7 @@ class OrderedRewriting:
 class Rewriter:
     """Equalities with one output, used as rewriting steps in both directions.
 
-    There are two normal forms. One has the fewest operators, and the other has products distributed over sums.
+    A term has two normal forms: `small` has few operators, and `spread` has products distributed over sums.
     """
 
     def __init__(self) -> None:
@@ -253,7 +255,10 @@ class Rewriter:
         return any(normal.of(left) is normal.of(right) for normal in (self.small, self.spread))
 
     def joins_around(self, left: Term, right: Term) -> bool:
-        """Return whether one step anywhere in one term, or in each of the two terms, makes their normal forms equal."""
+        """Return whether one step anywhere in one term, or in each of the two terms, makes the two normal forms equal.
+
+        A step applies one equality once. The normal forms are those with few operators.
+        """
         normal = self.small.of
         goal_left, goal_right = normal(left), normal(right)
         if goal_left is goal_right:
@@ -265,9 +270,9 @@ class Rewriter:
         return goal_left in around_right or bool(around_left & around_right)
 
     def neighbours(self, term: Term, takes: Callable[[Term, Term], bool] = lambda *_: True) -> Iterator[Term]:
-        """Yield the terms that one step anywhere in the term gives, in either direction of an equality.
+        """Yield each term that results if one equality is applied once, in either direction, to any part of `term`.
 
-        `takes` decides, for a part and its replacement, whether the step is used.
+        `takes` decides, for a part and its replacement, whether the part is replaced.
         """
         for part in subterms(term):
             for after in self.steps(part):
@@ -279,9 +284,9 @@ class Rewriter:
                     continue
 
     def steps(self, term: Term) -> tuple[Term, ...]:
-        """Return the terms that one step at the root of the term gives, in either direction of an equality.
+        """Return the terms that result if one equality is applied once, in either direction, at the root of `term`.
 
-        The result is cached. If rules are added later, only these rules are tried for a cached term.
+        The result is cached. If rules are added later, only the added rules are tried for a cached term.
         """
         row = self._rows.get((term.op, term.rank))
         if row is None or len(term.args) > DISCOVERY.max_rewritten_summands:
@@ -294,18 +299,19 @@ class Rewriter:
         return known
 
     def descends(self, start: Term, goal: Term) -> bool:
-        """Return whether steps lead from the term `start` to a term that costs at most the cost of `goal`.
+        """Return whether rewriting steps lead from the term `start` to a term that costs at most as much as `goal`.
 
-        Every term on the way costs at most `DISCOVERY.max_climb_factor` times the cost of `start`. Weights are known.
+        Every term on the way costs at most `DISCOVERY.max_climb_factor` times as much as `start`. The cost is the run-time
+        cost, in which terms that depend on weights only cost nothing.
         """
         enough = self.cost(goal)
         return self.leads(start, self.cost(start), lambda term: self.cost(term) <= enough)
 
     def leads(self, start: Term, dearest: float, arrived: Callable[[Term], bool]) -> bool:
-        """Return whether steps lead from the term `start` to a term for which `arrived` returns True.
+        """Return whether rewriting steps lead from the term `start` to a term for which `arrived` returns True.
 
-        Every term on the way costs at most `DISCOVERY.max_climb_factor` times `dearest`. At the root of `start`, all steps are
-        used. Otherwise, only steps that a search would take are used.
+        Every term on the way costs at most `DISCOVERY.max_climb_factor` times `dearest`. A first step at the root of `start`
+        may apply any equality. All other steps must be steps that a search for a cheaper model would also take.
         """
         limit = DISCOVERY.max_climb_factor * dearest
         if any(map(arrived, self.steps(start))):
@@ -325,20 +331,20 @@ class Rewriter:
         return False
 
     def cost(self, term: Term) -> float:
-        """Return the term's run-time cost if weights are known."""
+        """Return the term's run-time cost, in units of moving one element. Terms that depend on weights only cost nothing."""
         return self._effort(term)[0].total
 
     def _effort(self, term: Term) -> tuple[Effort, Effort]:
-        """Return the term's run-time cost with known weights, and the cost with unknown weights."""
+        """Return two run-time costs of the term. In the first cost, terms that depend on weights only cost nothing."""
         known = self._efforts.get(term)
         if known is None:
             known = self._efforts[term] = effort([term], weights_known=True), effort([term], weights_known=False)
         return known
 
     def _serves(self, part: Term, after: Term) -> bool:
-        """Return whether a search would take the step from `part` to `after`.
+        """Return whether a search for a cheaper model would replace `part` by `after`.
 
-        A search does not rewrite terms that depend on weights only. It has no rules that add operators without saving work.
+        A search replaces a term if this saves work or adds no operator. Terms that depend on weights only are not replaced.
         """
         names = [v.name for v in variables(part)]
         if names and WEIGHTS.issuperset(names):

@@ -80,9 +80,10 @@ class Table:
         return self._arrays[name]
 
     def add(self, term: Term, code: int, level: int) -> int:
-        """Add a term as the representative of its value, and return its number. Its operands must be representatives.
+        """Add a term that represents all terms of equal value, and return the number of the added term.
 
-        `code` identifies its operator with the attributes. `level` is its number of operators, as it counts towards the limit.
+        The operands must have been added before. `code` identifies the operator with the attributes. `level` is the number of
+        the term's operators that count towards the limit on operators.
         """
         number = len(self.terms)
         self.terms.append(term)
@@ -121,7 +122,7 @@ class Table:
         return found
 
     def level_of(self, runs: Ints, weighs: Ints) -> Ints:
-        """Return the level of terms: the number of operators that counts towards the limit on operators.
+        """Return the level of terms: the number of operators that count towards the limit on operators.
 
         `runs` counts the operators that are executed at run time, and `weighs` the operators that depend on weights only. The
         first `Universe.weighing` operators on weights do not count.
@@ -136,17 +137,17 @@ class Table:
         return np.asarray(together)
 
     def count(self, nodes: Ints) -> tuple[Ints, Ints]:
-        """Count the operators in each row of `nodes`: first the operators executed at run time, then those that depend on
-        weights only.
+        """Return, for each row of `nodes`, the number of operators executed at run time, and the number that depend on weights
+        only.
         """
         there = nodes >= 0
         safe = np.where(there, nodes, 0)
         return (np.where(there, self.run[safe], 0)).sum(axis=1), (np.where(there, self.weighing[safe], 0)).sum(axis=1)
 
     def prefixed(self, used: Ints) -> Flags:
-        """Return whether each term uses its interchangeable variables from the first on, without gaps.
+        """Return, for each term, whether it uses interchangeable variables from the first on, as `x + y` does but not `x + z`.
 
-        `used` has a bit for each variable of a term. Every term with a gap is a renaming of a term without gaps.
+        `used` has a bit for each variable of a term. Every other term is a renaming of such a term.
         """
         good = np.ones(len(used), dtype=bool)
         for row in self.universe.variables:

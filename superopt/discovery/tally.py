@@ -1,4 +1,4 @@
-"""Count the graphs that the enumerated terms stand for. An argument of a term stands for every graph of equal value."""
+"""Count the graphs that the enumerated terms stand for. An argument of a term stands for all graphs of the argument's value."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from superopt.policy import DISCOVERY
 
 
 class GraphTally:
-    """A count of graphs with at most `most` operators.
+    """A count of the graphs with at most `most` operators that enumerated terms stand for.
 
-    An argument of a term stands for every graph of equal value. If arguments of a term share operators, only the term itself
-    counts.
+    An argument of a term stands for all graphs of the argument's value, so one term counts as several graphs. A term whose
+    arguments share operators counts once.
     """
 
     def __init__(self, table: Table, typing: Typing, most: int) -> None:
@@ -27,11 +27,13 @@ class GraphTally:
         self._counted: Ints | None = None
 
     def leaves(self, count: int) -> None:
-        """Set the number of variables and constants. They have the first class numbers."""
+        """Set the number of variables and constants. Their classes of equal values have the lowest numbers."""
         self._leaves = count
 
     def add(self, rows: Rows, classes: Ints, *, last: bool) -> None:
-        """Add terms with one number of operators, and the class of each term. Terms of the last level are not used as
+        """Count the graphs of terms that all have the same number of operators.
+
+        `classes` has the number of each term's class of equal values. If `last` is True, no later term has these terms as
         arguments.
         """
         for start in range(0, len(rows), DISCOVERY.tallied_row_count):
@@ -84,8 +86,9 @@ class GraphTally:
         return np.asarray(self._tree, dtype=np.int64)
 
     def _members(self) -> Ints:
-        """Return, for each class of equal terms, the numbers of its graphs with 0, 1, ... operators. Terms of the last level
-        are left out.
+        """Return a matrix: for each class of equal terms, the number of graphs with 0, 1, 2 and more operators in the class.
+
+        Terms with the largest number of operators are left out.
         """
         if self._counted is None:
             counts = np.zeros((len(self.table), self.most + 1), dtype=np.int64)
@@ -97,10 +100,10 @@ class GraphTally:
         return self._counted
 
     def _ways(self, members: Ints, kids: Ints, operators: Ints) -> Ints:
-        """Return the number of ways to choose graphs for the arguments `kids`, such that the graphs have `operators` operators
-        in total.
+        """Return, for each term, the number of ways to choose graphs for its arguments with `operators` operators in total.
 
-        `members` has the numbers of graphs of each class. The result is 0 for a negative number of operators.
+        `kids` has the classes of each term's arguments. `members` has the number of graphs of each class for each number of
+        operators. The result is 0 for a negative number of operators.
         """
         ways = np.zeros((len(kids), self.most + 1), dtype=np.int64)
         ways[:, 0] = 1

@@ -29,8 +29,8 @@ class Template:
         cut: if not 0, an axis. The template is then a slice that cuts its operand into two parts along this axis. Every
             possible boundary between the two parts is used.
         first: if not 0, the required first extent of the first operand. It distinguishes activations from weights.
-        beside: if not empty, an operator. One of the operands must be a result of this operator.
-        weighted: whether the second operand must consist of weights only and the first operand must not.
+        beside: if not empty, the name of an operator. One of the operands must be a result of this operator.
+        weighted: if True, the second operand must depend on weights only, and the first operand must not.
         takes: for each operand, the operators and the names of variables that are allowed. An empty or missing entry allows all
             operands.
     """
@@ -47,7 +47,7 @@ class Template:
 
 @dataclass(frozen=True)
 class Constant:
-    """A constant, and the operators that may take the constant as a direct operand."""
+    """A constant (a term without variables), and the names of the operators that may have the constant as an operand."""
 
     term: Term
     under: tuple[str, ...]
@@ -61,17 +61,18 @@ class Universe:
         family: the family of the universe's rules. The rules of a family are stored in one file.
         name: the name of the universe.
         variables: the variables, in rows of interchangeable variables.
-        constants: the constants, which do not count as operators.
-        templates: the operators.
+        constants: the constants. Their operators do not count towards `limit`.
+        templates: the operators with their attributes.
         ranges: for each symbol, the numbers that may replace the symbol when terms are evaluated.
-        limit: the most operators of a term.
-        repeats: whether an operator may have the same operand twice, and whether scale and relu may be applied to themselves.
-        instances: values for symbols. If the left side of a rule does not determine the symbols, the rule is stated for these
-            values.
+        limit: the largest number of operators of an enumerated term.
+        repeats: whether an operator may have the same operand twice, and whether scale and relu may be applied to their own
+            results.
+        instances: choices of values for symbols. If the left side of a rule does not determine the symbols, the rule is stated
+            for each choice.
         small: symbols of extents, such as low ranks, that are small compared with all other extents when costs are compared.
-        conditions: the names of variables that are 0 or 1.
-        positive: the names of variables that are greater than 0.
-        weighing: the number of operators on weights alone that do not count towards `limit`.
+        conditions: the names of variables whose elements are 0 or 1.
+        positive: the names of variables whose elements are greater than 0.
+        weighing: so many operators that depend on weights only are allowed in a term in addition to `limit`.
     """
 
     family: str
@@ -94,28 +95,35 @@ FACTORS: tuple[Extent, ...] = (2, 3, 5, 7)
 
 
 def symbols(names: str) -> list[Size]:
-    """Return a symbolic extent or attribute variable for each name in the space-separated list `names`."""
+    """Return a symbol for each name in the space-separated list `names`. A symbol is used as an extent or as an attribute."""
     return [size(Sym(name)) for name in names.split()]
 
 
 def unary(op: str, *, first: Extent = 0, **attributes: Attribute) -> Template:
-    """Return a template for an operator with one operand."""
+    """Return a template (an operator with attributes, for enumeration) for the operator `op` with one operand.
+
+    If `first` is not 0, it is the required first extent of the operand.
+    """
     return Template(op, 1, attributes, first=first)
 
 
 def binary(op: str, *, first: Extent = 0, beside: str = "", **attributes: Attribute) -> Template:
-    """Return a template for an operator with two operands.
+    """Return a template (an operator with attributes, for enumeration) for the operator `op` with two operands.
 
-    If `beside` is an operator, one of the operands must be a result of `beside`.
+    If `first` is not 0, it is the required first extent of the first operand. If `beside` names an operator, one of the
+    operands must be a result of this operator.
     """
     return Template(op, 2, attributes, first=first, beside=beside)
 
 
 def convolution(pads: tuple[Extent, ...], *, group: Extent, **attributes: Attribute) -> Template:
-    """Return a template for the convolution of an image with a kernel of weights."""
+    """Return a template (an operator with attributes, for enumeration) for the convolution of an image with a weight kernel."""
     return Template("conv", 2, {"pads": pads, "group": group, **attributes}, weighted=True)
 
 
 def split_parts(axis: int) -> Template:
-    """Return a template that cuts an operand along an axis into two parts, at each possible boundary."""
+    """Return a template (an operator for enumeration) for slices that cut an operand along an axis into two parts.
+
+    Every possible boundary between the two parts is used.
+    """
     return Template("slice", 1, cut=axis)

@@ -13,13 +13,13 @@ from superopt.policy import DISCOVERY
 
 
 def foundations(universes: Sequence[Universe]) -> dict[str, tuple[str, ...]]:
-    """Return, for each universe, the names of the earlier universes whose results are needed first, in the given order.
+    """Return, for each universe's name, the names of the earlier universes that have to be explored first.
 
     A universe is a vocabulary of operators and variables. Every two operators of a universe form a pair. A pair is shared if an
-    earlier universe has the pair too. For each universe, earlier universes are chosen greedily, until they have at least the
-    share `DISCOVERY.covered_pair_share` of its shared pairs. The next choice is the universe with the most missing pairs. Among
-    equal choices, the universe with more pairs in total is chosen. The universes that a chosen universe needs are also
-    included.
+    earlier universe has the pair too. Earlier universes are chosen greedily, until they have at least the share
+    `DISCOVERY.covered_pair_share` of the universe's shared pairs. Each choice adds the most shared pairs. Among equal choices,
+    the universe with more pairs in total is chosen. The universes that a chosen universe needs are included. Names are in the
+    order of `universes`.
     """
     found: dict[str, tuple[str, ...]] = {}
     meetings = {u.name: _meetings(u) for u in universes}

@@ -26,14 +26,14 @@ SHAPED = 11
 
 @dataclass(frozen=True)
 class Digests:
-    """Digests of some terms over the environments, which assign numbers to symbols and arrays to variables.
+    """Digests of the values of some terms in several environments. An environment is an assignment of random inputs.
 
     Attributes:
-        defined: whether each requested row has a digest. The other columns have entries only for rows with a digest.
-        every: the digest over all environments.
-        positive: the digest over the environments with positive inputs only.
+        defined: whether each requested term has a digest. The other attributes have entries only for terms with a digest.
+        every: the digest of the values in all environments.
+        positive: the digest of the values in the environments with positive inputs.
         total: whether a term is defined in every environment.
-        sure: False if only the first environment was evaluated, because no other term has the same value in this environment.
+        sure: False if a term was evaluated in the first environment only, because no other term has the same value there.
     """
 
     defined: Flags
@@ -61,7 +61,7 @@ class ValueColumns:
         self.total: Flags = np.empty(0, bool)
 
     def add_leaf(self, term: Term) -> None:
-        """Add a variable or constant with its values."""
+        """Compute and store the values of a variable or constant."""
         code = -1
         number = self.table.add(term, code, 0)
         values = [self._leaf(term, e) for e in range(self.count)]
@@ -94,8 +94,8 @@ class ValueColumns:
     def digests(self, rows: Rows, kinds: Sequence[TermKind], *, quick: bool) -> Digests:
         """Return the digests of the terms in `rows`.
 
-        If `quick` is True, a term is evaluated in the first environment, and in the other environments only if another term
-        has the same value in the first environment.
+        If `quick` is True, every term is evaluated in the first environment (random input). A term is evaluated in the other
+        environments only if another term has the same value in the first environment.
         """
         shapes = np.array([k.result for k in kinds], dtype=np.int64)
         found = [self._of(rows, kinds, 0)]
@@ -114,7 +114,7 @@ class ValueColumns:
         return Digests(defined, total[defined], positive[defined], whole[defined], sure[defined])
 
     def _of(self, rows: Rows, kinds: Sequence[TermKind], number: int) -> tuple[Hashes, Flags]:
-        """Return digests of the terms in `rows` in environment `number`, and whether their values are exact."""
+        """Return digests of the values of the terms in `rows` in environment `number`, and whether the values are exact."""
         digests, exact = np.zeros(len(rows), np.uint64), np.zeros(len(rows), bool)
         for members, value in self._evaluated(rows, kinds, number):
             digests[members], exact[members] = self.fingerprints.digests(value, number)
@@ -151,10 +151,10 @@ class ValueColumns:
         return digests + mixed_ids(shapes, SHAPED)
 
     def _summed(self, found: Sequence[tuple[Hashes, Flags]], shapes: Ints) -> tuple[Hashes, Hashes, Hashes, Flags]:
-        """Combine the digests of single environments.
+        """Combine the digests of terms in single environments (random inputs). Each element of `found` is for one environment.
 
-        Returns the digests in the first environment, over all environments, and over those with positive inputs, and whether
-        the values are exact in all environments.
+        Returns the digests for the first environment, for all environments, and for the environments with positive inputs, and
+        whether the values are exact in all environments.
         """
         parts = [d * np.uint64(2 * e + 1) for e, (d, _) in enumerate(found)]
         positive = functools.reduce(lambda a, b: a + b, parts[: self.fingerprints.positive])
@@ -163,7 +163,7 @@ class ValueColumns:
         return self._salted(found[0][0], shapes), self._salted(every, shapes), self._salted(positive, shapes), total
 
     def add(self, rows: Rows, kinds: Sequence[TermKind]) -> None:
-        """Store the values and digests of terms that were added to the table, in the order of the table."""
+        """Compute and store the values and digests of the terms in `rows`, which must be the last terms of the table."""
         base = len(self._columns)
         self._columns += [0] * len(rows)
         results = np.array([kinds[k].result for k in rows.kinds.tolist()], dtype=np.int64)

@@ -17,9 +17,10 @@ from superopt.policy import DISCOVERY
 
 
 def weakest_conditions(equation: Equation, judge: ConditionJudge) -> Iterator[tuple[Cond, ...]]:
-    """Yield conditions that exclude all random values at which the equation's sides differ, the least restrictive first.
+    """Yield conditions on real attributes that are false at all tested values at which the equation's sides differ.
 
-    Each condition is a tuple of comparisons. At most `DISCOVERY.condition_choice_count` conditions are yielded.
+    Each condition is a tuple of comparisons that must all hold. The condition that is true at the most tested values comes
+    first. At most `DISCOVERY.condition_choice_count` conditions are yielded.
     """
     reals = sorted(a for a in attribute_atoms(*equation.left) if isinstance(a, Sym) and a.real)
     outcomes = judge.outcomes(equation) if reals else ()

@@ -29,10 +29,11 @@ SPECIAL = (0.0, 0.0, 1.0, -1.0, 2.0, -2.0)
 
 @functools.cache
 def absorption(rule: Rule) -> Absorption:
-    """Evaluate both sides of the rule on values with NaN and infinities. Return where the sides differ in finiteness.
+    """Return where NaN and infinities reach the result of one side of the rule, but not of the other side.
 
-    The random values depend on the rule alone, so that the result is always the same. If no random instance of the rule is
-    found, every variable counts as exposed.
+    Both sides are evaluated on random values, some of which are NaN or infinite. The values depend on the rule alone, so that
+    the result is always the same. If no random instance of the rule is found, the result says that the sides may differ for
+    every variable.
     """
     rng = np.random.default_rng(zlib.crc32(str(rule).encode()))
     equations = rule.equations
@@ -56,7 +57,7 @@ def absorption(rule: Rule) -> Absorption:
 
 
 def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Absorption:
-    """Return where the sides of the rule differ in finiteness at one instance.
+    """Return where NaN and infinities reach the result of one side of the equation only, at one instance of the equation.
 
     All cases are evaluated at once, along an additional last axis of the values. In each case, either all values are finite, or
     some elements of one variable are NaN or infinite.
@@ -90,8 +91,8 @@ def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Abs
 def _drawn(name: str, shape: tuple[int, ...], cases: list[tuple[str, float]], rng: np.random.Generator) -> Array:
     """Return random values of one variable for all cases.
 
-    A case has the name of a variable and a value, NaN or an infinity. In the cases of this variable, some elements are this
-    value.
+    Each case has the name of a variable and a value, which is NaN or an infinity. If the name of a case is `name`, some elements
+    are the value of the case. Cases with an empty name have finite values only.
     """
     size = (*shape, len(cases))
     values = np.where(rng.random(size) < 0.3, rng.choice(SPECIAL, size), rng.standard_normal(size))

@@ -27,7 +27,7 @@ from superopt.search.schedule import weight_elements
 
 @dataclass(frozen=True)
 class AlgorithmSite:
-    """A term, and another algorithm for its operator.
+    """A term, and another algorithm that computes the term's operator.
 
     Attributes:
         term: the term.
@@ -45,7 +45,7 @@ class AlgorithmSite:
 
     @property
     def kind(self) -> Hashable:
-        """A key that is the same for sites that run the same kernels."""
+        """A key that is equal for sites at which the same two kernels are compared."""
         return self.rule, self.alone
 
     @property
@@ -57,10 +57,10 @@ class AlgorithmSite:
 def with_algorithms(
     found: SearchResult, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits
 ) -> SearchResult:
-    """Try other algorithms for the operators of a search result, and return the result with the faster algorithms.
+    """Return the search result with other algorithms for some operators, or unchanged if no algorithm makes it faster.
 
-    The algorithms come from the rule set's algorithm rules. Only algorithms that measure faster are used. `limits` bounds the
-    growth of the weights.
+    The algorithms come from the rule set's algorithm rules. Only algorithms that measure faster are used. `limits` has the
+    deadline and the number of elements by which the weights may grow.
     """
     alike: dict[Hashable, list[AlgorithmSite]] = {}
     for place in algorithm_sites(found.outputs, rules, estimate):
@@ -83,7 +83,7 @@ def with_algorithms(
 
 
 class _Taking:
-    """Replaces operators of a search result by other algorithms. The weights must not have over `most` elements."""
+    """Replaces operators of a search result by other algorithms. The state's weights must not have over `most` elements."""
 
     def __init__(self, found: SearchResult, measure: Cost, most: float) -> None:
         self.start, self.measure, self.most = found, measure, most
@@ -137,7 +137,7 @@ class _Taking:
         return True
 
     def found(self) -> SearchResult:
-        """Return the search result with the applied algorithms, or without them if their gain is within the noise."""
+        """Return the search result with the applied algorithms, or with none of them if their total gain is too small."""
         expanded = self.start.expanded + self.tried
         if self.cost >= self.start.after * (1 - SEARCH.min_gain_share):
             return replace(self.start, expanded=expanded)
@@ -146,7 +146,7 @@ class _Taking:
 
 
 def algorithm_sites(state: State, rules: RuleSet, estimate: Cost) -> Iterator[AlgorithmSite]:
-    """Yield each term for which another algorithm has a lower estimate, with the algorithm of the lowest estimate."""
+    """Yield each term for which another algorithm has a lower estimated time, with the algorithm of the lowest time."""
     for term in run_time_terms(state):
         ways = [_place(term, name, match.replacements[0], estimate) for name, match in rules.algorithms.matches(term)]
         best = max(ways, key=lambda place: place.gain, default=None)
@@ -155,7 +155,7 @@ def algorithm_sites(state: State, rules: RuleSet, estimate: Cost) -> Iterator[Al
 
 
 def _place(term: Term, rule: str, other: Term, estimate: Cost) -> AlgorithmSite:
-    """Return the site for `term` and its other form `other`, with the estimated gain."""
+    """Return the site for `term` and the equal term `other` with another algorithm, with the estimated gain in seconds."""
     both = dict.fromkeys(_outermost(term.args, frozenset(subterms(other))))
     names = ((taken, f"{'w' if taken.constant else 'x'}{i}") for i, taken in enumerate(both))
     operands = {taken: variable(name, taken.shape, constant=taken.constant) for taken, name in names}
@@ -164,9 +164,9 @@ def _place(term: Term, rule: str, other: Term, estimate: Cost) -> AlgorithmSite:
 
 
 def _outermost(terms: Sequence[Term], among: frozenset[Term]) -> Iterator[Term]:
-    """Yield each of the terms that is in `among`.
+    """Yield each of the `terms` that is in `among`.
 
-    For any other term, yield the outermost terms below it that are in `among`.
+    For any term that is not in `among`, yield the outermost terms below it that are in `among`.
     """
     waiting, seen = [*reversed(terms)], set[Term]()
     while waiting:

@@ -19,7 +19,7 @@ State = tuple[Term, ...]
 MOVES = frozenset({"slice", "concat", "transpose", "reshape", "expand"})
 """Operators that only move elements, without arithmetic."""
 PARTLY = "~>"
-"""The prefix of the name of a step that replaces an operator by a corrected mutant. No rule proves this step.
+"""The prefix of the name of a step that replaces an operator by a corrected mutant. No rule proves such a step.
 
 A mutant is a cheaper term that equals the operator at some output positions. The correction replaces the wrong elements.
 """
@@ -29,7 +29,7 @@ A mutant is a cheaper term that equals the operator at some output positions. Th
 class Step:
     """One rewrite: the name of the rule, the terms that it replaces (`roots`), and the terms in their place.
 
-    A certificate consists of such steps.
+    A certificate (the record of what an optimization changed) contains such steps.
     """
 
     rule: str
@@ -38,7 +38,7 @@ class Step:
 
     @property
     def programs(self) -> tuple[Term, Term]:
-        """The first replaced term (root) and its replacement, with variables in place of the root's operands."""
+        """The first term that the step replaces, and the replacement, with variables for the operands of the replaced term."""
         (root, *_), (replacement, *_) = self.roots, self.replacements
         names = {
             arg: variable(f"{'w' if arg.constant else 'x'}{n}", arg.shape, constant=arg.constant)
@@ -49,29 +49,29 @@ class Step:
 
     @property
     def text(self) -> str:
-        """The first replaced term (root) and its replacement as text, with variables in place of the root's operands."""
+        """The two terms of `programs` as text, joined by an arrow."""
         program, replacement = self.programs
         return f"{render_terms(program)}  {PARTLY}  {render_terms(replacement)}"
 
 
 def split_weight(weight: Term, axis: int, first: Extent) -> Term:
-    """Split the weight along the axis after its `first` positions, and return the concatenation of the two parts."""
+    """Return the weight as a concatenation of two slices along the axis. The first slice has extent `first`."""
     bounds = (0, first), (first, weight.shape[axis])
     return apply("concat", *(apply("slice", weight, axis=axis, start=start, stop=stop) for start, stop in bounds), axis=axis)
 
 
 def run_time_terms(state: State) -> list[Term]:
-    """Return the terms that are computed at run time, arguments before users.
+    """Return the terms of the state (a tuple of output terms) that are computed at run time, arguments before users.
 
-    Variables and weight-only terms are left out.
+    Variables and terms that depend on weights only are left out.
     """
     return [t for t in subterms(*state, constants=False) if not t.is_variable]
 
 
 def first_rewrite(state: State, rules: RuleSet) -> tuple[str, dict[Term, Term]] | None:
-    """Return the first rule with one output that matches, and its replacement for each term that it matches.
+    """Return the name of the first rule with one output that matches, and a mapping from the matched terms to replacements.
 
-    Return None if no rule matches.
+    Return None if no rule matches a term of the state (a tuple of output terms).
     """
     found: dict[str, dict[Term, Term]] = {}
     for term in run_time_terms(state):
@@ -81,7 +81,7 @@ def first_rewrite(state: State, rules: RuleSet) -> tuple[str, dict[Term, Term]] 
 
 
 def siblings(live: Sequence[Term]) -> list[list[Term]]:
-    """Group the terms by their distance from the inputs. The distance counts only operators that do arithmetic.
+    """Return the terms in groups of equal distance from the inputs. The distance counts only operators that do arithmetic.
 
     In a group, no term that does arithmetic depends on another term that does arithmetic, not even indirectly.
     """
@@ -94,11 +94,11 @@ def siblings(live: Sequence[Term]) -> list[list[Term]]:
 
 
 def successors(state: State, rules: RuleSet, focus: frozenset[Term] | None = None) -> Iterator[tuple[State, Step]]:
-    """Yield every state that one rule application gives, with the step, in a deterministic order.
+    """Yield every state that results if one rule is applied to `state` at one match, with the step, in a deterministic order.
 
-    With `focus`, only matches whose first root is in `focus` are applied. Rules with several outputs are applied to siblings,
-    which are terms at the same distance from the inputs. Weight-only terms are not rewritten, because they cost nothing at run
-    time.
+    A state is a tuple of output terms. With `focus`, a rule is applied only if the first term that it replaces is in `focus`.
+    Rules with several outputs are applied to siblings, which are terms at the same distance from the inputs. Terms that depend
+    on weights only are not rewritten, because they cost nothing at run time.
     """
     live = run_time_terms(state)
     beside = {term: same for same in siblings(live) for term in same}
@@ -112,9 +112,10 @@ def successors(state: State, rules: RuleSet, focus: frozenset[Term] | None = Non
 
 
 def replace_match(state: State, match: Match, live: Sequence[Term]) -> State | None:
-    """Return the state with the match's roots replaced, or None if one root feeds another (a cycle) or shapes do not fit.
+    """Return the state after a match of a rule is applied. The roots of the match are the terms that the rule replaces.
 
-    `live` lists the state's terms that are not weight-only, arguments before users.
+    Returns None if one root is an input of another root (a cycle), or if shapes do not fit. `live` lists the terms of the state
+    (a tuple of output terms) that are computed at run time, arguments before users.
     """
     if len(match.roots) > 1:
         below = set(subterms(*match.binding.tensors.values()))
@@ -148,9 +149,8 @@ def neighbourhood(state: State, before: State) -> frozenset[Term]:
 def replaced_terms(state: State, wanted: Mapping[Term, Term]) -> Mapping[Term, Term] | None:
     """Make all replacements in `wanted`, and return a mapping from each term of the state to the resulting term.
 
-    `wanted` maps terms to their replacements. Terms inside of a replacement are also replaced.
-
-    Returns None if the replacements contain each other in a cycle, or if a shape does not fit.
+    `wanted` maps terms to their replacements. Terms inside of a replacement are replaced too. Returns None if the replacements
+    contain each other in a cycle, or if a shape does not fit.
     """
     done: dict[Term, Term] = {}
     waiting: set[Term] = set()

@@ -30,10 +30,10 @@ class Canonical:
 
 
 def canonical(outputs: State) -> Canonical:
-    """Return the state with its variables numbered in an order that does not depend on their names.
+    """Return the state with its variables renamed to `x0`, `x1`, ... and weights to `w0`, `w1`, ...
 
-    States that differ only in names have the same canonical outputs, with one exception. If two operands of a sum or product
-    differ only in names, they may be numbered in either order.
+    States that differ only in names have equal outputs after renaming, with one exception. If two operands of a sum or product
+    differ only in names, either operand may get the lower number.
     """
     colours = _colours(outputs)
     order: dict[Term, None] = {}
@@ -68,9 +68,9 @@ def _commutes(term: Term) -> bool:
 
 
 def _colours(outputs: State) -> dict[Term, str]:
-    """Return a hash of each term that does not depend on names.
+    """Return, for each term, a hash that does not depend on names.
 
-    The hash covers the computation of the term and is refined by the uses of the term.
+    The hash covers how the term is computed and where the term is used.
     """
     order = subterms(*outputs)
     colours: dict[Term, str] = {}

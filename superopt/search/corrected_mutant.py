@@ -31,12 +31,14 @@ class Memory(Protocol):
 
 @dataclass(frozen=True)
 class CorrectedMutant:
-    """A term that replaces a program, which is an operator applied to variables.
+    """A term that replaces a program: a mutant with its wrong elements corrected.
+
+    A program is an operator applied to variables. A mutant is a term that equals the program at some output positions.
 
     Attributes:
         term: The term, after the `steps`.
         name: The origin of the mutant and the kind of its correction.
-        seconds: The time of the term alone.
+        seconds: The seconds of one run of the term alone.
         mutant: The term before the `steps`: the mutant with its wrong elements corrected.
         steps: Steps that replace operators by other algorithms. May be empty.
     """
@@ -49,7 +51,7 @@ class CorrectedMutant:
 
 
 def mutants_to_json(repairs: Sequence[CorrectedMutant]) -> Json:
-    """Return the corrected mutants as JSON, which `mutants_from_json` reads."""
+    """Return the corrected mutants as a JSON value, which `mutants_from_json` reads."""
     nodes, place = terms_to_nodes([term for r in repairs for term in (r.term, r.mutant)])
     return {
         "nodes": nodes,
@@ -58,7 +60,7 @@ def mutants_to_json(repairs: Sequence[CorrectedMutant]) -> Json:
 
 
 def mutants_from_json(record: Json) -> list[CorrectedMutant]:
-    """Return the corrected mutants from JSON that `mutants_to_json` wrote."""
+    """Return the corrected mutants in a JSON value that `mutants_to_json` returned."""
     terms = terms_from_nodes(record["nodes"])
     return [
         CorrectedMutant(terms[term], name, seconds, terms[mutant], steps_restored(steps))
@@ -69,8 +71,9 @@ def mutants_from_json(record: Json) -> list[CorrectedMutant]:
 def program_of(term: Term) -> Term | None:
     """Return the term's operator applied to variables, or None if mutants cannot replace the operator.
 
-    The operator must be a polynomial in its operands, and must add up enough elements to be worthwhile. All extents must be
-    fixed, and the term must not be a scalar.
+    A mutant is a cheaper term that equals the operator at some output positions. The operator must be a polynomial in its
+    operands, and must add up more than two elements for each output element. All extents must be fixed, and the term must not
+    be a scalar.
     """
     if not term.rank or not all(isinstance(n, int) for t in (term, *term.args) for n in t.shape):
         return None
@@ -108,5 +111,5 @@ def exchange_program(
 
 
 def _is_admitted(gate: Gate | None, operands: Sequence[Term]) -> bool:
-    """Return whether the gate permits a mutant in place of an operator with these operands."""
+    """Return whether the gate (the filter for the floating-point mode) permits a mutant of an operator with these operands."""
     return gate is None or gate.permits_polynomial(operands)

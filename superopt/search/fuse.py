@@ -20,13 +20,15 @@ from superopt.search.ruleset import RuleSet
 from superopt.search.sequence import reshape_to
 
 ORDERS = frozenset({"reshape", "transpose"})
-"""Operators whose result has the operand's elements in the same or another order. Another such operator can undo them."""
+"""Operators that only reorder or reshape their operand, so that another such operator can restore the operand."""
 PRIMES = (5, 7, 11, 13, 17, 19)
 """The values that dynamic dimensions take when the orders of elements are compared."""
 
 
 def with_fusions(found: SearchResult, fusions: RuleSet, *, faster: Callable[[State, State], float]) -> SearchResult:
-    """Apply the fusions that make the search result fastest, or return the search result unchanged.
+    """Return the search result with the fusions that make it fastest, or unchanged if no fusion makes it faster.
+
+    A fusion replaces a term by one operator that is defined as this term.
 
     Args:
         found: the search result.
@@ -44,7 +46,11 @@ def with_fusions(found: SearchResult, fusions: RuleSet, *, faster: Callable[[Sta
 
 
 def fusion_states(start: State, fusions: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:
-    """Yield the state after one fusion at all of its matches, then after a second fusion, and so on, with the steps."""
+    """Yield the state after one fusion at all of its matches, then after a second fusion, and so on, with the steps.
+
+    A fusion replaces a term by one operator that is defined as this term. Reshapes and transposes that cancel afterwards are
+    removed.
+    """
     state, steps = start, list[Step]()
     while found := first_rewrite(state, fusions):
         (name, wanted), done = found, None
@@ -72,7 +78,7 @@ def _undone(state: State) -> dict[Term, Term]:
 
 
 def _in_order(term: Term) -> Term | None:
-    """Return the deepest operand under a chain of reshapes and transposes that has the elements of `term` in the same order.
+    """Return the deepest operand in the chain of reshapes and transposes at `term` whose elements have the order of `term`.
 
     Return None if there is no such operand. Dynamic dimensions are replaced by primes to compare the orders.
     """

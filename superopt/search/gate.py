@@ -24,7 +24,7 @@ from superopt.rules.rule import Rule
 
 State: TypeAlias = "tuple[Term, ...]"
 EXACT = frozenset({FpFlag.NSZ})
-"""The flags that the precise mode admits."""
+"""The floating-point flags (freedoms to change results) that the precise mode admits."""
 SUMS = frozenset({"add", "sub"})
 SPECIAL = frozenset({FpFlag.NNAN, FpFlag.NINF})
 
@@ -52,7 +52,7 @@ class Gate:
     Args:
         mode: the floating-point mode.
         facts: the known bounds and other facts of the values of the states' variables, by name.
-        absorption: a function that returns, for a rule, where the two sides differ in finiteness.
+        absorption: a function that returns, for a rule, where NaN and infinities reach the result on one side only.
         strict: if False, values that are finite on ordinary inputs count as finite. The caller then has to run the result on
             other inputs too.
     """
@@ -71,7 +71,7 @@ class Gate:
         return f"{self.mode} {self.strict} {sorted(self._variables.items())}"
 
     def permits(self, rule: Rule, match: Match) -> bool:
-        """Return whether the mode admits the rule at this match."""
+        """Return whether the floating-point mode permits the rule to be applied at this match."""
         if self.mode is FpMode.PRECISE and not rule.flags <= EXACT:
             return False
         key = rule.name, match.roots, match.replacements
@@ -97,9 +97,9 @@ class Gate:
         return self._facts[term]
 
     def permits_polynomial(self, operands: Iterable[Term]) -> bool:
-        """Return whether the mode permits replacing a term by another term for the same polynomial in these operands.
+        """Return whether the floating-point mode permits another term for an equal polynomial in these operands.
 
-        Such a replacement may need any of the floating-point flags.
+        Such a replacement may round differently, and may change which results are NaN or infinite.
         """
         if self.mode is FpMode.PRECISE:
             return False
@@ -130,9 +130,9 @@ class Gate:
     def _is_special_safe(self, rule: Rule, match: Match, bound: Mapping[str, Facts]) -> bool:
         """Return whether the match is safe where its rule assumes that there is no NaN or infinity.
 
-        The match is safe if NaN and infinities cannot occur, or if they reach the same result elements on both sides. In a
-        strict gate, an operand must be finite for all inputs if only the right side lets non-finite elements of the operand
-        reach the result. Otherwise an infinity in an input may reach more elements of the results than in the original.
+        The match is safe if NaN and infinities cannot occur, or if they reach the result at the same positions on both sides.
+        If only the right side lets non-finite elements of an operand reach the result, the operand must be finite. If the gate
+        is strict, the operand must be finite for all inputs, and not only for ordinary inputs.
         """
         if not rule.flags & SPECIAL:
             return True
@@ -168,7 +168,7 @@ class Gate:
         return not any(_rounds(term) for term in subterms(*match.roots) if term in met and term.op in SUMS)
 
     def _new(self, match: Match) -> Mapping[Term, Facts]:
-        """Return the terms that the match adds, each with facts about its values that follow from the facts of its operands."""
+        """Return the terms that the match adds, each with the bounds and other facts that follow from facts of the operands."""
         stop = _outside(match)
         old = set(subterms(*match.roots, stop=stop))
         found: dict[Term, Facts] = {}

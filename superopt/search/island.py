@@ -25,7 +25,7 @@ def search_island(
 
     The search makes sweeps and tries other algorithms for operators. A sweep applies one rule at all of its matches at once.
     Return the cheapest state found, or `start` if no state is cheaper. Algorithms are chosen for the operators of the start,
-    and for the operators of the state that the sweeps find. On a large island, the time may suffice only for the start.
+    and for the operators of the state that the sweeps find. On a large island, there may be no time for the second choice.
     """
     within = limits or SearchLimits()
     cost = measure(start)

@@ -46,7 +46,7 @@ class ModelCandidate:
 
 @dataclass(frozen=True)
 class JudgingSeconds:
-    """The seconds of all checks and comparisons so far, without quick comparisons."""
+    """The seconds that all checks and comparisons of candidates took so far. Quick comparisons are not counted."""
 
     checking: float = 0.0
     comparing: float = 0.0
@@ -59,14 +59,14 @@ class JudgingSeconds:
 
 @dataclass(frozen=True, eq=False)
 class ModelOutcome:
-    """The outcome of judging a candidate.
+    """The outcome of judging a candidate (a model that the search proposes).
 
     Attributes:
         candidate: The candidate.
         spent: The seconds of checks and comparisons so far, this candidate included.
-        compared: The comparison with the original, if the candidate did not fail.
-        checked: The result of the check. None if the candidate is not faster, or failed.
-        failed: The reason why the candidate fails the check or cannot be run. None if the candidate does not fail.
+        compared: The timing of the candidate against the original model, if the candidate did not fail.
+        checked: The result of comparing outputs with the original model. None if the candidate is not faster, or failed.
+        failed: The reason why the candidate fails the check of outputs or cannot be run. None if the candidate does not fail.
     """
 
     candidate: ModelCandidate
@@ -83,10 +83,10 @@ class ModelOutcome:
 
 @dataclass(frozen=True, eq=False)
 class CandidateJudge:
-    """Checks candidates against one original on one device, and compares their speed.
+    """Checks the outputs of candidate models against one original model on one device, and compares the speed of the models.
 
-    Earlier results for models of the same bytes are read from the `cache`. The seconds that they took count as spent again, so
-    that decisions that depend on the spent time stay the same.
+    Earlier results for models with equal bytes are read from the `cache`. The seconds that these results took count as spent
+    again, so that decisions that depend on the spent time stay the same.
 
     Attributes:
         original: The original model.
@@ -109,10 +109,10 @@ class CandidateJudge:
     progress: Callable[[float], None]
 
     def judge(self, candidate: ModelCandidate, rewritten: Loadable, seconds: float, spent: JudgingSeconds) -> ModelOutcome:
-        """Compare the candidate within about `seconds` and, if it is faster, check it.
+        """Compare the candidate's speed within about `seconds` and, if it is faster, check its outputs. Return the outcome.
 
-        Most rejected candidates are not faster, so the check comes last unless `check_first` is set. `rewritten` is the
-        candidate's model. `spent` has the seconds of earlier checks and comparisons.
+        Most rejected candidates are not faster, so the check of outputs comes last unless the candidate's `check_first` is set.
+        `rewritten` is the candidate's model. `spent` has the seconds of earlier checks and comparisons.
 
         Raises:
             ProviderError: See `compare_settings`.
@@ -133,7 +133,7 @@ class CandidateJudge:
         return ModelOutcome(candidate, spent, compared, checked)
 
     def _check(self, rewritten: Loadable, spent: JudgingSeconds) -> tuple[Check | CheckFailedError, JudgingSeconds]:
-        """Check the candidate. Return the result, and the seconds of all checks and comparisons so far.
+        """Check the candidate's outputs. Return the result, and the seconds of all checks and comparisons so far.
 
         Raises:
             InvalidModelError: See `check`.
@@ -146,6 +146,8 @@ class CandidateJudge:
         self, rewritten: Loadable, seconds: float, spent: JudgingSeconds
     ) -> tuple[SizeComparisons | Forecasts, JudgingSeconds]:
         """Compare the speed of the models within about `seconds`, or twice if noise hides the result of the first comparison.
+
+        Return the comparison, and the seconds of all checks and comparisons so far.
 
         Raises:
             InvalidModelError, ProviderError: See `compare_settings`.
@@ -163,11 +165,11 @@ class CandidateJudge:
     def is_promising(self, candidate: Loadable, clock: Clock) -> bool:
         """Return whether a quick benchmark suggests the candidate is worth a full comparison.
 
-        Up to two quick comparisons are made at the first of the `sizings`. In the last comparison, the candidate must be
-        faster, or faster apart from the noise, or faster by half of the required margin. The first comparison is skipped if the
-        summed times of single nodes already show a gain, or if nodes are short. A candidate is rejected without a comparison if
-        neither the number of nodes nor the summed time changes. For models that take long, the summed times decide, because a
-        quick comparison says little.
+        Up to two quick comparisons are made at the first of the `sizings` (sizes for the dynamic dimensions). In the last
+        comparison, the candidate must be faster, or faster apart from the noise, or faster by half of the required margin. The
+        first comparison is skipped if the summed times of single nodes already show a gain, or if nodes are short. No comparison
+        is made if neither the number of nodes nor the summed time changes: the candidate is rejected. For models that take
+        long, the summed times decide, because a quick comparison says little.
 
         Raises:
             InvalidModelError, ProviderError: See `compare_settings`.

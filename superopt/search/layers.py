@@ -22,14 +22,14 @@ from superopt.search.meeting import below_reshapes
 from superopt.search.sweeper import Sweeper, Swept
 
 Place: TypeAlias = "tuple[int, str, tuple[float, ...]]"
-"""The position of a part in a larger term: the negative number of parts, the key of the larger term, and the position."""
+"""A sort key for slices of larger terms: minus the number of slices of the larger term, the term's key, and the start."""
 
 
 def join_layers(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
     """Join the operators of each layer, starting at the inputs. Yield the state after each joined layer.
 
     A layer has the terms at one distance from the inputs. A layer stays unchanged if no rule joins its operators, or if the
-    estimate exceeds the sweeper's ceiling before slices and concatenations cancel. When time runs out, the last state is
+    estimated time exceeds the sweeper's ceiling before slices and concatenations cancel. When time runs out, the last state is
     yielded.
     """
     here, told, level = start, start, 0
@@ -76,7 +76,7 @@ def _joined(here: Swept, sweeper: Sweeper, level: int, layer: Sequence[Term]) ->
 
 
 def _ends(here: Swept, sweeper: Sweeper, layer: Sequence[Term]) -> dict[str, Swept]:
-    """Return, for each rule that joins two terms of the layer, the state after the rule is applied."""
+    """Return, for the name of each rule that joins two terms of the layer, the state after the rule is applied."""
     live = run_time_terms(here.state)
     joined = sweeper.joins([sorted(layer, key=_order(live))], live)
     ends = {rule: sweeper.swept(here, rule, matches) for rule, matches in joined.items()}
@@ -84,9 +84,9 @@ def _ends(here: Swept, sweeper: Sweeper, layer: Sequence[Term]) -> dict[str, Swe
 
 
 def _repeated(here: Swept, rule: str, sweeper: Sweeper, level: int, same: Sequence[Term]) -> Swept:
-    """Join the terms `same`, then the joined terms, and so on, as long as a join makes the state cheaper. Return the state.
+    """Join the terms `same`, then the joined terms, and so on, as long as a join removes operators. Return the last state.
 
-    `rule` is used as long as it matches. After that, the rule that gives the cheapest state is used.
+    `rule` is used as long as it matches. After that, the rule that leaves the fewest operators is used.
     """
     while not expired(sweeper.deadline):
         layers = siblings(run_time_terms(here.state))[level : level + 1]
@@ -113,11 +113,11 @@ def _is_made_of(term: Term, same: Sequence[Term]) -> bool:
 
 
 def _order(live: Sequence[Term]) -> Callable[[Term], tuple[bool, Place]]:
-    """Return a sort key that keeps terms made from the parts (slices) of one term in the order of the parts.
+    """Return a function that gives each term a sort key. Terms made from slices of one term are sorted in the slices' order.
 
-    A term gets the key of a term that uses it. If the user is a concatenation, the term's position in it is added to the key. A
-    term whose users have no key gets the position of the part that it is applied to. Keys from terms with more parts come
-    first.
+    A term gets the key of a term that uses it. If the user is a concatenation, the position in the concatenation is added to
+    the key. A term whose users have no key gets a key from the slice that the term is applied to. Keys from terms with more
+    slices come first.
     """
     pieces = Counter(term.args[0] for term in live if term.op == "slice")
     joints: dict[Term, int] = {}
@@ -154,5 +154,5 @@ def _part(term: Term, pieces: Mapping[Term, int]) -> Place | None:
 
 
 def _cost(swept: Swept) -> tuple[int, float]:
-    """Return the number of operators that do arithmetic, and the estimated time of all operators."""
+    """Return a sort key of the state: the number of operators that do arithmetic, and the estimated seconds of one run."""
     return sum(term.op not in MOVES for term in run_time_terms(swept.state)), swept.estimate

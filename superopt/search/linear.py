@@ -17,16 +17,20 @@ from superopt.search.ruleset import RuleSet
 
 LINEAR = MOVES | {"add", "matmul", "scale"}
 MOVED = 2
-"""The measure of an operator that only moves elements is this factor times the measure of its operand."""
+"""The measure (see `LinearForms`) of an operator that only moves elements is this factor times the operand's measure."""
 JOINED = 12
-"""The amount that a concatenation adds to the measures of its operands.
+"""The measure (see `LinearForms`) of a concatenation is the sum of the operands' measures plus this amount.
 
 The amount must be large enough that the measure falls when a product with a concatenation becomes a sum of products.
 """
 
 
 class LinearForms:
-    """Rewrites terms to linear form: sums are outermost, and operators that only move elements are innermost."""
+    """Rewrites terms to linear form: sums are outermost, and operators that only move elements are innermost.
+
+    Each rewriting step lowers the measure of the term, so rewriting ends. The measure is a number that is computed from the
+    measures of the operands.
+    """
 
     def __init__(self, rules: RuleSet) -> None:
         self._rules = rules.within(LINEAR)
@@ -34,10 +38,7 @@ class LinearForms:
         self._measures: dict[Term, int] = {}
 
     def form(self, term: Term) -> Term:
-        """Return an equal term in linear form: sums are outermost, and operators that only move elements are innermost.
-
-        No rule for linear operators lowers the measure (see `_measure`) of any subterm of the result.
-        """
+        """Return an equal term in linear form: sums are outermost, and operators that only move elements are innermost."""
         stack = [term]
         while stack:
             top = stack[-1]
@@ -60,7 +61,7 @@ class LinearForms:
         return here if better is None else self.form(better)
 
     def _better(self, term: Term) -> Term | None:
-        """Return the term rewritten by the rule that lowers the measure most, or None if no rule lowers the measure."""
+        """Return the term rewritten by the rule that lowers `_measure` most, or None if no rule lowers it."""
         if term.op not in LINEAR:
             return None
         written = _parted(term)
@@ -69,7 +70,7 @@ class LinearForms:
         return best if self._rank(best) < self._rank(term) else None
 
     def _rank(self, term: Term) -> tuple[int, bool]:
-        """Return the measure, and a tie-breaker that is True if two nested slices are not in the order of their axes."""
+        """Return a sort key: `_measure` of the term, and whether the term is two nested slices that are not sorted by axis."""
         inner = term.args[0] if term.op == "slice" else term
         return self._measure(term), inner.op == term.op == "slice" and term.integer("axis") > inner.integer("axis")
 
@@ -94,9 +95,10 @@ class LinearForms:
 
 
 def _parted(term: Term) -> Term:
-    """Split the weight of a matrix product into two parts, if the other operand is a concatenation along the inner axis.
+    """Return a product of a concatenation and a weight with the weight split in two, or `term` unchanged if it is not such.
 
-    The weight becomes a concatenation whose parts fit the parts of the other operand. Other terms are returned unchanged.
+    The concatenation must be along the inner axis of the matrix product. The weight becomes a concatenation whose parts fit the
+    parts of the other operand.
     """
     if term.op != "matmul" or not term.args[1].constant:
         return term

@@ -47,9 +47,9 @@ class StepChain:
 def chains(
     start: State, rules: RuleSet, *, estimate: Callable[[State], float], ceiling: float, horizon: Horizon
 ) -> Iterator[StepChain]:
-    """Yield chains of two or more steps that lead from `start` to a state with a lower estimate.
+    """Yield chains of two or more rewriting steps that lead from `start` to a state with a lower estimated cost.
 
-    The estimate after each step is at most `ceiling`.
+    The estimated cost after each step is at most `ceiling`.
     """
     here = estimate(start)
     seen: set[State] = {start}
@@ -74,7 +74,7 @@ def chains(
 
 
 def _diverse(ahead: list[StepChain], horizon: Horizon) -> list[StepChain]:
-    """Return the chains of lowest estimate, with few chains that end with the same rule."""
+    """Return the `horizon.beam` chains of lowest estimated cost, with at most `horizon.alike` chains that end with one rule."""
     kept: list[StepChain] = []
     count: dict[str, int] = {}
     for chain in sorted(ahead, key=lambda c: c.estimate):

@@ -1,7 +1,4 @@
-"""How a match treats slices of terms: in which order slices are joined, and which joined slices cancel.
-
-A part is a slice of a term. Parts meet if a concatenation joins them again.
-"""
+"""How a match of a rule treats slices of terms: in which order slices are joined, and which joined slices cancel."""
 
 from __future__ import annotations
 
@@ -15,20 +12,21 @@ from superopt.rules.match import Match
 
 
 def term_sort_key(term: Term) -> tuple[str, str, float, tuple[str, ...]]:
-    """Return a sort key: the term's operator, the slice that the term is made from, and the term's weights.
+    """Return a sort key of the term: the operator, the slice that the term is made from, and the weights that it reads.
 
-    This key sorts terms that are made from slices of one term in the order of the slices. The weights of equal layers are then
-    joined in the same order, so that the layers can share the joined weights.
+    Terms that are made from slices of one term are sorted in the order of the slices. The weights of equal layers are then
+    joined in one order, so that the layers can share the joined weights.
     """
     return term.op, *_part(term), tuple(a.key for a in term.args if a.constant)
 
 
 def covered_first(match: Match) -> tuple[list[tuple[str, float]], int, int]:
-    """Return a sort key for the matches of one rule, which decides between matches at one commutative operator.
+    """Return a sort key for the matches of one rule, which decides between several matches at one commutative operator.
 
     Returns:
         The positions of the slices that the matched operands are made from, the number of new concatenations that reverse the
-        order of slices, and the number of mixed concatenations (see `mixed_concat_count`).
+        order of slices, and the number of mixed concatenations (see `mixed_concat_count`). The first two are empty and 0 if the
+        match covers all operands.
     """
     if not match.rests[0]:
         return [], 0, mixed_concat_count(match)
@@ -49,21 +47,21 @@ def _part(term: Term) -> tuple[str, float]:
 
 
 def below_reshapes(term: Term) -> Term:
-    """Return the operand below a chain of reshapes and expands, or the term itself if it is neither."""
+    """Return the operand below the chain of reshapes and expands at `term`, or `term` if there is no such chain."""
     while term.op in ("reshape", "expand"):
         term = term.args[0]
     return term
 
 
 def _source(term: Term) -> Term:
-    """Return the operand below a chain of reshapes, or the term itself if it is no reshape."""
+    """Return the operand below the chain of reshapes at `term`, or `term` if it is not a reshape."""
     while term.op == "reshape":
         term = term.args[0]
     return term
 
 
 def added_term_count(match: Match, live: Container[Term]) -> int:
-    """Return how many new terms the match adds to the live terms.
+    """Return how many terms the match adds that are not among the terms in `live`.
 
     Only terms that are computed at run time are counted.
     """
@@ -79,7 +77,7 @@ def added_term_count(match: Match, live: Container[Term]) -> int:
 def operator_count_change_key(match: Match, live: Container[Term]) -> tuple[int, int]:
     """Return a sort key: the change of the number of operators by the match, and the number of mixed concatenations after it.
 
-    Where neighbouring slices of a term are joined again, two slices and a concatenation can later become one operator. So two
+    If the match joins neighbouring slices of a term again, two slices and a concatenation can later become one operator. So two
     operators are subtracted for each such concatenation. The number of mixed concatenations (see `mixed_concat_count`) is given
     as 0 if the number of operators does not fall.
     """
@@ -102,7 +100,7 @@ def rejoins_slices(term: Term) -> bool:
 
 
 def new_terms(match: Match) -> Iterator[Term]:
-    """Yield the terms of the replacements that are made from operators of the rule's right side.
+    """Yield the terms that the match adds: the replacements and the terms below them that come from the rule's right side.
 
     The terms that are bound to the rule's variables, and the operands of a sum that the match does not replace, are left out.
     """
@@ -116,7 +114,7 @@ def new_terms(match: Match) -> Iterator[Term]:
 
 
 def mixed_concat_count(match: Match) -> int:
-    """Return the number of new concatenations that are mixed. Mixed concatenations do not cancel with slices.
+    """Return the number of mixed concatenations that the match adds. Mixed concatenations do not cancel with slices.
 
     A mixed concatenation joins results of different operators, or joins slices of a term along another axis than the axis of
     the slices.
@@ -126,7 +124,10 @@ def mixed_concat_count(match: Match) -> int:
 
 
 def mixture(matches: Sequence[Match]) -> tuple[float, int]:
-    """Return a sort key: the mean number of mixed concatenations (see `mixed_concat_count`) and the negative match count."""
+    """Return a sort key of the matches: the mean number of mixed concatenations, and minus the number of matches.
+
+    `mixed_concat_count` explains mixed concatenations.
+    """
     return sum(map(mixed_concat_count, matches)) / len(matches), -len(matches)
 
 
@@ -142,9 +143,9 @@ def _origin(term: Term) -> tuple[str, str, Attribute]:
 
 
 def _matched(match: Match) -> int:
-    """Return the number of operators that the match replaces. Counting ends at `SEARCH.max_meeting_operators`.
+    """Return the number of operators that the match replaces, or about `SEARCH.max_meeting_operators` if there are more.
 
-    The operands of a sum that the match does not replace are counted too.
+    If the match replaces only some operands of a sum, the other operands are counted too.
     """
     below = set(match.binding.tensors.values())
     stack, met = list(match.roots), set(match.roots)

@@ -54,11 +54,11 @@ class MutantTally:
     """Counts of what a search for mutants did.
 
     A program is an operator application that the search tries to replace. A mutant is a term that equals the program at some
-    output positions.
+    output positions. A corrected mutant is a mutant with its wrong elements replaced.
 
     Attributes:
         programs: Programs that were examined.
-        remembered: Programs with complete results from an earlier search.
+        remembered: Programs for which an earlier search stored complete results.
         recalled: Mutants that stored rules give.
         enumerated: Mutants from enumeration.
         measured: Mutants that were timed.
@@ -99,7 +99,7 @@ Faster: TypeAlias = "Callable[[State, State], float]"
 class MutantDraft(Protocol):
     """A mutant (a cheaper term in place of an operator) whose weights are not computed yet.
 
-    `term` has variables as weights. It is enough to measure the cost.
+    `term` has variables as weights, which suffice to measure its cost. `solved` computes the weights.
     """
 
     @property
@@ -110,7 +110,7 @@ class MutantDraft(Protocol):
 
 @dataclass(frozen=True)
 class StoredMutant:
-    """A mutant that a stored rule gives for a program. The mutant has no weights to solve for."""
+    """A mutant (a cheaper term in place of an operator) that a stored rule gives. It has no weights to compute."""
 
     term: Term
     rule: str
@@ -145,10 +145,10 @@ def search_mutants(
     All programs are looked up in `memory` first. Mutants are enumerated only for programs for which neither `memory` nor a
     stored rule gives a cheaper mutant. Programs with matching rules are examined in the order of their time, longest first.
 
-    For enumeration, the programs with the largest ratio of time to estimate come first. The estimate counts arithmetic and
-    memory traffic. If a kernel's time is near the estimate, no other form gains much. Enumeration ends after two thirds of the
-    total time. Each program may use a share of the time until then: half of this time is divided in proportion to the ratios,
-    half equally.
+    For enumeration, the programs with the largest ratio of measured to estimated time come first. The estimate counts
+    arithmetic and memory traffic. If a program's time is near the estimate, no mutant saves much. Enumeration ends after the
+    share `MUTANT.enumeration_time_share` of the total time. Half of the time for enumeration is divided among the programs in
+    proportion to the ratios, and half equally.
 
     Args:
         start: The state to improve.
@@ -157,7 +157,8 @@ def search_mutants(
         measure: The measured seconds of a state.
         limits: The deadline, and how many elements the weights may gain.
         glance: A quicker and rougher `measure`.
-        faster: A function that times two states in turns. It is called if a mutant is only a little faster than the program.
+        faster: A function that times two states in turns. The function is called if a mutant is only a little faster than the
+            program.
         memory: The store of complete results for programs on this device, which is read and written.
         tally: The counts to add to.
     """
@@ -204,7 +205,7 @@ def search_mutants(
 
 
 def _is_believed(program: Term, repair: CorrectedMutant, measure: Cost, faster: Faster | None) -> bool:
-    """Return whether the corrected mutant is much faster than the program, or is faster when both are timed in turns."""
+    """Return whether the corrected mutant is much faster than the replaced program, or is faster when timed in turns."""
     own, other = (program,), (repair.term,)
     return (
         faster is None
@@ -214,9 +215,10 @@ def _is_believed(program: Term, repair: CorrectedMutant, measure: Cost, faster: 
 
 
 def _programs(state: State, estimate: Cost, measure: Cost) -> dict[Term, float]:
-    """Return the distinct operators that mutants may replace, each with the ratio of its measured time to its estimate.
+    """Return the distinct operators that mutants may replace, each with the measured time divided by the estimated time.
 
-    Operators that take only a small share of the state's time are left out.
+    Operators that take only a small share of the state's time are left out. A mutant is a cheaper term that equals the operator
+    at some output positions.
     """
     places = Counter(program for term in run_time_terms(state) if (program := program_of(term)) is not None)
     least = MUTANT.min_program_time_share * estimate(state)
@@ -225,10 +227,11 @@ def _programs(state: State, estimate: Cost, measure: Cost) -> dict[Term, float]:
 
 
 class _Bench:
-    """Makes corrected mutants of programs (operator applications).
+    """Makes corrected mutants of programs. A program is an operator application.
 
-    Mutants are drafted with variables as weights, measured, given weights, compared with the program, corrected and measured
-    again. `cut_short` is True once a deadline has ended this for a program.
+    A mutant is a term that equals a program at some output positions. Mutants are first drafted with variables as weights and
+    measured. Then the weights are computed, the mutant is compared with the program and corrected, and the corrected mutant is
+    measured. `cut_short` is True if a deadline has ended this work for some program.
     """
 
     def __init__(
@@ -256,7 +259,7 @@ class _Bench:
         return None if record is None else mutants_from_json(record)
 
     def recalled(self, program: Term, deadline: float) -> dict[StoredMutant, float]:
-        """Return the mutants that the stored rules give for the program, with their estimates, lowest estimates first.
+        """Return the mutants that the stored rules give for the program, with their estimated seconds, lowest first.
 
         A mutant is a term that equals the program at some output positions. Mutants that are too expensive or contain the
         program are left out. The result is empty if the deadline is reached.
@@ -274,7 +277,7 @@ class _Bench:
         """Return corrected mutants that are cheaper than the program, made from the `drafts`, cheapest first.
 
         A draft is a mutant (a term that equals the program at some output positions) that is not yet corrected. After a
-        corrected mutant is found, drafts with higher estimates are skipped.
+        corrected mutant is found, drafts with clearly higher estimated seconds are skipped.
         """
         found: list[CorrectedMutant] = []
 
@@ -307,7 +310,7 @@ class _Bench:
         return found
 
     def _looked(self, program: Term, drafts: Iterable[MutantDraft], deadline: float, found: list[CorrectedMutant]) -> bool:
-        """Add the corrected mutants of the drafts to `found`, and sort `found` by cost.
+        """Correct the drafts (mutants that are not yet corrected), add the cheap ones to `found`, and sort `found` by time.
 
         Return whether there was time for all drafts.
         """
@@ -340,7 +343,7 @@ class _Bench:
     ) -> Iterator[CorrectedMutant]:
         """Yield corrected mutants of the program, made from the drafts (mutants that are not yet corrected).
 
-        Each takes less time than `bound` seconds and less than the corrected mutants before.
+        Each corrected mutant takes less time than `bound` seconds, and less time than the corrected mutants yielded before.
         """
         done: set[Program] = set()
         for draft in drafts:
@@ -363,7 +366,7 @@ class _Bench:
                     yield CorrectedMutant(form.outputs[0], name, form.after, term, form.steps)
 
     def _price(self, term: Program, deadline: float) -> float:
-        """Return the estimated seconds of the term, with the algorithm of the lowest estimate for each operator.
+        """Return the estimated seconds of the term if each operator is computed by the algorithm with the lowest estimate.
 
         Raises:
             _OutOfTimeError: The deadline is reached.
@@ -374,10 +377,9 @@ class _Bench:
         return self.estimate(state) - sum(place.gain for place in algorithm_sites(state, self.rules, self.estimate))
 
     def _sketches(self, program: Term, deadline: float) -> list[Sketch]:
-        """Enumerate mutants with variables as weights (sketches). Return the distinct sketches with the lowest estimates.
+        """Enumerate mutants with variables as weights (sketches). Return the distinct sketches with the lowest estimated times.
 
-        The estimates take the algorithm of the lowest estimate for each operator. The list is empty if mutants of the program
-        cannot be enumerated.
+        `_price` gives the estimated times. The list is empty if mutants of the program cannot be enumerated.
 
         Raises:
             _OutOfTimeError: The deadline is reached.
@@ -417,7 +419,7 @@ class _Bench:
             return self._with_algorithms(_state(term), self.measure, deadline)
 
     def _with_algorithms(self, state: State, measure: Cost, deadline: float) -> SearchResult:
-        """Return the state with other algorithms for operators where they measure faster."""
+        """Return the state as a search result, with other algorithms for operators where the algorithms measure faster."""
         cost = measure(state)
         plain = SearchResult(state, (), cost, cost, 0, "")
         return with_algorithms(
@@ -434,7 +436,10 @@ class _Bench:
         return mutant
 
     def _corrected(self, program: Term, mutant: Term) -> list[tuple[Term, str]]:
-        """Correct the mutant's wrong elements. Return the terms with the lowest estimates, each with the correction's kind."""
+        """Return terms that correct the mutant's wrong elements, each with the kind of the correction.
+
+        The terms with the lowest estimated times are returned.
+        """
         try:
             with self.tally.stage("judge"):
                 judgement = judge(program, mutant)

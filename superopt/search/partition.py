@@ -87,10 +87,10 @@ class _Cutting:
         return [*self.ends(start, phase), *inside, *self.ends(inside[-1], end)]
 
     def _layers(self, start: int, end: int) -> tuple[int, int, int] | None:
-        """Return the start, the end and the period of a run of repeated layers, or None if no sequence of kinds repeats.
+        """Return the start, the end and the period of a sequence of equal layers, or None if no sequence of kinds repeats.
 
-        The run that covers the most nodes is chosen. If several runs cover the same number of nodes, the shortest period is
-        chosen.
+        The period is the number of nodes of a layer. The sequence that covers the most nodes is chosen. If several sequences
+        cover equally many nodes, the shortest period is chosen.
         """
         here, found, most = self.kinds[start:end], None, 0
         for period in range(self.least, min(SEARCH.max_layer_nodes, len(here) // 2) + 1):
@@ -106,7 +106,7 @@ class _Cutting:
     def _cuts(self, start: int, end: int) -> list[int]:
         """Return the ends of windows from `start` to `end`, chosen from left to right.
 
-        If fewer than `least` nodes remain, they join the last window if it has room.
+        If fewer than `least` nodes remain after a window, they are added to the window, as far as `most` allows.
         """
         ends: list[int] = []
         while start < end:

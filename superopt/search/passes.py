@@ -35,22 +35,25 @@ RULES = {
 }
 FIRST = {MUTANTS: OPTIMIZATION.first_mutant_time_share, **RULES}
 LAST = {**RULES, MUTANTS: OPTIMIZATION.last_mutant_time_share}
-"""The passes in this order, each with its share of the time. Time that a pass does not use goes to the later passes."""
+"""The passes in the order in which they run if the pass for mutants comes last, each with its share of the search time.
+
+Time that a pass does not use goes to the later passes.
+"""
 
 
 def budget_of(nodes: int, seconds: float, sizes: int, weights: int, pace: float = 1.0) -> float:
-    """Return the search budget in seconds for a model.
+    """Return the number of seconds that the search for a model may take.
 
-    The budget grows with the model's run time. It grows faster than the model's number of nodes, because each step of a search
-    tries all rules at every node again. An upper limit shrinks with the time to load and to run the model, because checks and
-    comparisons also take time. The budget is never below the minimum.
+    The number grows with the model's run time, and grows faster than the model's number of nodes, because each step of a search
+    tries all rules at every node again. The upper limit is lower for models that take long to load or to run, because checks
+    and comparisons also take time. The number is at least `OPTIMIZATION.min_search_seconds`.
 
     Args:
         nodes: The number of nodes.
         seconds: The seconds of one run.
         sizes: The number of sizes at which the model runs.
         weights: The bytes of the weights.
-        pace: The time of a search on this machine, relative to the machine for which the constants were chosen.
+        pace: The time that a search takes on this machine, divided by the time on the machine that the constants are for.
     """
     wanted = max(pace * max(OPTIMIZATION.min_search_seconds, 0.01 * math.pow(nodes, 1.5)), 200 * seconds)
     return max(
@@ -82,7 +85,7 @@ class ImprovedModel:
 
     @property
     def seconds(self) -> float:
-        """The seconds that the passes save in a run, by the cost model."""
+        """The seconds that the passes save in one run of the model, by the cost model."""
         return sum(gain.seconds for taken in self.passes for gain in taken)
 
 
@@ -91,11 +94,12 @@ class SearchedModel:
     """The result of a search of a model.
 
     Attributes:
-        best: The model after the order of passes that saves most.
+        best: The model after the passes, in the order of passes that saves most.
         others: The gains of each pass, for other orders of passes.
         stopped: The reason why the search ended before every segment was searched, or an empty text.
         relowered: All islands with their nodes generated anew from unchanged terms, as gains. None if this was not tried.
-        contrib_potential_seconds: The seconds of a run that ONNX Runtime's own operators would save, if they are not allowed.
+        contrib_potential_seconds: The seconds of a run that ONNX Runtime's own operators would save, if these operators are
+            not allowed.
         failed: The error that ended the search, or an empty text.
     """
 
@@ -115,9 +119,10 @@ class SearchedModel:
 def improvements(model: Model, passes: PassRunner, moves: Sequence[str], budget: float) -> list[ImprovedModel]:
     """Run passes over the model within `budget` seconds. Return the resulting models, the largest saving first.
 
-    `moves` has "rules", "mutants", or both. With both, up to two orders of passes are tried. In one result, the pass for
-    mutants comes last. The other result has this pass first, and exists only if the pass saves enough by itself (see
-    `OPTIMIZATION.min_mutant_pass_gain_share`).
+    A pass is one search over the whole model. `moves` has "rules", "mutants" (cheaper terms in place of operators, with wrong
+    elements corrected), or both. With both, the pass for mutants runs first. If it saves nothing, the passes for rules follow.
+    If it saves less than a share (`OPTIMIZATION.min_mutant_pass_gain_share`), it is run last instead. Otherwise both orders are
+    tried, and two models are returned.
     """
     start, end = ImprovedModel(model), active_time() + budget
     if MUTANTS not in moves:
@@ -152,9 +157,9 @@ class PassRunner:
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def run(self, kinds: Mapping[str, float], start: ImprovedModel, end: float) -> ImprovedModel:
-        """Run one pass of each kind in `kinds`, in order, and return the resulting model with its gains.
+        """Run one pass of each kind in `kinds`, in the order of `kinds`, and return the resulting model with the gains.
 
-        Each pass may use its share of the time that is left until `end`.
+        `kinds` maps the name of a pass to a share. Each pass may use this share of the time that is left until `end`.
         """
         improved = start
         for place, kind in enumerate(kinds):

@@ -23,9 +23,9 @@ ATOMS: dict[str, Callable[..., Atom]] = {"Dim": Dim, "Sym": Sym, "Entry": Entry,
 
 
 def terms_to_nodes(terms: Sequence[Term]) -> tuple[list[Json], Callable[[Term], int]]:
-    """Return the nodes of all terms, operands before users, and a function that returns the position of a term.
+    """Return the nodes of all terms, operands before users, and a function that returns the position of a term's node.
 
-    A node is an operator, the positions of its operands and its attributes.
+    A node is a JSON list of an operator, the positions of the operands, and the attributes.
     """
     order = subterms(*terms)
     place = {term: position for position, term in enumerate(order)}
@@ -134,7 +134,7 @@ def _value(value: Json) -> Any:
 
 
 def _made(atom: Json) -> Extent:
-    """Return the extent that the atom stands for, simplified as when it was first made."""
+    """Return the extent of an atom that `_atom` wrote, simplified as any new extent is."""
     match atom:
         case ["Floor", numerator, denominator]:
             return floor_divide(_value(numerator), _value(denominator))

@@ -29,9 +29,9 @@ from superopt.search.sequence import Sequences, reshape_to
 from superopt.speclib.recurrence import Recurrence, recurrences
 
 FIXED = frozenset({"mul", "sigmoid", "tanh"})
-"""Operators whose occurrences the linear form neither adds nor removes.
+"""Operators that rewriting to linear form (see `LinearForms`) neither adds nor removes.
 
-A model that contains a run of a recurrence has at least as many of these operators as the steps of the run.
+A model that contains consecutive steps of a recurrence has at least as many of these operators as the steps.
 """
 RANKS = (2, 3)
 """The ranks of a recurrence's state in a model. All axes before the last axis count as one axis of rows."""
@@ -39,7 +39,7 @@ RANKS = (2, 3)
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of a recurrence in a model.
+    """One step of a recurrence that is unrolled in a model.
 
     Attributes:
         x: the element of the sequence that the step reads.
@@ -58,8 +58,8 @@ def reroll_recurrences(start: State, rules: RuleSet) -> tuple[State, tuple[Step,
     """Replace unrolled recurrences in the state by operators such as LSTM, and return the new state and the steps.
 
     Recurrences are replaced one after the other. Stacked layers are replaced too, because the operator of the first layer makes
-    the sequence that the second layer reads. The state is returned unchanged if an extent is dynamic. In the precise mode, the
-    state is also returned unchanged, because the operator sums in another order.
+    the sequence that the second layer reads. The state is returned unchanged if an extent is dynamic. It is returned unchanged
+    in the precise floating-point mode too, because the operator sums in another order.
     """
     forms, sequences = LinearForms(rules), Sequences(rules)
     state, steps = start, list[Step]()
@@ -128,15 +128,15 @@ class _Roller:
                 self.users.setdefault(arg, set()).add(term)
 
     def replacements(self) -> dict[Term, Term]:
-        """Return the replacements for the states of the longest run, or an empty dict if there is no run.
+        """Return replacements for the recurrence's states in the longest run, or an empty dict if there is no run.
 
-        Among runs of equal length, the first is used.
+        A run is a sequence of steps with the same weights. Among runs of equal length, the first is used.
         """
         run = max(filter(self._is_free, self._runs()), key=len, default=[])
         return self._rolled(run) if len(run) >= SEARCH.min_recurrence_steps else {}
 
     def _runs(self) -> Iterator[list[Stage]]:
-        """Yield the runs of steps, in the order of their first steps."""
+        """Yield the runs (sequences of consecutive steps of the recurrence), in the order of the runs' first steps."""
         stages = [stage for form in self.twins for stage in stages_at(form, self.recurrence)]
         by_start: dict[tuple[object, ...], Stage] = {}
         for stage in stages:
@@ -152,7 +152,7 @@ class _Roller:
                 yield run
 
     def _is_free(self, run: Sequence[Stage]) -> bool:
-        """Return whether no element that the run reads is computed from the run's states."""
+        """Return whether no element of the sequence that the steps in `run` read is computed from the states of these steps."""
         made = {stage.after[0] for stage in run}
         stack, met = [stage.x for stage in run], set[Term]()
         while stack:
@@ -167,8 +167,8 @@ class _Roller:
     def _only_passed_on(self, stage: Stage, following: Stage) -> bool:
         """Return whether the states that the step `stage` passes to the step `following` are used nowhere else.
 
-        The terms that `stage` computes from these states must not be used elsewhere either. The first state may be used
-        elsewhere.
+        The terms that `stage` computes from these states must not be used elsewhere either. Only the first of the states may be
+        used elsewhere.
         """
         inside = _between(stage)
         made = {*stage.after[1:]}
@@ -180,7 +180,7 @@ class _Roller:
         return all(twin not in self.state and self.users.get(twin, set()) <= own for twin in passed)
 
     def _rolled(self, run: Sequence[Stage]) -> dict[Term, Term]:
-        """Return a replacement for each state of the run: a slice of a result of an operator such as LSTM."""
+        """Return replacements for the states that the steps in `run` compute: parts of results of an operator such as LSTM."""
         recurrence, first = self.recurrence, run[0]
         rows, width = math.prod(first.x.sizes[:-1]), first.before[0].sizes[-1]
         elements = [self.origin.get(stage.x, stage.x) for stage in run]
@@ -215,7 +215,10 @@ def _between(stage: Stage) -> list[Term]:
 
 
 def stages_at(term: Term, recurrence: Recurrence) -> Iterator[Stage]:
-    """Yield the steps of the recurrence that compute `term` as their first state. `term` must be in linear form."""
+    """Yield the steps of the recurrence that compute `term` as the first of their states.
+
+    `term` must be in linear form (see `LinearForms`).
+    """
     for states in _patterns(recurrence):
         if states[0].op != term.op or states[0].rank != term.rank:
             continue
@@ -279,7 +282,7 @@ def _stage(states: Sequence[Term], term: Term, binding: Binding, recurrence: Rec
 
 @functools.cache
 def _patterns(recurrence: Recurrence) -> tuple[tuple[Term, ...], ...]:
-    """Return the recurrence's step over variables, for each rank that states may have, with and without biases."""
+    """Return the states after one step of the recurrence as terms, for each rank in `RANKS`, with and without biases."""
     vectors = [name for names in recurrence.biases.values() for name in names]
     found: list[tuple[Term, ...]] = []
     for rank, text in itertools.product(RANKS, (recurrence.step, *recurrence.equals)):
@@ -293,13 +296,13 @@ def _patterns(recurrence: Recurrence) -> tuple[tuple[Term, ...], ...]:
 
 
 def _without(term: Term, operands: set[Term]) -> Term:
-    """Return the sum without these operands."""
+    """Return the sum `term` of all operands except those in `operands`."""
     rest = [a for a in term.args if a not in operands]
     return apply(term.op, *rest) if len(rest) > 1 else rest[0]
 
 
 def _is_row(term: Term) -> bool:
-    """Return whether a constant is known to have equal rows."""
+    """Return whether all rows of the constant are known to be equal."""
     if math.prod(term.sizes[:-1]) == 1:
         return True
     match term.op:
@@ -330,7 +333,10 @@ def _beside(parts: Sequence[Term]) -> Term:
 
 
 def _restacked(state: State, sequences: Sequences) -> Iterator[tuple[str, dict[Term, Term]]]:
-    """Yield replacements of concatenations of consecutive slices of one term, each with the name of the last rule used."""
+    """Yield replacements for concatenations of consecutive slices of one term, each with the name of the last rule used.
+
+    A replacement transposes or reshapes the sliced term.
+    """
     live = run_time_terms(state)
     inner = {a for t in live if t.op == "concat" for a in t.args if a.op == "concat" and a["axis"] == t["axis"]}
     for term in live:

@@ -45,14 +45,14 @@ ACTIVATIONS = ("relu", "sigmoid", "tanh", "leaky_relu", "clip", "hard_sigmoid")
 CPU = Machine(COST.cpu_operations_per_second, COST.cpu_bytes_per_second, COST.cpu_launch_seconds)
 """One AVX-512 core."""
 CUDA = Machine(COST.gpu_operations_per_second, COST.gpu_bytes_per_second, COST.gpu_launch_seconds)
-"""A GPU at batch 1, which is far from its peak."""
+"""A GPU at batch size 1, at which kernels do not reach the GPU's peak rates."""
 
 
 def estimate_seconds(state: tuple[Term, ...], machine: Machine) -> float:
     """Return the estimated seconds of one run of the state.
 
-    Weight-only terms cost nothing. Operands that ONNX broadcasts cost nothing either, unless they are reshaped. Some terms are
-    computed by one kernel and count as one launch: a product with its bias and activation, all slices of one operand, a
+    Terms that depend on weights only cost nothing. Operands that ONNX broadcasts cost nothing either, unless they are reshaped.
+    Terms that one kernel computes count as one launch: a product with its bias and activation, all slices of one operand, a
     concatenation of concatenations, a Gather with the reshape of its indices, and the constants of one sum or product.
     """
     live = run_time_terms(state)
@@ -126,9 +126,9 @@ def _term(term: Term, machine: Machine) -> float:
 
 
 def _fullness(term: Term, lanes: int) -> float:
-    """Return the share of the vector lanes that the channels of one group of a convolution use.
+    """Return the share of the vector lanes that the channels of one group of the convolution `term` use.
 
-    The share is 1 for other operators, for a single group, and for groups of one channel.
+    The share is 1 if the term is not a convolution, has a single group, or has groups of one channel.
     """
     if term.op != "conv" or term.integer("group") == 1 or (depth := term.args[1].sizes[1]) == 1:
         return 1.0
@@ -136,10 +136,10 @@ def _fullness(term: Term, lanes: int) -> float:
 
 
 def _moved(term: Term, machine: Machine) -> float:
-    """Return the seconds of a copy to another layout.
+    """Return the seconds of copying the term to another layout.
 
-    A convolution needs this copy if its groups leave lanes empty, because ONNX Runtime does not compute such groups in blocks
-    of channels.
+    A convolution whose groups leave vector lanes empty needs such copies, because ONNX Runtime does not compute these groups in
+    blocks of channels.
     """
     return _moving(2 * math.prod(term.sizes), machine)
 
@@ -151,7 +151,7 @@ def _combined(term: Term) -> list[Term]:
 
 
 def _copied(term: Term, machine: Machine) -> float:
-    """Return the seconds of a separate operator that writes a broadcast operand in full."""
+    """Return the seconds of a separate operator that writes the broadcast operand `term` in full."""
     return _moving(math.prod(term.sizes) + math.prod(term.args[0].sizes), machine)
 
 

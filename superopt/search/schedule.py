@@ -25,7 +25,7 @@ class Find(Protocol):
 
 
 def unchanged_result(start: State, estimate: Cost) -> SearchResult:
-    """Return a search result with the unchanged state and its estimated cost. Nothing is measured."""
+    """Return a search result with the unchanged state and the state's estimated cost. Nothing is measured."""
     cost = estimate(start)
     return SearchResult(start, (), cost, cost, 0, OUT_OF_TIME)
 
@@ -51,7 +51,7 @@ def search_all(
         segments: the segments (parts of a model), each with the number of its runs in one run of the model.
         rules: the rules of the search.
         estimate: the estimated cost of a state.
-        measure: a function that returns, for a segment, the cost function that measures its equivalents.
+        measure: a function that returns, for a segment, the cost function that measures the segment's equivalents.
         deadline: the active time at which the search ends.
         limits: the limits of each search.
         find: the search before the deadline.
@@ -73,13 +73,16 @@ def search_all(
 
 
 def gains(start: State, steps: Sequence[Step], measure: Cost) -> list[float]:
-    """Return the seconds that each step saves, in the order of the steps. A negative number means that the step costs time."""
+    """Return the seconds that each step saves by `measure`, in the order of the steps.
+
+    A negative number means that the step costs time.
+    """
     costs = [measure(start), *map(measure, states(start, steps))]
     return [before - after for before, after in itertools.pairwise(costs)]
 
 
 def states(start: State, steps: Sequence[Step]) -> Iterator[State]:
-    """Yield the state after each step."""
+    """Yield the state after the first step from `start`, then the state after the second step, and so on."""
     state = start
     for step in steps:
         replacement = dict(zip(step.roots, step.replacements, strict=True))

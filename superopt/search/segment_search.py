@@ -42,7 +42,7 @@ from superopt.search.vanish import search_cleaned
 MACHINES = {"cpu": roofline.CPU, "cuda": roofline.CUDA, "tensorrt": roofline.CUDA}
 """For each execution provider, the speeds that are assumed for a device without measured speeds."""
 SEARCHING = ("algebra", "cost", "model", "partial", "protobuf", "runtime", "search")
-"""The packages on whose code the results of a search depend."""
+"""The packages of superopt on whose code the results of a search depend."""
 
 
 @functools.cache
@@ -53,7 +53,7 @@ def search_code_version() -> str:
 
 @dataclass(frozen=True, eq=False)
 class SegmentTask:
-    """The arguments of the search of one segment. `start` has the segment's output terms."""
+    """The arguments of the search of one segment (a part of a model). `start` has the segment's output terms."""
 
     start: State
     rules: RuleSet
@@ -62,11 +62,11 @@ class SegmentTask:
     limits: SearchLimits
 
     def restricted(self, gate: Gate, weights: Cost, room: float) -> SegmentTask:
-        """Return the task with an infinite cost for each state that must not be the result.
+        """Return the task with rules limited by the gate, and with an infinite cost for each state that must not be the result.
 
-        A state must not be the result if its weights have over `room` more elements than the weights of the start. The same
-        applies if the gate (the filter for the floating-point mode) does not admit the state. Without the infinite cost, such a
-        state could be returned in place of a slower state that can be used.
+        The gate is the filter for the floating-point mode. A state must not be the result if its weights have over `room` more
+        elements than the weights of the start, or if the gate refuses a reordered sum in the state. Because of the infinite
+        cost, the search then returns the fastest of the other states.
         """
         most = weights(self.start) + room
 
@@ -84,7 +84,7 @@ class Batch:
 
     Attributes:
         find: The search method.
-        island: The island that one of the segments is cut from.
+        island: The island (a convex region of the model) that one of the segments is cut from.
         measured: Measurements of segments of this element type.
         glanced: Quick measurements on warm caches, which searches for mutants use.
         gates: For each segment, the filter of rule matches for the floating-point mode.
@@ -102,16 +102,17 @@ class Batch:
 class SegmentSearch:
     """The search for cheaper equivalents of the segments (parts) of one model.
 
-    A segment's cost is measured on the clock's device. The cost is the sum over all `sizings` (sizes for the dynamic
-    dimensions). If an earlier search had the same rules and the same `budget`, its results are read from the clock's cache.
+    A segment's cost is the time on the clock's device, summed over all `sizings` (sizes for the dynamic dimensions). The
+    results of an earlier search with the same rules and the same `budget` are read from the clock's cache.
 
     Args:
         rules: The rules of the search.
         clock: Measures and caches times.
-        opset: The opset of the model. A term that equals the definition of an operator in the opset may become this operator.
+        opset: The opset of the model. A term that equals the definition of an operator in the opset may be replaced by the
+            operator.
         sizings: The sizes of dynamic dimensions at which segments are timed.
         budget: The search budget in seconds. It is part of the key of cached results.
-        allow_contrib: Whether terms may also become ONNX Runtime's own operators.
+        allow_contrib: Whether terms may also be replaced by ONNX Runtime's own operators.
         mode: The floating-point mode.
         strict: See `Gate`.
 
@@ -215,7 +216,8 @@ class SegmentSearch:
 
         The stages have this order:
 
-        1. `restricted` applies the gate and the weight budget. The key of the cache contains both limits.
+        1. `restricted` applies the gate (the filter for the floating-point mode) and the weight budget. The key of the cache
+           contains both limits.
         2. `_recall` looks in the cache before anything is measured. Cached results are already confirmed.
         3. `_find` searches. Terms that compute nothing are removed first, because they prevent matches of rules.
         4. `_fuse` replaces terms by operators that are defined as these terms. The search has produced the forms to replace.
@@ -239,7 +241,8 @@ class SegmentSearch:
     def _recall(self, batch: Batch, task: SegmentTask, result: Callable[[], SearchResult]) -> SearchResult:
         """Return the cached result of an earlier search of an equal segment with the same settings.
 
-        If there is none, return and cache `result()`. A result is cached even if the search had no time.
+        If there is no cached result, return and cache `result()`. If there was no time to search the segment, `result()` is the
+        unchanged segment, which is cached too.
         """
         sizes = [[*map(str, sizings)] for sizings in (self.sizings, batch.island.sizings)]
         key = [
@@ -278,9 +281,9 @@ class SegmentSearch:
         )
 
     def _fuse(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:
-        """Return the result for an island with fusions, if fusions make it faster.
+        """Return the search result with fusions, if `found` is the result for a whole island and fusions make it faster.
 
-        A fusion replaces a term by an operator that is defined as this term. Two sets of fusions are tried: all available
+        A fusion replaces a term by one operator that is defined as this term. Two sets of fusions are tried: all available
         fusions, and only the fusions to ONNX Runtime's own operators.
         """
         if batch.find is not search_island:
@@ -290,13 +293,13 @@ class SegmentSearch:
         return min((found, *(with_fusions(found, some, faster=faster) for some in fusions)), key=lambda f: f.after)
 
     def _confirm(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:
-        """Return the result if a second measurement confirms the gain. Otherwise return the start, without steps."""
+        """Return the search result if a second measurement confirms the gain, else a result with the unchanged start."""
         if not found.steps or self._stands(task.start, found, batch.measured):
             return found
         return replace(found, outputs=task.start, steps=(), after=found.before)
 
     def _inadmissible(self, states: Iterable[State]) -> dict[State, str]:
-        """Return the states that cannot be searched, each with the reason, such as a shape that does not fit at a sizing."""
+        """Return the states that cannot be searched, each with the reason, such as a shape that does not fit at some size."""
         found: dict[State, str] = {}
         for state in states:
             try:
@@ -308,9 +311,10 @@ class SegmentSearch:
         return found
 
     def contrib_potential_seconds(self, parts: Sequence[Segment], seconds: float) -> float:
-        """Return the seconds that ONNX Runtime's own operators would save in one run at the first sizing.
+        """Return the seconds that ONNX Runtime's own operators would save in one run of the model.
 
-        Only fusions that are examined within `seconds` count. Results are stored in the time cache.
+        The first of the `sizings` gives the dynamic dimensions. A fusion replaces a term by one of these operators. Fusions
+        that are not examined within `seconds` do not count. Results are stored in the time cache.
         """
         rules, total, deadline = RuleSet(contrib_fusions()), 0.0, active_time() + seconds
         for part in parts:
@@ -324,7 +328,10 @@ class SegmentSearch:
         return total
 
     def _fusion_gain(self, state: State, rules: RuleSet, island: Island, deadline: float) -> float:
-        """Return the seconds that fusions by the rules would save in the state. The state has no dynamic dimensions."""
+        """Return the seconds that fusions (rules that replace a term by one operator) would save in the state.
+
+        The state has no dynamic dimensions.
+        """
         if expired(deadline) or next(fusion_states(state, rules), None) is None:
             return 0.0
         measured = Measured(self.clock, self.opset, dtype=island.dtype.numpy())
@@ -388,9 +395,9 @@ class SegmentSearch:
         return sum(roofline.estimate_seconds(self._at(state, s), self.machine) for s in self.sizings)
 
     def _stands(self, state: State, found: SearchResult, measured: Measured) -> bool:
-        """Return whether a search result is confirmed.
+        """Return whether a second measurement confirms the search result.
 
-        The start must have a finite cost. The result must not be slower at any sizing, and `_holds` must confirm the gain.
+        The start must have a finite cost. The result must not be slower for any sizes, and `_holds` must confirm the gain.
         """
         known = math.isfinite(found.before)
         return known and self._pays(state, found.outputs, measured) and self._holds(state, found, measured)
@@ -403,7 +410,7 @@ class SegmentSearch:
         return all(measured.seconds(late, early) <= measured.seconds(early, early) for early, late in pairs)
 
     def _holds(self, before: State, found: SearchResult, measured: Measured) -> bool:
-        """Return whether a second measurement confirms the gain at one of the sizings.
+        """Return whether a second measurement confirms the gain for one of the `sizings` (sizes for the dynamic dimensions).
 
         The search measured each state by itself. No second measurement is made if the result computes nothing at run time. If
         the start takes long, a large predicted speedup is accepted and a tiny one rejected without a second measurement.
@@ -422,9 +429,9 @@ class SegmentSearch:
         )
 
     def _measure(self, measured: Measured, everywhere: Sequence[DimBinding], start: State) -> Cost:
-        """Return a cost function for equivalents of `start`: the seconds at all sizings, each timed in turns with `start`.
+        """Return a function that measures the seconds of a state that is equivalent to `start`, in turns with `start`.
 
-        The cost is infinite if a state cannot be run.
+        The seconds for all `sizings` (sizes for the dynamic dimensions) are added. They are infinite if a state cannot be run.
         """
 
         def seconds(state: State) -> float:
@@ -439,7 +446,7 @@ class SegmentSearch:
 
 
 def machine(clock: Clock) -> roofline.Machine:
-    """Return the speeds of the clock's device for estimates: operations and bytes per second, and seconds per small node.
+    """Return the speeds of the clock's device, for estimates: operations per second, bytes per second, and launch seconds.
 
     A device without measured speeds gets the default speeds of its provider.
     """

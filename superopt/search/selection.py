@@ -24,7 +24,7 @@ from superopt.search.segments import Gain, Passes, unsearched
 from superopt.speclib.recurrence import recurrences
 
 REGROUPED = frozenset({FpFlag.REASSOC, FpFlag.CONTRACT})
-"""The floating-point flags of a step that sums in another order."""
+"""The floating-point flags (freedoms to change rounding) of a step that sums in another order."""
 
 
 def weight_budget(weights: int, growth: float | None) -> float:
@@ -63,9 +63,15 @@ def affordable_gains(found: Iterable[Gain], growth: float) -> list[Gain]:
 def fallback_choices(passes: Passes, relowered: tuple[Gain, ...] = (), others: Sequence[Passes] = ()) -> Iterator[Passes]:
     """Yield choices of gains to try one after the other, in case a larger choice does not measure faster.
 
-    A gain is the search result for one part of the model. All gains come first. The choices in `others` follow, then the
-    `relowered` islands alone if there are several passes. Then comes the first pass alone, then the half of its gains that save
-    most, then half of this half, and so on. A pass depends on the passes before it. Gains within a pass are independent.
+    A gain is the search result for one part of the model. A pass is one search over the whole model. All gains come first, then
+    the choices in `others`. If there are several passes, `relowered` and the gains of the first pass follow. Then comes the
+    half of the first pass's gains that save most, then half of this half, and so on. A pass depends on the passes before it.
+    The gains of one pass are independent.
+
+    Args:
+        passes: The gains of each pass.
+        relowered: Gains that generate nodes anew from unchanged terms.
+        others: The gains of each pass, for other orders of passes.
     """
     kept = [taken for taken in passes if taken]
     if not kept:
@@ -82,16 +88,16 @@ def fallback_choices(passes: Passes, relowered: tuple[Gain, ...] = (), others: S
 
 
 def has_steps_of(rules: AbstractSet[str], *found: Passes) -> bool:
-    """Return whether a search result of any pass has a step of one of these rules."""
+    """Return whether a search result in any pass has a step that applies one of the rules named in `rules`."""
     return any(step.rule in rules for passes in found for taken in passes for gain in taken for step in gain.found.steps)
 
 
 def splice_fitting(model: Model, taken: Sequence[Gain]) -> tuple[Model, list[Gain], list[Gain]]:
     """Apply the gains that fit together to the model. Return the new model, the applied gains, and the other gains.
 
-    A gain is the search result for one part of the model. A gain does not fit if it cannot be lowered over the model's
-    dimensions, or if it would close a cycle. Such gains are found by halving the list of gains, and are returned as
-    `unsearched`.
+    A gain is the search result for one part of the model. A gain does not fit if its terms cannot be written as nodes over the
+    model's dimensions, or if the new nodes would form a cycle. Such gains are found by halving the list of gains, and are
+    returned as `unsearched`.
     """
     try:
         return splice_passes(model, (tuple(taken),)), [*taken], []
@@ -115,14 +121,18 @@ def unsearched_counts(searched: Iterable[Gain]) -> dict[str, int]:
 
 
 def splice_passes(model: Model, passes: Passes) -> Model:
-    """Apply search results to the model, one pass after the other. Return the new model, or `model` if there are no results."""
+    """Return the model with the search results applied, one pass after the other, or `model` if there are no results."""
     for taken in filter(None, passes):
         model = splice(model, [replacement for gain in taken for replacement in gain.replacements()])
     return model
 
 
 def applied_rules(taken: Iterable[Gain], rules: Iterable[Rule]) -> tuple[AppliedRule, ...]:
-    """Return the rules, definitions and corrected mutants that the steps of the gains use, largest saving first."""
+    """Return the rules, definitions and corrected mutants that the steps of the gains use, with the largest saving first.
+
+    A gain is the search result for one part of the model. A corrected mutant is a term that equals an operator at some output
+    positions, with its wrong elements replaced.
+    """
     times: dict[str, int] = defaultdict(int)
     saved: dict[str, float] = defaultdict(float)
     for gain in taken:
@@ -138,9 +148,10 @@ def applied_rules(taken: Iterable[Gain], rules: Iterable[Rule]) -> tuple[Applied
 
 
 def arithmetic(passes: Passes, rules: Iterable[Rule], mode: FpMode) -> Arithmetic:
-    """Return the floating-point flags that the steps need, and the assumptions under which the mode admits these flags.
+    """Return the floating-point flags that the steps of the passes need, and the assumptions under which the mode admits them.
 
-    A step to a corrected mutant counts with all flags. A step to a recurrence operator counts with the flags for sums in
+    A flag is an assumption about floating-point values, or a freedom to change results. A step to a corrected mutant (a cheaper
+    term that replaces an operator) counts with all flags. A step to a recurrence operator counts with the flags for sums in
     another order.
     """
     known = {rule.name: rule.flags for rule in (*fusions().values(), *rules)}

@@ -18,7 +18,7 @@ from superopt.search.ruleset import RuleSet
 
 @dataclass(frozen=True)
 class Joined:
-    """Tensors of one shape, joined along an axis on which each has extent 1. They are the elements of the sequence.
+    """A sequence: tensors of one shape (the elements), joined along an axis on which each element has extent 1.
 
     Attributes:
         term: the joined tensor.
@@ -57,7 +57,7 @@ class Sequences:
     def whole(self, elements: Sequence[Term]) -> Joined | None:
         """Return the elements joined into one term, or None if they are not consecutive slices of one term.
 
-        The parts may be in the order of the term or in reverse order.
+        The slices may be in the order of the term or in reverse order.
         """
         for parts in _under_reshapes(elements):
             for axis, extent in enumerate(parts[0].sizes):
@@ -89,7 +89,7 @@ class Sequences:
 
 
 def _under_reshapes(elements: Sequence[Term]) -> Iterator[Sequence[Term]]:
-    """Yield the elements, then their operands as long as all elements are reshapes and have the same shape."""
+    """Yield the elements, then the operands of the elements, and so on while all are reshapes and have equal shapes."""
     while len({e.shape for e in elements}) == 1:
         yield elements
         if any(e.op != "reshape" for e in elements):
@@ -98,7 +98,7 @@ def _under_reshapes(elements: Sequence[Term]) -> Iterator[Sequence[Term]]:
 
 
 def reshape_to(term: Term, shape: Shape) -> Term:
-    """Return the term reshaped to this shape."""
+    """Return the term reshaped to `shape`, which must have equally many elements."""
     try:
         return term if term.shape == shape else apply("reshape", term, shape=shape)
     except ShapeError:

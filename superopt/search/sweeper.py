@@ -46,7 +46,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Swept:
-    """A state, the steps of the sweeps that lead to the state, and the estimated seconds of the state."""
+    """A state (a tuple of output terms), the steps that lead to the state, and the estimated seconds of one run."""
 
     state: State
     steps: tuple[Step, ...]
@@ -57,7 +57,7 @@ class Swept:
 class Sweeper:
     """Makes sweeps. A sweep applies one rule at all of its matches at once.
 
-    A sweep is not made if the estimate of the result exceeds `ceiling`. No sweep starts after `deadline`.
+    A sweep is not made if the new state's estimated seconds exceed `ceiling`. No sweep starts after `deadline`.
     """
 
     rules: RuleSet
@@ -68,7 +68,7 @@ class Sweeper:
     _known: dict[tuple[State, bool], Mapping[str, list[Match]]] = field(default_factory=dict, compare=False, repr=False)
 
     def cheaper(self, start: State) -> Iterator[Swept]:
-        """Yield states with a lower estimate than `start`: first the states of a greedy descent, then of a beam search."""
+        """Yield states with a lower estimated time than `start`, first from a greedy descent, then from a beam search."""
         yield from self.descent(start, lambda _: True)
         here = self.estimate(start)
         seen = {start}
@@ -85,16 +85,16 @@ class Sweeper:
             frontier = list(itertools.islice(_unlike(ahead), self.reach.beam))
 
     def descent(self, start: State, taken: Callable[[Swept], bool], *, joins: bool = True) -> Iterator[Swept]:
-        """Sweep with the rule of the largest estimated gain until no rule gains, and yield each state that `taken` accepts.
+        """Sweep with the rule that saves most time by the estimate until no rule saves time, and yield each accepted state.
 
         Rules are tried in the order of their last gain, or of their gain in one sweep (lazy greedy; Minoux, Accelerated greedy
-        algorithms for maximizing submodular set functions, 1978). A state that `taken` did not accept is tried again after
-        `taken` has accepted another state. A rule that gains nothing by itself is judged together with the sweeps that it makes
-        possible.
+        algorithms for maximizing submodular set functions, 1978). A rule whose state `taken` did not accept is tried again
+        after `taken` has accepted another state. A rule that saves no time by itself is judged together with the sweeps that
+        the rule makes possible.
 
         Args:
             start: the state to begin with.
-            taken: a function that decides whether the descent continues from a state.
+            taken: a function that decides whether a state is accepted, so that the descent continues from this state.
             joins: if False, only rules with one output are used.
         """
         swept = Swept(start, (), self.estimate(start))
@@ -118,22 +118,23 @@ class Sweeper:
                     yield swept
 
     def _gains(self, start: Swept, *, joins: bool) -> dict[str, float]:
-        """Return the estimated gain of one sweep of each rule.
+        """Return, for the name of each rule, the estimated seconds that one sweep of the rule saves.
 
-        Rules that raise the estimate a little are included, because several of their sweeps may lower the estimate.
+        Rules that cost a little time are included, because several sweeps of such a rule may save time.
         """
         rules = self._sweeping(start.state, joins=joins)
         gains = {rule: start.estimate - first.estimate for rule in rules for first in self._first(start, rule)}
         return {rule: gain for rule, gain in gains.items() if gain > -SEARCH.max_sweep_rise_share * start.estimate}
 
     def _best(self, start: Swept, rule: str) -> Swept:
-        """Return the cheapest state that repeated sweeps of the rule reach, or `start` if no state is cheaper."""
+        """Return the state with the lowest estimated time after repeated sweeps of the rule, or `start` if none is lower."""
         return min((start, *self._repeated(start, rule)), key=lambda swept: swept.estimate)
 
     def _followed(self, start: Swept, rule: str, *, joins: bool) -> Swept:
         """Return the state after one sweep of the rule, followed by sweeps of rules that did not match before.
 
-        Each of the later sweeps has to lower the estimate. If the last state is not cheaper than `start`, `start` is returned.
+        Each of the later sweeps has to lower the estimated time. If the last state's estimated time is not lower than the time
+        of `start`, `start` is returned.
         """
         before = self._places(start.state, joins=joins)
         best = here = next(self._first(start, rule), start)
@@ -155,7 +156,7 @@ class Sweeper:
             yield from self._repeated(start, rule)
 
     def _repeated(self, swept: Swept, rule: str) -> Iterator[Swept]:
-        """Yield the tidied states after one sweep of the rule, after two sweeps, and so on."""
+        """Yield the states after one sweep of the rule, after two sweeps, and so on. Operators that cancel are removed."""
         for _ in range(self.reach.again):
             if expired(self.deadline):
                 return
@@ -166,7 +167,7 @@ class Sweeper:
             yield swept
 
     def _places(self, state: State, *, joins: bool = True) -> Mapping[str, list[Match]]:
-        """Return the matches of each rule that a sweep applies at once, operands before users.
+        """Return, for the name of each rule, the matches that a sweep applies at once, operands before users.
 
         Rules with one output are included if they have more than one match. Rules with several outputs are included if `joins`
         is True. The matches are cached, because they are needed for every rule that is tried from a state.
@@ -183,7 +184,7 @@ class Sweeper:
         return known
 
     def _sweeping(self, state: State, *, joins: bool) -> list[str]:
-        """Return the rules that a sweep of the state can apply. Without `joins`, only rules with one output are returned."""
+        """Return the names of rules that a sweep can apply. If `joins` is False, rules with several outputs are left out."""
         return [*self._places(state, joins=joins)]
 
     def _places_of(self, rule: str, state: State) -> list[Match]:
@@ -192,19 +193,20 @@ class Sweeper:
         return [match for term in live for match in self.rules.alone(term, rule)] or self._merges(live, rule).get(rule, [])
 
     def _merges(self, live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
-        """Return, for each rule with several outputs, matches that share no root.
+        """Return, for each rule with several outputs, matches that have no replaced term (root) in common.
 
-        Each term is matched together with its first siblings (terms at the same distance from the inputs) that match.
+        Each term is matched together with the first terms at the same distance from the inputs that match. If `only` is not
+        empty, only the rule with this name is used.
         """
         return self.joins([sorted(same, key=term_sort_key) for same in siblings(live)], live, only)
 
     def joins(self, layers: Iterable[Sequence[Term]], live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
-        """Return, for each rule with several outputs, matches that share no root. The roots of a match are in one layer.
+        """Return, for each rule with several outputs, matches that have no replaced term (root) in common.
 
-        Matches are in the order of each layer's terms. If several matches have the same roots, the match with the fewest new
-        operators is chosen. Among equal numbers, the match with the fewest mixed concatenations (see `mixed_concat_count`) is
-        chosen. If a rule can join along several axes, the axis with the fewest mixed concatenations is chosen. With `only`,
-        the rule with this name is used alone.
+        The roots of a match are in one layer of `layers`. Matches are in the order of each layer's terms. If several matches
+        have equal roots, the match with the fewest new operators is chosen. Among equal numbers, the match with the fewest
+        mixed concatenations (see `mixed_concat_count`) is chosen. If a rule can join along several axes, the axis with the
+        fewest mixed concatenations is chosen. If `only` is not empty, only the rule with this name is used.
         """
         known = set(live)
         found: dict[str, dict[Pattern, list[Match]]] = {}
@@ -224,9 +226,9 @@ class Sweeper:
         return {name: min(along.values(), key=mixture) for name, along in found.items()}
 
     def tidied(self, swept: Swept) -> Swept:
-        """Return the state without terms that compute nothing, and with operators that only move elements cancelled.
+        """Return the state after terms that compute nothing, and operators that only move elements and cancel, are removed.
 
-        Rules are applied one after the other, as long as the estimate falls or more neighbouring slices are joined again.
+        Rules are applied one after the other, as long as the estimated time falls or more neighbouring slices are joined again.
         """
         better = True
         while better and not expired(self.deadline):
@@ -239,14 +241,14 @@ class Sweeper:
         return swept
 
     def _vanished(self, swept: Swept) -> Swept:
-        """Return the state without terms that compute nothing."""
+        """Return the state after terms that compute nothing, such as `x + zeros`, are removed."""
         state, steps = remove_vanishing(swept.state, self.rules)
         return Swept(state, (*swept.steps, *steps), self.estimate(state)) if steps else swept
 
     def _cancelling(self, state: State) -> Mapping[str, list[Match]]:
-        """Return matches that leave fewer operators.
+        """Return, for the names of rules, matches that leave fewer operators.
 
-        Only terms that move elements, with an operand that also moves elements, are tried.
+        Only operators that move elements and have an operand that moves elements are matched, such as a slice of a transpose.
         """
         live = dict.fromkeys(run_time_terms(state))
         found: dict[str, list[Match]] = {}
@@ -259,10 +261,11 @@ class Sweeper:
         return found
 
     def swept(self, start: Swept, rule: str, matches: Sequence[Match]) -> Swept | None:
-        """Apply all matches of one rule. Return the state, or None if the state's estimate exceeds the ceiling.
+        """Return the state after all matches of one rule are applied.
 
-        If several matches share a root, the first match is applied. Each later match at this root is then applied if the root
-        is a commutative operator that still has the operands of the match.
+        Returns None if the state's estimated time exceeds the ceiling, or if the matches cannot be applied together. A root is
+        a term that a match replaces. If several matches have a root in common, the first match is applied. Each later match at
+        this root is then applied if the root is a commutative operator that still has the operands of the match.
         """
         here = {root: root for match in matches for root in match.roots}
         state, steps, waiting = start.state, [*start.steps], sorted(matches, key=covered_first)
@@ -290,7 +293,7 @@ class Sweeper:
 
 
 def _replacements(match: Match, here: Mapping[Term, Term]) -> Sequence[Term]:
-    """Return a term that replaces the present form of each root of the match.
+    """Return, for each term that the match replaces (its roots), the term to put in place of the root's present form.
 
     Earlier matches may have rewritten the roots. `here` maps each root to its present form. If the match no longer applies, the
     present forms are returned unchanged.
@@ -305,7 +308,7 @@ def _replacements(match: Match, here: Mapping[Term, Term]) -> Sequence[Term]:
 
 
 def _unlike(states: Sequence[Swept]) -> Iterator[Swept]:
-    """Yield the states by rising estimate. Of several states with about the same estimate, only the first is yielded.
+    """Yield the states by rising estimated time. Of several states with about equal times, only the first is yielded.
 
     Such states usually differ only in the arrangement of their operators.
     """
@@ -317,7 +320,7 @@ def _unlike(states: Sequence[Swept]) -> Iterator[Swept]:
 
 
 def _meets(before: Swept, after: Swept) -> bool:
-    """Return whether `after` concatenates more neighbouring slices than `before`, at about the same or a lower estimate.
+    """Return whether `after` concatenates more neighbouring slices than `before` and is at most a little slower by estimate.
 
     A later step can replace such slices and their concatenation by one slice.
     """

@@ -25,11 +25,11 @@ from superopt.search.ruleset import PaddingUndo, RuleSet
 
 
 def widened_states(start: State, rules: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:
-    """Yield the state with tensors padded along one axis to extents that suit kernels, and the steps, for each possible axis.
+    """Yield, for each possible axis, the state with tensors padded along the axis to extents that suit kernels, and the steps.
 
-    An axis is possible if a stored rule says that slicing undoes padding along it. Axes along which nothing is padded are left
-    out. The first step leads to the padded state. The other steps only name the other rules that were used, and do not change
-    the state.
+    An axis is possible if a stored rule says that slicing undoes padding along this axis. Axes along which nothing is padded
+    are left out. The first step leads to the padded state. The other steps only name the other rules that were used, and do not
+    change the state.
     """
     for undoing in rules.undoing():
         walk = _Walk(rules, undoing)
@@ -43,7 +43,7 @@ def widened_states(start: State, rules: RuleSet) -> Iterator[tuple[State, tuple[
 
 @dataclass
 class _Walk:
-    """A walk from inputs to outputs that pads tensors. It records the new form of each visited term.
+    """A walk from inputs to outputs that pads tensors along one axis and records the new form of each visited term.
 
     Attributes:
         rules: the rules.
@@ -54,8 +54,8 @@ class _Walk:
         cut: the slices of padded terms.
         zero: maps a term of the new state to the same term, padded with zeros.
         used: the names of the other rules that were used.
-        stuck: maps a term and an amount of padding to a number of steps: so many steps are too few to move the padding to the
-            weights. An entry stays valid, because all terms between the term and the inputs have been visited.
+        stuck: maps a term and an amount of padding to a number of rewriting steps that did not suffice to move the padding to
+            the weights. An entry stays valid, because all terms between the term and the inputs have been visited.
         tries: the number of attempts to move the padding of the present term towards the inputs.
     """
 
@@ -71,13 +71,13 @@ class _Walk:
     tries: int = 0
 
     def through(self, state: State) -> State:
-        """Return the state with padded tensors."""
+        """Return the state after tensors are padded where the rules move the padding into weights."""
         for term in run_time_terms(state):
             self._meet(term)
         return tuple(self._narrow(root) for root in state)
 
     def _meet(self, term: Term) -> None:
-        """Record the new form of a term whose operands already have new forms."""
+        """Record the term's form in the new state. The operands of the term must already have such forms."""
         own, wider = self._form(apply(term.op, *map(self._narrow, term.args), **dict(term.attributes)))
         if wider is None:
             self.plain[term] = own
@@ -85,9 +85,9 @@ class _Walk:
             self.wide[term] = wider
 
     def _form(self, own: Term) -> tuple[Term, Term | None]:
-        """Return the new form of a term over operands of the new state, and the padded term of which it is a slice.
+        """Return the form in the new state of a term whose operands are in the new state, and the padded form of the term.
 
-        The second value is None if the term is not padded.
+        The first form is a slice of the padded form. The padded form is None if the term is not padded.
         """
         below: tuple[str, Term] | None = None
         for name, match in self.rules.matches(own) if any(a in self.cut for a in own.args) else ():
@@ -114,9 +114,9 @@ class _Walk:
         return own, wider
 
     def _apart(self, term: Term) -> Term:
-        """Apply a term to the parts of an operand separately, and return the concatenation of the results.
+        """Return the term computed separately for the parts of an operand that is a concatenation of slices.
 
-        Returns the term unchanged if no operand is a concatenation of slices, or if no rule proves the two forms equal.
+        Returns the term unchanged if no operand is such a concatenation, or if no rule proves the two forms equal.
         """
         for operand in term.args:
             if self._has_sliced_parts(operand):
@@ -171,7 +171,7 @@ class _Walk:
                     yield name, new
 
     def _formed(self, term: Term) -> Term:
-        """Return the new form of a term. Its operands also get new forms, unless they are already in the new state."""
+        """Return the term's form in the new state. Operands that are not yet in the new state are converted first."""
         if term.is_variable or term.constant or term in self.done or term in self.cut:
             return term
         own, wider = self._form(apply(term.op, *map(self._formed, term.args), **dict(term.attributes)))
@@ -185,7 +185,7 @@ class _Walk:
         return self.undoing.sliced(wider, term)
 
     def _padding(self, term: Term) -> int:
-        """Return the padding that makes the term's extent suit kernels.
+        """Return the number of elements to append along the walk's axis so that the term's extent suits kernels.
 
         Returns 0 if no padding is needed or if the term would grow too much.
         """
@@ -198,9 +198,9 @@ class _Walk:
         return more if more * SEARCH.widening_divisor <= extent else 0
 
     def _padded(self, term: Term, more: int, depth: int) -> Term | None:
-        """Pad the term with `more` elements, and move the padding towards the inputs until only weights are padded.
+        """Return the term padded with `more` zeros, computed from padded weights so that nothing is padded at run time.
 
-        Returns None if the rules cannot do so in `depth` steps.
+        Returns None if the rules cannot move the padding to the weights in `depth` steps.
         """
         if term in self.zero:
             return self.zero[term]

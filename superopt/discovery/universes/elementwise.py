@@ -14,22 +14,22 @@ from superopt.errors import ShapeError
 
 FAMILY = "operators"
 CONDITIONS = frozenset({"c", "d"})
-"""The names that definitions use for operands that are 0 or 1."""
+"""The names that definitions use for operands whose elements are 0 or 1."""
 N, K = symbols("n k")
 MATRICES, ROW = tuple(variable(name, (N, K)) for name in "xyzq"), variable("t", (K,))
 PARAMETERS = (1, 2, 3)
-"""The values of an operator's real attributes in evaluations. They are small, so that operands lie on both sides of a
-threshold.
+"""The values of an operator's real attributes when terms are evaluated. The values are small, so that an attribute that is a
+threshold has elements on both sides.
 """
 LEAVES = tuple(v.name for v in (*MATRICES, ROW))
 OPERANDS = (*LEAVES, "transpose", "expand", "reshape", "slice", "concat")
-"""The allowed operands of an operator with several operands. The operator's own results are left out, because rules about them
-say little about moves of elements.
+"""The variables and operators that an operator with several operands may be applied to. The operator's own results are left
+out, because rules about nested applications say little about moves of elements.
 """
 
 
 def universes_of(name: str) -> tuple[Universe, ...]:
-    """Return the universes (vocabularies for enumeration) for the operator: one if it is elementwise, else none."""
+    """Return the universes (vocabularies for enumeration) for the operator `name`: one if it is elementwise, else none."""
     spec = operator(name)
     if spec.definition is None or any(p.kind != "real" for p in spec.parameters):
         return ()

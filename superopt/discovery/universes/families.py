@@ -101,4 +101,4 @@ ABOUT: Mapping[str, str] = {
     "algorithms": "By what other algorithms operators can be computed: with fewer multiplications, or in fuller vectors.",
     "mutants": "What mutants of pools and convolutions generalise to: other layouts, and factors that correct borders.",
 }
-"""The subject of each family's rules, as stated in the first line of the family's file."""
+"""The subject of the rules of each family (the rules that are stored in one file), for the first line of the file."""

@@ -84,8 +84,9 @@ SCORES = Universe(
 
 
 def _lone(order: tuple[int, ...]) -> Universe:
-    """Return a universe (a vocabulary for enumeration) of attention heads in a batch of one. `order` permutes the other
-    axes.
+    """Return a universe (a vocabulary for enumeration) of attention heads in a batch of size 1.
+
+    A transpose permutes the axes after the batch axis by `order`.
     """
     heads = N, H, K
     return Universe(

@@ -159,7 +159,7 @@ _NOT = Template("logical_not", 1, takes=(_TRUTHS,))
 
 
 def _of_values(op: str, operands: int, **attributes: Attribute) -> Template:
-    """Return a template for an operator that takes no conditions."""
+    """Return a template (an operator with attributes, for enumeration) for an operator whose operands are not conditions."""
     return Template(op, operands, attributes, takes=(_VALUES,) * operands)
 
 

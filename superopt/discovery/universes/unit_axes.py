@@ -11,14 +11,14 @@ SMALL: tuple[Extent, ...] = (2, 3, 4)
 
 
 def _alone(op: str, **attributes: Attribute) -> Template:
-    """Return a template for an operator that is applied only to the column variable `x`."""
+    """Return a template (an operator with attributes, for enumeration) that is applied to the column variable `x` only."""
     return Template(op, 1, attributes, takes=(("x",),))
 
 
 def _lone(name: str, rows: Extent) -> Universe:
-    """Return a universe (a vocabulary for enumeration) of operators along an axis of size 1.
+    """Return a universe (a vocabulary for enumeration) of operators on a column with `rows` rows, along the axis of size 1.
 
-    Along such an axis, the operators are constant or have no effect.
+    Along such an axis, the operators have a constant result or no effect.
     """
     return Universe(
         family="lone",
@@ -40,9 +40,10 @@ def _lone(name: str, rows: Extent) -> Universe:
 
 
 def _head(name: str, *batch: Extent, rows: Extent) -> Universe:
-    """Return a universe of products of ones with stacks of single rows, as in each head of attention to a single token.
+    """Return a universe (a vocabulary for enumeration) of products of ones with stacks of single rows.
 
-    A universe is a vocabulary from which terms are enumerated.
+    Such products occur in each head of attention to a single token. `batch` has the extents of the stack, and `rows` is the
+    number of rows of the ones.
     """
     axes = (*range(-2 - len(batch), -2), -1)
     return Universe(
