@@ -94,9 +94,9 @@ class Equality:
     rules: tuple[FoundRule, ...]
 
     def demoted(self) -> Equality:
-        """Return the equality as part of SEARCH, because other equalities imply it.
+        """Return the equality moved from the core to the search rules (SEARCH), because other equalities imply it.
 
-        Only the rules that help a search nevertheless (see `FoundRule.shortens`) are included.
+        Only rules that help a search even if other rules derive them (see `FoundRule.shortens`) are included.
         """
         rules = tuple(replace(r, part=store.SEARCH) for r in self.rules if r.shortens)
         return replace(self, part=store.SEARCH, rules=rules)
@@ -172,8 +172,8 @@ class Discovery:
     def _decide(self, candidate: Candidate, part: str) -> Verdict:
         """Try to prove that the candidate's terms are equal, and return the verdict.
 
-        General forms of the equality that pass random tests are tried first. A proved form is recorded, and its directions that
-        are useful in a search become rules.
+        Rules that state the equality for many sizes and ranks, and that pass random tests, are tried one after the other. The
+        first proved rule is recorded, and the directions of this rule that are useful in a search become rules.
         """
         self._seen.clear()
         verdict: Verdict = Unknown("the equation cannot be stated over independent extents")

@@ -30,7 +30,7 @@ def rows_of(table: Table, arity: int, level: int) -> Iterator[Ints]:
 
 
 def _reached(table: Table, runs: Ints, weighs: Ints, weights: Flags) -> Ints:
-    """Return the level of a term with one more operator. The level is the number of operators that counts towards a limit.
+    """Return the level of a term with one more operator. The level is the number of operators that count towards a limit.
 
     Args:
         table: the table of the terms.
@@ -79,9 +79,9 @@ def _pairs(table: Table, level: int) -> Iterator[Ints]:
 
 
 def _disjoint(table: Table, some: Ints, others: Ints, level: int, *, alone: bool) -> Iterator[Ints]:
-    """Yield all pairs of terms from two groups that have no common operator. A term is given by its number.
+    """Yield the pairs of a term in `some` and a term in `others` that have no common operator. Terms are given by numbers.
 
-    `alone` is True if the terms of one group are variables and constants.
+    `alone` is True if the terms in `some` or the terms in `others` are variables and constants.
     """
     step = max(1, DISCOVERY.max_operand_rows // max(len(others), 1))
     for first in range(0, len(some), step):
@@ -94,7 +94,7 @@ def _disjoint(table: Table, some: Ints, others: Ints, level: int, *, alone: bool
 
 
 def _inside(table: Table) -> Ints:
-    """Return the pairs of a term and an operator in its graph, including its root. Variables and constants give no pairs."""
+    """Return all pairs of a term of the table and an operator in the term's graph. The root is one of the operators."""
     owner, column = np.nonzero(table.nodes >= 0)
     return np.stack([owner, table.nodes[owner, column]], axis=1)
 

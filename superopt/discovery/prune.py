@@ -262,10 +262,10 @@ class KeptEqualities:
         return SEARCH if any(is_hill(candidate) for is_hill in hills) else None
 
     def _over_a_hill(self, candidate: Candidate) -> bool:
-        """Return whether a direction of the candidate lowers the cost, but other steps do so only through more expensive terms.
+        """Return whether a direction of the candidate lowers the cost, and kept equalities do so only through costly terms.
 
-        The direction must lower the cost for both choices of numbers for the symbols. The other steps must lead through more
-        expensive terms for at least one of the choices.
+        The direction must lower the cost for both choices of numbers for the symbols. The steps of kept equalities must lead
+        through more expensive terms for at least one of the choices.
         """
         for steps in self._directions(candidate):
             gains = all(
@@ -276,7 +276,7 @@ class KeptEqualities:
         return False
 
     def _takes_out_a_factor(self, candidate: Candidate) -> bool:
-        """Return whether a direction factors out a constant, and no sequence of other steps does so."""
+        """Return whether a direction of the candidate factors out a constant, and no steps of kept equalities do so."""
         return any(
             all(factors_out_constant([old], [new]) for old, new in steps)
             and not all(self._factors(old, new) for old, new in steps)
@@ -284,17 +284,18 @@ class KeptEqualities:
         )
 
     def _factors(self, old: Term, new: Term) -> bool:
-        """Return whether a sequence of steps factors a constant out of `old`. No term on the way may cost much more than `old`
-        and `new`.
+        """Return whether steps of kept equalities factor a constant out of `old`.
+
+        No term on the way may cost much more than `old` and `new`.
         """
         dearest = max(self.rewriter.cost(old), self.rewriter.cost(new))
         return self.rewriter.leads(old, dearest, lambda term: factors_out_constant([old], [term]))
 
     def _directions(self, candidate: Candidate) -> Iterator[list[tuple[Term, Term]]]:
-        """Yield the steps from left to right and from right to left. Each step is given for both choices of numbers for
-        symbols.
+        """Yield the step from the candidate's left side to the right side, and then the step back, as pairs of terms.
 
-        Nothing is yielded if the candidate is not well typed for one of the choices.
+        Each step is a list of two pairs, one for each of the two choices of numbers for symbols. Nothing is yielded if the
+        candidate is not well typed for one of the choices.
         """
         pairs = [tuple(map(sizing, candidate.left + candidate.right)) for sizing in self.sizings(candidate.universe)]
         for turned in (1, -1):
@@ -336,7 +337,8 @@ class KeptEqualities:
     def _equal(self, left: Term, right: Term, classes: Classes) -> bool:
         """Return whether the kept equalities imply that the terms are equal.
 
-        The terms are first compared by congruence and up to three steps at the root, then by one step and normal forms.
+        First, up to three equalities are applied at the roots, and the terms are compared by congruence. Then normal forms are
+        compared, before and after one equality is applied anywhere.
         """
         goals = {classes.canonical(right)}
         around = [{classes.canonical(left)}]

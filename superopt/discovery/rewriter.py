@@ -44,8 +44,9 @@ class Classes:
             self._parents[one] = other
 
     def canonical(self, term: Term) -> Term:
-        """Return the term with every part replaced by the representative of its class. Equal terms have the same canonical
-        term.
+        """Return the term with every part replaced by the term that represents the part's class of equal terms.
+
+        Terms that `merge` recorded as equal have equal canonical terms.
         """
         if term.args:
             args = tuple(self.canonical(a) for a in term.args)
@@ -204,7 +205,10 @@ class OrderedRewriting:
         self._known: dict[Term, tuple[Term, int]] = {}
 
     def of(self, term: Term) -> Term:
-        """Return the term after rewriting. The parts of the term are rewritten first."""
+        """Return the term after rewriting steps that each lower the measure as far as possible.
+
+        Operands are rewritten first.
+        """
         known, version = self._known.get(term, (term, -1))
         if version == self._rewriter.version:
             return known

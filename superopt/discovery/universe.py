@@ -72,7 +72,7 @@ class Universe:
         small: symbols of extents, such as low ranks, that are small compared with all other extents when costs are compared.
         conditions: the names of variables whose elements are 0 or 1.
         positive: the names of variables whose elements are greater than 0.
-        weighing: so many operators that depend on weights only are allowed in a term in addition to `limit`.
+        weighing: the number of operators that depend on weights only and that a term may have in addition to `limit`.
     """
 
     family: str

@@ -91,8 +91,8 @@ def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Abs
 def _drawn(name: str, shape: tuple[int, ...], cases: list[tuple[str, float]], rng: np.random.Generator) -> Array:
     """Return random values of one variable for all cases.
 
-    Each case has the name of a variable and a value, which is NaN or an infinity. If the name of a case is `name`, some elements
-    are the value of the case. Cases with an empty name have finite values only.
+    Each case has the name of a variable and a value, which is NaN or an infinity. If the name of a case is `name`, some
+    elements are the value of the case. All other elements are finite.
     """
     size = (*shape, len(cases))
     values = np.where(rng.random(size) < 0.3, rng.choice(SPECIAL, size), rng.standard_normal(size))

@@ -33,10 +33,11 @@ class SearchLimits:
     """The limits of a search.
 
     Attributes:
-        alpha: a state stays in the queue only if its cost is at most this factor times the best cost.
+        alpha: a state stays in the queue only if its predicted cost is at most this factor times the lowest measured cost.
         expansions: the most states that are taken from the queue and measured.
         patience: the number of expansions without improvement after which the search stops.
-        impatience: the number of expansions without improvement after which chains of steps from the best state are followed.
+        impatience: the number of expansions without improvement after which chains of several steps from the best state are
+            followed by estimate alone.
         waiting: the most states in the queue.
         horizon: the limits of the chains of steps.
         deadline: the active time (see `budget.active_time`) at which the search stops.
@@ -60,8 +61,8 @@ class SearchResult:
     """The result of a search.
 
     Attributes:
-        outputs: The cheapest state found.
-        steps: The steps from the start to this state.
+        outputs: The cheapest state found, as output terms.
+        steps: The steps from the start to the cheapest state.
         before: The cost of the start, in seconds.
         after: The cost of the cheapest state, in seconds.
         expanded: The number of states that were examined.
@@ -84,9 +85,10 @@ class _Visit:
 
 
 def search(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits | None = None) -> SearchResult:
-    """Return the cheapest state reachable within the limits, or `start` if no state is cheaper.
+    """Search for the cheapest state by applying the rules step by step, and return it, or `start` if no state is cheaper.
 
-    The result depends only on the costs and the limits, unless the deadline stops the search.
+    States are measured by `measure`. Which states are measured depends on `estimate` and `limits`. Two searches with equal
+    costs return equal results, unless the deadline stops a search.
     """
     return _Search(start, rules, estimate, measure, limits or SearchLimits()).run()
 
@@ -102,7 +104,7 @@ class _Search:
         self.looked: State | None = None
 
     def run(self) -> SearchResult:
-        """Visit states until the queue is empty or a limit is reached."""
+        """Visit states until the queue is empty or a limit is reached. Return the cheapest state with the reason to stop."""
         stopped = self._reason()
         while stopped is None:
             if (not self.queue or self.since >= self.limits.impatience) and self.looked is not self.best.state:
@@ -142,7 +144,7 @@ class _Search:
                 self._queue(_Visit(state, (*visit.steps, step), focus), max(cost + change, 0.01 * cost))
 
     def _look_ahead(self) -> None:
-        """Queue the last states of chains of steps from the best state."""
+        """Follow chains of several steps from the best state by estimate alone, and queue the last states of the chains."""
         start = self.looked = self.best.state
         here = self.estimate(start)
         ceiling = self.limits.alpha * here

@@ -72,8 +72,8 @@ def program_of(term: Term) -> Term | None:
     """Return the term's operator applied to variables, or None if mutants cannot replace the operator.
 
     A mutant is a cheaper term that equals the operator at some output positions. The operator must be a polynomial in its
-    operands, and must add up more than two elements for each output element. All extents must be fixed, and the term must not
-    be a scalar.
+    operands, and must do more than two arithmetic operations for each output element. All extents must be fixed, and the term
+    must not be a scalar.
     """
     if not term.rank or not all(isinstance(n, int) for t in (term, *term.args) for n in t.shape):
         return None

@@ -213,9 +213,9 @@ def _rounds(term: Term) -> bool:
 
 
 def _inside(match: Match) -> list[Term]:
-    """Return the terms of both sides of the match, from the roots down to the terms that are bound to the rule's variables.
+    """Return the replaced terms of the match and the terms in their place, down to the operators that the rule contains.
 
-    The bound terms, and the operands of a sum that the match does not replace, are left out.
+    The terms that are bound to the rule's variables, and the operands of a sum that the match does not replace, are left out.
     """
     return subterms(*match.roots, *match.replacements, stop=_outside(match))
 

@@ -31,7 +31,7 @@ class ModelCandidate:
 
     Attributes:
         searched: The search that found the gains.
-        passes: The gains of each pass. Empty if the search found nothing to judge.
+        passes: The gains of each pass (search over the whole model). Empty if the search found nothing to judge.
         model: The model with these gains, if it was made already.
         check_first: Whether to check the model before it is timed, because the model is likely to fail the check.
         fallback: Whether a candidate with more gains was judged before.
@@ -167,8 +167,8 @@ class CandidateJudge:
 
         Up to two quick comparisons are made at the first of the `sizings` (sizes for the dynamic dimensions). In the last
         comparison, the candidate must be faster, or faster apart from the noise, or faster by half of the required margin. The
-        first comparison is skipped if the summed times of single nodes already show a gain, or if nodes are short. No comparison
-        is made if neither the number of nodes nor the summed time changes: the candidate is rejected. For models that take
+        first comparison is skipped if the summed times of single nodes already show a gain, or if nodes are short. If neither
+        the number of nodes nor the summed time changes, the result is False, and no comparison is made. For models that take
         long, the summed times decide, because a quick comparison says little.
 
         Raises:

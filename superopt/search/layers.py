@@ -63,9 +63,9 @@ def _alike(layer: Sequence[Term]) -> list[list[Term]]:
 
 
 def _joined(here: Swept, sweeper: Sweeper, level: int, layer: Sequence[Term]) -> Swept | None:
-    """Join the terms of the layer that have the same operator and shape, by the rule with the best estimate.
+    """Join terms of the layer that have equal operators and shapes, by the rule that leaves the fewest operators.
 
-    Returns None if no rule reduces the number of operators.
+    Returns the new state, or None if no rule reduces the number of operators.
     """
     for same in _alike(layer):
         firsts = _ends(here, sweeper, same)
@@ -140,7 +140,7 @@ def _order(live: Sequence[Term]) -> Callable[[Term], tuple[bool, Place]]:
 
 
 def _part(term: Term, pieces: Mapping[Term, int]) -> Place | None:
-    """Return the position of the slice that `term` has as an operand.
+    """Return the sort key (see `Place`) of the slice that `term` has as an operand.
 
     If the operands are slices of several terms, the slice of the term with the most slices is used. The result is None if no
     operand is a slice, or if several operands are slices of one term.

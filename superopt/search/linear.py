@@ -95,10 +95,10 @@ class LinearForms:
 
 
 def _parted(term: Term) -> Term:
-    """Return a product of a concatenation and a weight with the weight split in two, or `term` unchanged if it is not such.
+    """Return the term with its weight split in two, if the term is a matrix product of a concatenation and a weight.
 
-    The concatenation must be along the inner axis of the matrix product. The weight becomes a concatenation whose parts fit the
-    parts of the other operand.
+    The concatenation must be along the inner axis of the product. The weight becomes a concatenation whose parts fit the parts
+    of the other operand. Any other term is returned unchanged.
     """
     if term.op != "matmul" or not term.args[1].constant:
         return term

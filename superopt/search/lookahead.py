@@ -18,7 +18,7 @@ from superopt.search.ruleset import RuleSet
 
 @dataclass(frozen=True)
 class Horizon:
-    """The limits of the lookahead.
+    """The limits of the search for chains of steps whose estimated cost falls only at the end.
 
     Attributes:
         depth: the most steps in a chain.

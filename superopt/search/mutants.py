@@ -331,7 +331,10 @@ class _Bench:
             self.memory.put(key, mutants_to_json(found))
 
     def _key(self, program: Term) -> list[Json] | None:
-        """Return the memory key of a program and the available rules, or None if an extent is dynamic."""
+        """Return the key under which `memory` stores results for the program, or None if an extent is dynamic.
+
+        The key contains the names of the available rules.
+        """
         try:
             rules = [*self.rules.algorithms.names], [*self.rules.mutants.names]
             return ["mutants", terms_to_nodes((program,))[0], *rules]

@@ -1,7 +1,7 @@
 """Cut a long island (a convex region of a model) into windows, which are searched one by one.
 
-Nodes are given in topological order. A window is a run of consecutive nodes, so windows depend on each other in one direction
-only. Cuts are made where few values cross, and where possible at a single value. All layers of a deep model are cut at the same
+Nodes are given in topological order. A window is a sequence of consecutive nodes, so a window depends on earlier windows only.
+Cuts are made where few values cross, and where possible at a single value. All layers of a deep model are cut at the same
 places, so a search result for one layer holds for every layer.
 """
 

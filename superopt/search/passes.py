@@ -159,7 +159,8 @@ class PassRunner:
     def run(self, kinds: Mapping[str, float], start: ImprovedModel, end: float) -> ImprovedModel:
         """Run one pass of each kind in `kinds`, in the order of `kinds`, and return the resulting model with the gains.
 
-        `kinds` maps the name of a pass to a share. Each pass may use this share of the time that is left until `end`.
+        `kinds` maps the name of a pass to a share. The time that is left until `end` is divided among the remaining passes in
+        proportion to the shares.
         """
         improved = start
         for place, kind in enumerate(kinds):

@@ -94,7 +94,7 @@ def _taken(state: State, name: str, wanted: Mapping[Term, Term]) -> tuple[State,
 
 
 def _occurs_in(state: State) -> Callable[[Recurrence], bool]:
-    """Return a function that tells whether the state has enough nonlinear operators for two steps of a recurrence."""
+    """Return a function that returns whether the state has enough nonlinear operators for several steps of a recurrence."""
     there = Counter(term.op for term in run_time_terms(state))
 
     def occurs(recurrence: Recurrence) -> bool:

@@ -1,4 +1,4 @@
-"""Rules prepared for matching: outlines quickly exclude the rules that cannot match at a term.
+"""Rules prepared for matching: outlines of rules quickly exclude the rules that cannot match at a term.
 
 The view of a term consists of its operator, the operators of its operands and the operators of their operands. The outline of a
 rule is the same for the rule's left side. A rule is a candidate at a term if its outline fits the term's view. Candidates are
@@ -24,22 +24,22 @@ from superopt.rules.signature import ANY, Outline, outlines
 from superopt.search.gate import Gate
 
 View: TypeAlias = "tuple[str, tuple[View, ...] | None]"
-"""An operator and its operands' views, with None in place of views that are too deep."""
+"""The operator of a term and the views of its operands. None stands for the operands below the largest depth."""
 _SLICE_OF_PAD = Outline("slice", (Outline("pad", (ANY,)),))
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A rule, the outlines of its left side (the operators near each output), and its patterns.
+    """A rule, the outlines of its left side (the operators near each output), and its patterns for matching.
 
-    The patterns are made on first use.
+    There is one pattern for each choice of ranks. Patterns are made on first use.
     """
 
     rule: Rule
     left: tuple[Outline, ...]
 
     def patterns(self, rank: int) -> Sequence[Pattern]:
-        """Return the rule's usable patterns whose first output has this rank."""
+        """Return the rule's patterns whose first output has this rank, except patterns that do not determine the right side."""
         return self._by_rank.get(rank, ())
 
     @functools.cached_property
@@ -71,9 +71,9 @@ class PaddingUndo:
 
 
 def only_reshapes(rule: Rule) -> bool:
-    """Return whether the rule replaces a chain of reshapes of a variable by a chain of the same or a larger length.
+    """Return whether the rule replaces a chain of reshapes of a variable by an equally long or longer chain of reshapes.
 
-    Such a rule makes no progress.
+    A search does not use such a rule, because the rule makes no model faster.
     """
     left, right = (outlines(side) for side in (rule.statement.left, rule.statement.right))
     return len(left) == len(right) == 1 and 0 < _changes(left[0]) <= _changes(right[0])
@@ -89,7 +89,7 @@ def _changes(outline: Outline) -> int:
 
 
 def no_terms(_: str) -> tuple[Term, ...]:
-    """Return no terms, so that a rule with several outputs finds no candidates for its other outputs."""
+    """Return no terms. As an argument of `matches`, this function excludes all rules with several outputs."""
     return ()
 
 
@@ -102,7 +102,7 @@ class RuleSet:
     Args:
         rules: the rules.
         algorithms: rules that replace an operator by another algorithm. They are matched separately.
-        mutants: rules that were found by generalising mutants. They are matched separately.
+        mutants: rules from mutants (cheaper terms in place of operators). They are matched separately.
     """
 
     gate: Gate | None = None
@@ -130,7 +130,7 @@ class RuleSet:
 
     @property
     def mutants(self) -> RuleSet:
-        """The rules that were found by generalising mutants, as a separate rule set."""
+        """The rules from mutants (cheaper terms in place of operators), as a separate rule set."""
         return self._part("mutants", lambda: self._mutants)
 
     @property
@@ -140,7 +140,7 @@ class RuleSet:
         return self._part("vanishing", lambda: (rule for rule, right in sides if len(right) == 1 and not outlines(right)[0].op))
 
     def within(self, operators: Collection[str]) -> RuleSet:
-        """Return the rules that contain only these operators."""
+        """Return a rule set with the rules both of whose sides contain only these operators."""
         only = frozenset(operators)
         return self._part(only, lambda: (rule for rule in self._rules if only.issuperset(rule.operators)))
 
@@ -151,9 +151,9 @@ class RuleSet:
         return self._parts[name].gated(self.gate)
 
     def gated(self, gate: Gate | None) -> RuleSet:
-        """Return the same rules, restricted to the matches that the gate permits.
+        """Return a rule set with equal rules that gives only the matches that the gate permits.
 
-        There is one rule set for each gate (filter for a floating-point mode). These rule sets share the cached matches.
+        A gate is the filter for a floating-point mode. The rule sets for different gates share the cached matches.
         """
         key = "" if gate is None else gate.key
         if key not in self._gated:
@@ -170,11 +170,11 @@ class RuleSet:
         return tuple(rule.name for rule in self._rules)
 
     def matches(self, term: Term, candidates: Callable[[str], Sequence[Term]] = no_terms) -> Iterator[tuple[str, Match]]:
-        """Yield every match whose first root is `term`, with the rule's name.
+        """Yield every match of a rule whose first replaced term (root) is `term`, with the rule's name.
 
-        For the other roots of rules with several outputs, `candidates` returns the possible terms with an operator. Without
-        `candidates`, only rules with one output are matched. The matches of these rules depend on the term alone and are
-        cached.
+        A rule with several outputs replaces several terms. For the other replaced terms, `candidates` returns the possible
+        terms with a given operator. If `candidates` is not given, only rules with one output are matched. The matches of rules
+        with one output depend on the term alone and are cached.
         """
         single, several = self._of_view(self._view(term))
         known = self._alone.get(term)
@@ -213,16 +213,19 @@ class RuleSet:
                 yield rule.name, match
 
     def several(self, term: Term) -> Iterator[tuple[Rule, Pattern]]:
-        """Yield the rules with several outputs that may match with `term` as the first output, each with a pattern."""
+        """Yield the rules with several outputs whose first output may match `term`.
+
+        Each rule is yielded with each of its patterns (the rule at one choice of ranks).
+        """
         for prepared in self._of_view(self._view(term))[1]:
             for pattern in prepared.patterns(term.rank):
                 yield prepared.rule, pattern
 
     def beside(self, rule: Rule, pattern: Pattern, term: Term, free: tuple[tuple[Term, ...], ...]) -> tuple[Match, ...]:
-        """Return the first match of the pattern with `term` as its first root, and the next matches with the same roots.
+        """Return the first match of the pattern whose first replaced term is `term`, and the next matches with equal roots.
 
-        The other roots are taken from `free`, which lists the possible terms for each output. Matches are cached, because most
-        terms of a state also occur in the next state.
+        The roots of a match are the terms that the rule replaces. The roots after `term` are taken from `free`, which lists the
+        possible terms for each output. Matches are cached, because most terms of a state occur in the next state too.
         """
         key = pattern, term, free
         known = self._beside.get(key)
@@ -249,9 +252,10 @@ class RuleSet:
                         yield PaddingUndo(prepared.rule.name, rank, axis)
 
     def _of_view(self, view: View) -> tuple[tuple[Prepared, ...], tuple[Prepared, ...]]:
-        """Return the rules whose first left side may match a term with this view (the operators near the term's root).
+        """Return the rules whose left side may match at a term with this view (the operators near the term's root).
 
-        Rules with one output and rules with several outputs are separate tuples, each in the given order of the rules.
+        The first tuple has the rules with one output, and the second tuple the rules with several outputs. Of the latter, only
+        the first output is compared with the view.
         """
         known = self._candidates.get(view)
         if known is None:
@@ -268,7 +272,7 @@ class RuleSet:
 
 
 def view(term: Term, depth: int = SEARCH.max_outline_depth) -> View:
-    """Return the operators of the term and of the terms below it, down to this depth, as a nested tuple.
+    """Return the operators of the term and of the terms down to `depth` levels below it, as a nested tuple.
 
     For commutative operators, the operands' views are sorted.
     """
@@ -279,9 +283,9 @@ def view(term: Term, depth: int = SEARCH.max_outline_depth) -> View:
 
 
 def outline_may_match(outline: Outline, seen: View) -> bool:
-    """Return whether a term with the view `seen` may match the outline, judged by the operators in the view.
+    """Return whether a term may match a rule's outline. `seen` is the view of the term: the operators near the term's root.
 
-    A sum or product may also match if only some of its operands match.
+    A sum or product may match if only some of its operands match.
     """
     if not outline.op:
         return True

@@ -153,10 +153,10 @@ class SegmentSearch:
     ) -> Iterator[Gain]:
         """Search each distinct segment, and yield its gain (the search result for all copies of the segment).
 
-        A gain has no steps if no equivalent is cheaper, or if the segment cannot be timed, lowered or sized. The weights of all
-        copies of a segment grow by at most `weight_budget` bytes. If the model's weights fit in the last-level cache, other
-        algorithms for operators must not make the weights too large for the cache, because all other nodes would then take
-        longer than measured.
+        A gain has no steps if no equivalent is cheaper, or if the segment cannot be timed or written as ONNX nodes. The weights
+        of all copies of a segment grow by at most `weight_budget` bytes. If the model's weights fit in the last-level cache,
+        other algorithms for operators must not make the weights too large for the cache, because all other nodes would then
+        take longer than measured.
         """
         by_type: dict[str, list[Segment]] = {}
         for part in parts:
@@ -220,10 +220,10 @@ class SegmentSearch:
            contains both limits.
         2. `_recall` looks in the cache before anything is measured. Cached results are already confirmed.
         3. `_find` searches. Terms that compute nothing are removed first, because they prevent matches of rules.
-        4. `_fuse` replaces terms by operators that are defined as these terms. The search has produced the forms to replace.
+        4. `_fuse` replaces terms by operators that are defined as these terms. The search may have made such terms.
         5. `_confirm` comes last, because it measures the gain of all steps together.
 
-        Unless `in_time` is set, only the cache is used. A segment without a cached result then stays unchanged.
+        If `in_time` is False, only the cache is used, and a segment that is not in the cache stays unchanged.
         """
 
         def result() -> SearchResult:
@@ -365,7 +365,10 @@ class SegmentSearch:
         return faster
 
     def _faster(self, measured: Measured, everywhere: Sequence[DimBinding], before: State, after: State) -> float:
-        """Return the smallest speedup of `after` over `before` among all sizings, or 0 if a state cannot be run."""
+        """Return the smallest speedup of `after` over `before` for any of the `sizings`, or 0 if a state cannot be run.
+
+        The `sizings` give sizes to the dynamic dimensions.
+        """
         try:
             if len(everywhere) > 1:
                 measured.require_expressible(after)
@@ -403,7 +406,7 @@ class SegmentSearch:
         return known and self._pays(state, found.outputs, measured) and self._holds(state, found, measured)
 
     def _pays(self, before: State, after: State, measured: Measured) -> bool:
-        """Return whether `after` is at most as slow as `before` at every sizing."""
+        """Return whether `after` is at most as slow as `before` for all `sizings` (sizes for the dynamic dimensions)."""
         if len(self.sizings) == 1:
             return True
         pairs = ((self._at(before, s), self._at(after, s)) for s in self.sizings)

@@ -27,7 +27,7 @@ from superopt.search.schedule import states
 from superopt.search.vanish import remove_vanishing
 
 Runs: TypeAlias = "Mapping[Scope, float]"
-"""How often each body (the subgraph of a control-flow operator) runs in one run of the model. Other bodies run once."""
+"""For bodies (subgraphs of control-flow operators), how often each runs in one run of the model. All other bodies run once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Segment:
 
     @property
     def facts(self) -> dict[str, Facts]:
-        """The known bounds and other facts of the values of the numbered variables."""
+        """The known bounds and other facts of the values of the segment's numbered variables, by name."""
         return {name: self.island.facts[term.name] for name, term in self.form.names.items()}
 
 
@@ -77,7 +77,7 @@ class Gain:
 
     @property
     def seconds(self) -> float:
-        """The seconds that all copies save in a run, by the cost model."""
+        """The seconds that all copies save in one run of the model, by the cost model."""
         return (self.found.before - self.found.after) * self.runs
 
     @property
@@ -115,8 +115,8 @@ class Gain:
 def segments(chart: Chart, runs: Runs, *, between: bool = False) -> list[Segment]:
     """Cut all islands (convex regions of the model) into windows of consecutive nodes, and return the windows as segments.
 
-    Islands that never run are left out. With `between`, other windows are returned. They contain the cuts between the windows
-    that are returned without `between`.
+    Islands that never run are left out. If `between` is True, other windows are returned, inside of which the cuts between the
+    usual windows lie.
     """
     return [
         _segment(chart.island(nodes), runs)
@@ -139,9 +139,10 @@ def running_islands(chart: Chart, runs: Runs) -> list[Island]:
 
 
 def relower(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMode.FAST) -> tuple[Gain, ...]:
-    """Return search results that generate the nodes of each segment (part of the model) anew, without changing the algebra.
+    """Return, for each segment (part of a model), a search result whose terms are the segment's own terms.
 
-    A node is left out if a rule shows that its result equals one of its operands, as for `x + zeros`.
+    Applying the results to the model generates the nodes of the segments anew from these terms. A term is left out if a rule
+    proves that it equals one of its operands, as for `x + zeros`.
     """
     known, found = RuleSet(rules), list[Gain]()
     for part in parts:
@@ -155,7 +156,7 @@ def relower(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMo
 
 
 def unsearched(copies: Iterable[Segment], why: str) -> Gain:
-    """Return a search result without steps for segments that could not be searched. `why` is the reason."""
+    """Return a search result with no steps for segments that could not be searched. `why` is the reason."""
     parts = tuple(copies)
     return Gain(parts, SearchResult(parts[0].state, (), 0.0, 0.0, 0, LEFT + why), ())
 
@@ -168,9 +169,9 @@ Passes: TypeAlias = "tuple[tuple[Gain, ...], ...]"
 
 
 def gate_of(copies: Sequence[Segment], mode: FpMode, *, strict: bool = True) -> Gate:
-    """Return the filter of rule matches for segments that are equal up to names.
+    """Return the filter of rule matches in the floating-point mode `mode`, for segments that are equal up to names.
 
-    The filter admits a match only if the facts about the values of every segment allow the match.
+    The filter permits a match only if the known facts about the values of every segment permit the match.
     """
     first, *others = (segment.facts for segment in copies)
     facts = {name: join_facts(known, *(one[name] for one in others)) for name, known in first.items()}

@@ -112,7 +112,7 @@ def splice_fitting(model: Model, taken: Sequence[Gain]) -> tuple[Model, list[Gai
 
 
 def unsearched_counts(searched: Iterable[Gain]) -> dict[str, int]:
-    """Return the number of segments that could not be searched or lowered, by the reason."""
+    """Return, for each reason, the number of segments (parts of a model) that could not be searched or written as nodes."""
     found: Counter[str] = Counter()
     for gain in searched:
         if gain.left:

@@ -40,7 +40,7 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
     found = SearchResult(start, (), cost := measure(start), cost, 0, SWEPT)
 
     def taken(swept: Swept) -> bool:
-        """Measure the state, and make it the best state if it is cheaper. Return whether it is cheaper."""
+        """Measure the state, and make it the best state if it is cheaper than the best state. Return whether it is cheaper."""
         nonlocal found
         after, expanded = measure(swept.state), found.expanded + 1
         cheaper = after < found.after * (1 - SEARCH.min_gain_share)
@@ -49,7 +49,7 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
         return cheaper
 
     def any_taken(ends: Iterable[Swept]) -> bool:
-        """Measure the states in `ends` with the lowest estimates. Return whether one of them becomes the best state."""
+        """Measure the states in `ends` with the lowest estimated times. Return whether one of them becomes the best state."""
         return sum(map(taken, sorted(ends, key=lambda end: end.estimate)[: SEARCH.max_measured_sweeps])) > 0
 
     begun: tuple[Step, ...] = ()
@@ -66,7 +66,7 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
 
 
 def _share(share: float, limits: SearchLimits) -> float:
-    """Return the deadline after this share of the time that remains until the deadline of `limits`."""
+    """Return the active time at which the share `share` of the time that remains until the deadline of `limits` has passed."""
     now = active_time()
     return now + share * (limits.deadline - now)
 
@@ -74,8 +74,9 @@ def _share(share: float, limits: SearchLimits) -> float:
 def _layers(start: State, sweeper: Sweeper) -> Iterator[Swept]:
     """Join the operators of equal parallel branches layer by layer. Yield the states, then the states after further sweeps.
 
-    Before the layers are joined, sweeps of rules with one output are made as long as they lower the estimate. The further
-    sweeps also lower the estimate. Nothing is yielded if the state has no equal parallel branches.
+    A sweep applies one rule at all of its matches at once. Before the layers are joined, sweeps of rules with one output are
+    made as long as they lower the estimated time. The further sweeps lower the estimated time too. Nothing is yielded if the
+    state has no equal parallel branches.
     """
     if not has_wide_layer(start):
         return

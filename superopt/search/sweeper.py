@@ -36,7 +36,7 @@ class Reach:
     Attributes:
         depth: the most consecutive sweeps.
         beam: the most states that are followed from one sweep to the next.
-        again: the most repetitions of one rule.
+        again: the most times that one rule is applied in consecutive sweeps.
     """
 
     depth: int = SEARCH.max_sweeps_in_row
@@ -87,7 +87,7 @@ class Sweeper:
     def descent(self, start: State, taken: Callable[[Swept], bool], *, joins: bool = True) -> Iterator[Swept]:
         """Sweep with the rule that saves most time by the estimate until no rule saves time, and yield each accepted state.
 
-        Rules are tried in the order of their last gain, or of their gain in one sweep (lazy greedy; Minoux, Accelerated greedy
+        Rules are tried in the order of the time that they saved last, or in one sweep (lazy greedy; Minoux, Accelerated greedy
         algorithms for maximizing submodular set functions, 1978). A rule whose state `taken` did not accept is tried again
         after `taken` has accepted another state. A rule that saves no time by itself is judged together with the sweeps that
         the rule makes possible.

@@ -21,11 +21,11 @@ from superopt.runtime.result_cache import digest_of_files
 
 @dataclass(frozen=True)
 class UnimprovedModelCache:
-    """The entry of one model in the cache of unimproved models.
+    """The entry of one model in the cache of models that a whole search left unchanged.
 
     Attributes:
         cache: The path of the cache.
-        about: All settings that the result of a search depends on, apart from the code and the model.
+        about: All settings on which the result of the search depends. The code and the model are not part of `about`.
         model: The model.
     """
 

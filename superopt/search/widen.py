@@ -49,7 +49,7 @@ class _Walk:
         rules: the rules.
         undoing: the rule by which slicing undoes padding, with the axis of the padding.
         plain: maps a term that is not padded to its form in the new state.
-        wide: maps a term to the padded term of which it is a slice.
+        wide: maps a term to the padded term. The term equals a slice of the padded term.
         done: the terms of the new state, padded or not.
         cut: the slices of padded terms.
         zero: maps a term of the new state to the same term, padded with zeros.
@@ -87,7 +87,7 @@ class _Walk:
     def _form(self, own: Term) -> tuple[Term, Term | None]:
         """Return the form in the new state of a term whose operands are in the new state, and the padded form of the term.
 
-        The first form is a slice of the padded form. The padded form is None if the term is not padded.
+        The first form equals a slice of the padded form. The padded form is None if the term is not padded.
         """
         below: tuple[str, Term] | None = None
         for name, match in self.rules.matches(own) if any(a in self.cut for a in own.args) else ():
