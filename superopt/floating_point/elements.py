@@ -89,7 +89,7 @@ class ElementPair:
 
     @property
     def identical(self) -> bool:
-        """Whether both sides have the same code, and therefore agree bit for bit on all inputs."""
+        """Whether both sides of the rule have the same code for the element, and therefore agree bit for bit on all inputs."""
         return self.left == self.right
 
     @property

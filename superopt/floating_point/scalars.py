@@ -62,7 +62,7 @@ class Program:
         return number
 
     def under(self, roots: Iterable[int]) -> list[int]:
-        """Return the numbers of the roots and of all instructions on which a root depends, in execution order."""
+        """Return `roots` (instruction numbers) and all instructions on which a root depends, as numbers in execution order."""
         needed: set[int] = set()
         stack = list(roots)
         while stack:
@@ -79,7 +79,7 @@ def instruction_operands(instruction: Instruction) -> tuple[int, ...]:
 
 
 class Scalar:
-    """The result of an instruction."""
+    """The result of an instruction of scalar code, identified by the number of the instruction."""
 
     __slots__ = ("_number", "code")
 
@@ -89,7 +89,7 @@ class Scalar:
 
     @property
     def number(self) -> int:
-        """The number of the instruction."""
+        """The number of the instruction that computes the scalar."""
         return self._number
 
     def __add__(self, other: Scalar) -> Scalar:
@@ -128,7 +128,10 @@ def element_at(tensor: index.Tensor, position: tuple[int, ...]) -> Scalar:
 
 
 class ScalarCode:
-    """The interpretation of index notation that emits instructions. An index is a number, and a value is a `Scalar`."""
+    """An interpreter of operator definitions (index notation) that emits instructions.
+
+    An index is a number, and a value is a `Scalar`.
+    """
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -284,7 +287,7 @@ class ScalarCode:
         return Scalar(self, self.program.emit("div", above.number, divisor[0])) if op == "reciprocal" else above * below
 
     def _once(self, at: Callable[..., Any], *, fused: bool | None) -> Callable[..., Scalar]:
-        """Return the function `at` with a cache of its results.
+        """Return the function `at`, which computes the element at a position, with a cache of its results.
 
         Nested sums are merged, and products are fused into sums, only within one call of `at`. `fused` decides whether sums use
         fused multiply-adds. If `fused` is None, the setting of the enclosing call stays.

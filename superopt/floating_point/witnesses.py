@@ -31,7 +31,10 @@ from superopt.rules.store import StoredRule, replace_file, sealed_line, sealed_l
 
 @dataclass(frozen=True)
 class StoredWitness:
-    """A line of the file: inputs at which a rule needs a flag. `row` has all fields of the line except rule and flag."""
+    """A line of a witness file: inputs at which a rule needs a floating-point flag.
+
+    `row` has all fields of the line except rule and flag.
+    """
 
     rule: str
     flag: FpFlag
@@ -67,7 +70,7 @@ def read_witnesses(family: str, folder: Path | None = None) -> list[StoredWitnes
 
 
 def is_witness(rule: Rule, stored: StoredWitness) -> bool:
-    """Return whether the rule needs the flag at the stored inputs. Inputs that do not fit the rule give False."""
+    """Return whether the rule needs the stored flag at the stored inputs. Inputs that do not fit the rule give False."""
     try:
         pair, environments = _again(rule, stored.row)
         return bool(needs(pair, environments, stored.flag)[0])
@@ -87,7 +90,7 @@ def _again(rule: Rule, row: Mapping[str, Any]) -> tuple[ElementPair, Environment
 
 
 def to_store(rule: Rule, witness: Witness) -> StoredWitness:
-    """Convert a witness (inputs at which the rule needs a floating-point flag) to a line of the file."""
+    """Convert a witness (inputs at which the rule needs a floating-point flag) to a line of a witness file."""
     case = witness.case
     row: dict[str, Any] = {}
     optional = {

@@ -52,7 +52,7 @@ class DomainDemand:
 
     @property
     def value(self) -> Sum:
-        """The value that must satisfy the demand."""
+        """The value that must satisfy the condition."""
         return self.candidate.value
 
 
@@ -137,7 +137,7 @@ def domain_demands(facts: Guard, value: Sum, notation: Normal) -> list[DomainDem
 
 
 def _strict(demand: DomainDemand, others: Mapping[object, DomainDemand]) -> DomainDemand:
-    """Return the demand, made stronger if a demand in `others` says that the same value is not zero.
+    """Return the demand (a condition on a value), made stronger if a demand in `others` says that the same value is not zero.
 
     A value that is neither negative nor zero is positive. For a nonzero value, `value ** a` exists exactly where `value ** -a`
     exists. The demands for the exponents `a` and `-a` therefore become equal.
@@ -151,7 +151,7 @@ def _strict(demand: DomainDemand, others: Mapping[object, DomainDemand]) -> Doma
 
 
 def _of_magnitude(demand: DomainDemand) -> DomainDemand:
-    """Return the demand that x is not zero for a demand that |x| is not zero or is positive. Return others unchanged."""
+    """Turn a demand that |x| is not zero, or is positive, into a demand that x is not zero. Return other demands unchanged."""
     match demand.value:
         case (Summand(1, (), (), (Largest((GuardedValue((), (), a), GuardedValue((), (), b))),)),) if (
             demand.kind != NOT_NEGATIVE
@@ -208,7 +208,7 @@ def _partial_in(
 
 
 def _met(facts: Guard, demand: DomainDemand, signs: Signs) -> bool:
-    """Return whether the demand follows from the structure of the demand's value and from known signs."""
+    """Return whether `demand`, a condition on a value, follows from the structure of the value and from known signs."""
     inside = (*facts, *demand.candidate.guard)
     sign = signs.of(inside, demand.value)
     match demand.kind:
@@ -226,7 +226,7 @@ def _met(facts: Guard, demand: DomainDemand, signs: Signs) -> bool:
 
 
 def _demanded(facts: Guard, demand: DomainDemand, given: list[DomainDemand], notation: Normal) -> bool:
-    """Return whether the demands in `given` imply `demand` wherever `demand` applies."""
+    """Return whether the demands (conditions on values) in `given` imply `demand` wherever `demand` applies."""
     alike = [g for g in given if g.kind == POSITIVE or (g.kind == demand.kind and g.exponent == demand.exponent)]
     stronger = [g for g in alike if set(g.chosen) <= set(demand.chosen)]
     return Cancellation(notation).covered(facts, demand.candidate, [g.candidate for g in stronger])

@@ -88,7 +88,7 @@ def _axiom(name: str, seed: int) -> tuple[Verdict, tuple[str, ...]]:
 
 
 def axiom_entry(row: LedgerRow) -> LedgerEntry:
-    """Return the ledger entry for an axiom's row."""
+    """Return the entry that the ledger (the file of stored verdicts) gets for the verdict `row` on an axiom."""
     if isinstance(row.verdict, Proved):
         return replace(entry_of(row.rule, row.verdict, solver=version(), origin="specs"), name=row.name)
     specs = spec_digests(row.rule, ())

@@ -1,4 +1,8 @@
-"""Addition of missing conditions to a rule's `where`. The right side needs a missing condition, and nothing implies it."""
+"""Addition of missing conditions to a rule's `where`.
+
+A condition is missing if the right side needs it to be well typed or of the same shape as the left side, and no assumption of
+the rule implies it.
+"""
 
 from __future__ import annotations
 

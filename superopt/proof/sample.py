@@ -30,7 +30,7 @@ __all__ = ["Instance", "inputs", "instantiations", "mismatch", "mismatch_at", "r
 
 
 def sampling_domain(*roots: Term) -> Fields:
-    """Return the arithmetic in which values of these terms are computed: real numbers with residues in prime fields."""
+    """Return the arithmetic for values of these terms: each value is a real number together with residues in prime fields."""
     names = {t.op for t in subterms(*roots) if not t.is_variable}
     return fields_for(frozenset().union(*map(means, sorted(names))), strict=True)
 

@@ -47,7 +47,7 @@ def prove_equation_from_axioms(equation: Equation, limits: SaturationLimits = LI
 def _prove_at(equation: Equation, known: list[str], limits: SaturationLimits) -> list[str] | str:
     """Return the texts of axiom instances that prove the equation, or the reason why no proof was found.
 
-    The list is empty if the instances in `known` prove the equation.
+    Return an empty list if the axiom instances in `known` already prove the equation.
     """
     try:
         assumptions = Assumptions(equation)

@@ -203,7 +203,7 @@ class Matcher:
 
 
 def solve_match(found: Binding) -> Binding | None:
-    """Solve the pending attribute equations of a match, and return the match with all attribute variables.
+    """Solve the equations between attributes that a match left open, and return the match with all attribute variables.
 
     An equation is solved once it has only one unknown attribute variable.
 

@@ -31,9 +31,9 @@ _FORM = re.compile(r"^([a-z_0-9]+\.[a-z0-9-]+)\((.*)\)$", re.DOTALL)
 class Ground:
     """An equation between terms that an axiom implies.
 
-    For an instance of a regrouping law, `left` and `right` are the same sum or product, and the instance says that all its
-    groupings and orders are equal. If `directed` is True, the equation holds where the left side is defined, and the right side
-    may be defined at more inputs.
+    For an instance of a regrouping law (associativity and commutativity together), `left` and `right` are the same sum or
+    product, and the instance says that all its groupings and orders are equal. If `directed` is True, the equation holds where
+    the left side is defined, and the right side may be defined at more inputs.
     """
 
     text: str

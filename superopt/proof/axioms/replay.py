@@ -34,7 +34,7 @@ TENSOR = z3.DeclareSort("Tensor")
 
 
 def replay_proof(rule: Rule, instances: Sequence[str]) -> Verdict:
-    """Check that the instances prove the rule at all of its ranks and axes.
+    """Check that the axiom instances prove the rule at all of its ranks and axes.
 
     Return `Unknown` if the instances do not prove the rule, or if an instance's conditions hold at none of the checked ranks
     and axes.
@@ -49,7 +49,7 @@ def replay_proof(rule: Rule, instances: Sequence[str]) -> Verdict:
 
 
 def shorten_proof(rule: Rule, instances: Sequence[str]) -> Verdict:
-    """Check that the instances prove the rule at all of its ranks and axes. Return `Proved` or `Unknown`.
+    """Check that the axiom instances prove the rule at all of its ranks and axes. Return `Proved` or `Unknown`.
 
     `Proved` has only the instances whose conditions hold at some of the checked ranks and axes. Some ranks and axes need no
     check, because the rule at other ranks and axes implies the rule there.
@@ -106,7 +106,7 @@ def goals_of(assumptions: Assumptions) -> tuple[tuple[Term, Term], ...]:
 
 
 def minimal_instances(assumptions: Assumptions, grounds: Sequence[Ground]) -> list[Ground]:
-    """Return a minimal subset of the instances that derives the equation. Removal is tried one by one, from last to first."""
+    """Return a minimal subset of the axiom instances that derives the equation. Removals are tried from last to first."""
     kept = list(grounds)
     if len(kept) == 1 and all(len(t.args) <= 2 for t in _sums((*assumptions.left, *assumptions.right))):
         return kept
@@ -145,13 +145,16 @@ def _divided(known: Iterable[Cond], claim: Cond) -> bool:
 
 
 def is_sound(ground: Ground, assumptions: Assumptions) -> bool:
-    """Return whether both sides of the instance are well typed and of one shape wherever the rule applies."""
+    """Return whether both sides of the axiom's instance are well typed and of one shape wherever the rule to prove applies."""
     terms = (ground.left, ground.right)
     return all(map(assumptions.typed, terms)) and assumptions.alike(*terms)
 
 
 class Derivation:
-    """A Z3 problem with goals and instances. Each query chooses which instances to assume."""
+    """A Z3 problem: do instances of axioms imply the goals (pairs of terms that must be equal)?
+
+    Each query chooses which instances to assume.
+    """
 
     def __init__(self, goals: Sequence[tuple[Term, Term]], grounds: Sequence[Ground]) -> None:
         self._solver = z3.SimpleSolver()
@@ -169,7 +172,7 @@ class Derivation:
             self._solver.add(z3.Implies(switch, z3.And(*facts)))
 
     def follows(self, grounds: Sequence[Ground]) -> bool:
-        """Return whether Z3 shows that the goals follow from these instances."""
+        """Return whether Z3 shows that the goals follow from these axiom instances."""
         return bool(self._solver.check(*[self._switches[g.text] for g in grounds]) == z3.unsat)
 
 

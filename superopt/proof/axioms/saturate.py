@@ -1,4 +1,4 @@
-"""Proof search: axioms are instantiated wherever they match, until the two sides of an equation are in one class."""
+"""Proof search: axioms are instantiated wherever they match, until the sides of an equation are in one class of equal terms."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class SaturationLimits:
         steps: The most matching steps in total.
         growth: Pairs of limits on the writing cost (about the number of operators) of a new term. The pairs are used one after
             another. The first number limits the excess over the term that the new term replaces. The second number limits the
-            excess over the costliest side of the goals. When a pair allows no further instance, the next pair applies.
+            excess over the costliest term of the goals (pairs of terms to make equal). When a pair allows no further
+            instance, the next pair applies.
         grouped: Whether an operand of a pattern may match several operands of a sum or product (see `Matcher`).
     """
 
@@ -128,7 +129,7 @@ class Saturation:
         return len(self.closure) >= self.limits.terms or self.matcher.steps < 0
 
     def run(self, goals: Sequence[tuple[Term, Term]]) -> bool:
-        """Instantiate laws until the two terms of every goal are in one class. Return whether this succeeded."""
+        """Instantiate laws until both terms of every goal are in one class of equal terms. Return whether this succeeded."""
         heaviest = max(self.closure.weight(self.closure.add(term)) for pair in goals for term in pair)
         growth = iter(self.limits.growth)
         self._allow(heaviest, next(growth))
@@ -149,7 +150,7 @@ class Saturation:
         self.growth, self.heaviest = growth[0], heaviest + growth[1]
 
     def _round(self, goals: Sequence[tuple[Term, Term]]) -> bool:
-        """Instantiate every axiom wherever it matches, and return whether the goals were reached."""
+        """Instantiate every axiom wherever it matches. Return whether the two terms of every goal are now known to be equal."""
         for direction, found in list(self._matches()):
             self._instantiate(direction, found)
             if self._reached(goals):
@@ -272,7 +273,10 @@ class Saturation:
 
 
 class _Parts:
-    """A lookup table of sums and products. A sum is found by its own class and by the class of its first operand."""
+    """A lookup table of sums and products.
+
+    A sum (or product) is found by its own class of equal terms, and by the class of its first operand.
+    """
 
     def __init__(self, closure: Closure, sums: Sequence[Term]) -> None:
         self._closure = closure
@@ -283,7 +287,7 @@ class _Parts:
     def of(self, node: Term) -> Iterator[Term]:
         """Yield the sums whose first operand equals an operand of `node`, and the sums that equal an operand of `node`.
 
-        The sums keep their order. The table is updated between items, because classes may merge during the iteration.
+        The sums keep their order. The lookup table is updated between items, because classes may merge during the iteration.
         """
         place = -1
         while (place := self._next(node, place)) < len(self._sums):

@@ -1,4 +1,4 @@
-"""Verdicts on axioms: from the ledger if the stored proof is still valid, otherwise from a new proof."""
+"""Verdicts on axioms: from the ledger (the file of stored verdicts) if an entry is valid, otherwise from a new proof."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def axiom_verdict(axiom: str) -> Verdict:
 
 @functools.cache
 def axiom_ledger() -> Mapping[str, LedgerEntry]:
-    """Return the stored ledger of the axioms, read once."""
+    """Return the stored verdicts on axioms, by the axiom's name. The file is read once."""
     return load_axioms()
 
 

@@ -173,7 +173,7 @@ def _decided(assumptions: frozenset[Cond], claim: Cond, effort: SolverEffort) ->
 
 
 def _digest(known: Sequence[Cond], claim: Cond, effort: SolverEffort) -> str:
-    """Return the digest by which a ledger identifies the question whether `claim` follows from the conditions in `known`."""
+    """Return a digest of the question whether `claim` follows from `known`. A ledger of proofs identifies questions by it."""
     text = "\n".join([*map(str, known), f"{effort.name} {claim}"])
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST]
 
@@ -195,7 +195,7 @@ def _answer(known: Sequence[Cond], claim: Cond, effort: SolverEffort) -> bool:
 
 
 def _linear() -> _Linear:
-    """Return the linear solver of the current block. A solver with too many conditions is first replaced by a new solver."""
+    """Return the linear solver of the innermost `with` block. A solver with too many conditions is replaced by a new one."""
     session = _sessions[-1]
     if session.solver is None or len(session.solver.literals) > PROOF.max_session_conditions:
         session.solver = _Linear()
@@ -391,7 +391,10 @@ class _Nonlinear(_Linear):
 
 @dataclass
 class _Session:
-    """The cached answers and the solver of one `with` block, and the digests of its skipped and undecided questions."""
+    """The state of one `with` block that asks questions: does a condition follow from others?
+
+    The state has the solver, the cached answers, and the digests of skipped questions and of undecided questions.
+    """
 
     passed_over: Container[str] = frozenset()
     unsettled: dict[str, None] = field(default_factory=dict)

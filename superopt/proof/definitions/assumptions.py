@@ -89,14 +89,14 @@ class Assumptions:
         self.right = tuple(instantiate(t, self.binding, cache) for t in equation.right)
 
     def value(self, atom: Atom) -> Extent | None:
-        """Return the value of an atom for `substitute`: the solution for an eliminated size, or None.
+        """Return the value of an atom for `substitute`: the solution if an equality was solved for the atom, or None.
 
-        An atom in `_opaque` is returned unchanged.
+        A quotient in `_opaque` is returned unchanged, so that no size inside it is replaced.
         """
         return size(atom) if atom in self._opaque else self.solved.get(atom)
 
     def normal(self, extent: Extent) -> Extent:
-        """Return the extent with each eliminated size replaced by its solution."""
+        """Return the extent in solved sizes: each size for which an equality was solved is replaced by the solution."""
         return substitute(extent, self.value)
 
     def _solve(self, conditions: Iterable[Cond]) -> tuple[Cond, ...]:
@@ -128,7 +128,10 @@ class Assumptions:
         self.solved = {a: substitute(v, one) for a, v in self.solved.items()} | {atom: value}
 
     def holds(self, condition: Cond) -> bool:
-        """Return whether the condition, in solved sizes, follows from the facts. Lower bounds are tried first, then Z3."""
+        """Return whether the condition follows from the facts. Lower bounds are tried first, then Z3.
+
+        The condition must be in solved sizes: no size occurs for which an equality was solved.
+        """
         if isinstance(condition, bool):
             return condition
         if isinstance(condition, AllOf):
@@ -158,7 +161,10 @@ class Assumptions:
         return bool(total >= 0)
 
     def typed(self, term: Term) -> bool:
-        """Return whether the term is shown to be well typed and to have no empty subterm. The term must be in solved sizes."""
+        """Return whether the term is shown to be well typed and to have no empty subterm.
+
+        The term must be in solved sizes: no size occurs for which an equality was solved.
+        """
         return all(self._node_typed(t) for t in subterms(term))
 
     def _node_typed(self, term: Term) -> bool:
@@ -214,7 +220,10 @@ def _lower_bounds(facts: Iterable[Cond]) -> dict[Atom, int]:
 
 @dataclass(frozen=True)
 class _Solution:
-    """The solution of `condition` for `atom`. The solution is valid only if the quotients in `whole` are kept as they are."""
+    """The solution `atom = value` of the equality `condition`.
+
+    `whole` has quotients that occur in `value`. Later substitutions must not replace sizes inside these quotients.
+    """
 
     condition: Cond
     atom: Atom

@@ -231,7 +231,7 @@ def _moved(smaller: Equation, grown: Mapping[str, int], tensors: Collection[str]
 
 
 class _Equal:
-    """A canonical form of sizes and conditions under the assumed equalities between single sizes."""
+    """A rewriter to canonical sizes: one size stands for all sizes that the assumed conditions state to be equal."""
 
     def __init__(self, assumed: Iterable[Cond]) -> None:
         self._chosen: dict[Atom, Extent] = {}
@@ -244,7 +244,7 @@ class _Equal:
                 self._chosen[second] = size(first)
 
     def extent(self, extent: Extent) -> Extent:
-        """Return the extent in canonical sizes."""
+        """Return the extent with each size replaced by the size that stands for all equal sizes."""
         if not self._chosen or not isinstance(extent, Size):
             return extent
         known = self._forms.get(extent)
@@ -253,7 +253,7 @@ class _Equal:
         return known
 
     def condition(self, condition: Cond) -> Cond:
-        """Return the condition in canonical sizes.
+        """Return the condition with each size replaced by the size that stands for all equal sizes.
 
         Positive common factors of an equality are removed. A condition that an extent is at least 1 becomes True.
         """
@@ -265,7 +265,7 @@ class _Equal:
 
 
 def _equal_atoms(condition: Cond) -> tuple[Atom, Atom] | None:
-    """Return the two sizes that the condition states to be equal, extents of variables first.
+    """Return the two sizes that the condition states to be equal. An extent of a variable comes before other sizes.
 
     Return None if the condition is of another form.
     """

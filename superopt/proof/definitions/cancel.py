@@ -89,8 +89,8 @@ class Cancellation:
     """The state of one proof that a sum is zero.
 
     Attributes:
-        told: Values with the signs that they have in the current case.
-        depth: The number of enclosing cases and sums.
+        told: Values with the signs that they have in the current case of a case split.
+        depth: The number of steps (case splits, cleared denominators, common summations) that led to this sum.
         remainder: The summands of the last sum that did not cancel.
     """
 
@@ -126,7 +126,7 @@ class Cancellation:
         return tuple(open_)
 
     def _further(self, facts: Guard, open_: Sum) -> bool:
-        """Return whether the sum is shown to be zero by clearing denominators, by cases, or under one summation."""
+        """Return whether the sum is shown to be zero by clearing denominators, by a case split, or under one summation."""
         if self.depth > PROOF.max_cancel_depth:
             return False
         product = clear_denominator(open_, self.notation)
@@ -315,7 +315,8 @@ def _ordered(source: Sequence[Factor], target: Sequence[Factor]) -> list[Factor]
 def _ends(candidate: GuardedValue, reading: Reindexing, bound: Sequence[Sym]) -> Iterator[Reindexing]:
     """Yield the reindexing `reading`, extended by values for the indices in `bound` that `reading` does not have.
 
-    An index gets the least value that a condition of the candidate's guard allows. Each condition may give another value.
+    A missing index gets the least value that some condition of the candidate's guard allows. If the conditions allow
+    different least values, each of them is tried.
     """
     k = next((k for k in bound if k not in reading), None)
     if k is None:

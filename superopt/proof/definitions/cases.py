@@ -29,7 +29,10 @@ from superopt.proof.definitions.sums import (
 
 @dataclass(frozen=True)
 class SignCase:
-    """The signs of values in one case. If `replaced` is set, the element `replaced` equals `by` in this case."""
+    """One case of a case split: `told` has values with the signs that they have in this case.
+
+    If `replaced` is set, the tensor element `replaced` equals the sum `by` in this case.
+    """
 
     told: tuple[tuple[Sum, Sign], ...]
     replaced: Read | None = None

@@ -36,9 +36,9 @@ def clear_denominator(value: Sum, notation: Normal) -> Sum | None:
 
 
 def _everywhere(value: Sum, key: Key) -> bool:
-    """Return whether every summand has all guard conditions of the summands that divide by the base with this key.
+    """Return whether every summand has all guard conditions of the summands that divide by one base.
 
-    Conditions on bound indices are ignored.
+    The base is the one whose `factor_key` is `key`. Conditions on bound indices are ignored.
     """
     dividing = [s for s in value if _exponent(s, key) < 0]
     conditions = {c for s in dividing for c in s.guard if not any(mentions(c, k) for k in s.bound)}
@@ -91,7 +91,7 @@ def _exponent(summand: Summand, key: Key) -> Fraction:
 
 
 def _of(factor: Factor, key: Key) -> Fraction:
-    """Return the exponent to which the factor contains the base with this key, or 0 if the factor has another base."""
+    """Return the exponent of a factor that is a power of the base with the `factor_key` `key`, or 0 for another base."""
     if isinstance(factor, Power) and _is_number(factor.exponent) and factor_key(_held(factor.base)) == key:
         return Fraction(factor.exponent)  # type: ignore[arg-type]
     return Fraction(factor_key(factor) == key)

@@ -77,6 +77,9 @@ def negated_abs_argument(value: Sum) -> Sum | None:
 
 
 def leading_coefficient(value: Sum) -> Extent:
-    """Return the constant factor of the first summand, or the number in the last term of a factor that contains sizes."""
+    """Return the constant factor of the sum's first summand.
+
+    If this factor is a polynomial of sizes, return the coefficient of the polynomial's last term.
+    """
     number = shape(value[0])[1]
     return number.terms[-1][1] if isinstance(number, Size) else number

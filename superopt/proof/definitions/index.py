@@ -2,10 +2,9 @@
 
 Both sides are evaluated to a normal form at one symbolic position, and their difference is shown to be zero. If this fails
 because of a group count or a factor of a reshape, the equation is proved only for a few values of this number, and the verdict
-lists the values. All other sizes stay symbolic. Both sides are evaluated on random instances before a proof is tried, and again
-after a proof has failed. A
-counterexample refutes the equation. An equation without instances is never called proved. If there is neither a proof nor a
-counterexample, the verdict is `Unknown`.
+lists the values. All other sizes stay symbolic. Both sides are evaluated on random instances (choices of sizes and attributes)
+before a proof is tried, and again after a proof has failed. A counterexample refutes the equation. An equation without
+instances is never called proved. If there is neither a proof nor a counterexample, the verdict is `Unknown`.
 """
 
 from __future__ import annotations
@@ -165,12 +164,12 @@ class Attempt:
 
     @property
     def proved(self) -> bool:
-        """Whether both sides were shown to be equal."""
+        """Whether both sides of the equation were shown to be equal."""
         return not self.reason
 
     @property
     def remainder(self) -> Sum:
-        """The summands that did not cancel."""
+        """The summands of the difference of both sides that did not cancel in the proof attempt."""
         return self.comparison.remainder
 
     def _difference(self) -> str:
@@ -202,7 +201,7 @@ class Attempt:
         return spec.definition(*operands, **attributes)
 
     def groups(self) -> Iterator[Atom]:
-        """Yield the unknown group counts."""
+        """Yield the unknowns in the `group` attributes of operators such as convolutions."""
         found = (t["group"] for t in subterms(*self.equation.left, *self.equation.right) if "group" in dict(t.attributes))
         yield from dict.fromkeys(a for g in found if isinstance(g, Size) for a in atoms(substitute(g, self.solved.get)))
 

@@ -1,4 +1,4 @@
-"""Simplification of maxima: flattens nested maxima, drops dominated candidates and moves out parts common to all candidates."""
+"""Simplification of maxima: flattens nested maxima, drops operands that are never the largest, and moves out common parts."""
 
 from __future__ import annotations
 

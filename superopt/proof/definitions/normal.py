@@ -108,7 +108,7 @@ def each_leaf(tree: Tree, leaf: Callable[[Sum], Sum]) -> Tree:
 
 
 def flatten_tree(tree: Tree, guard: Guard = ()) -> Sum:
-    """Return the tree as one sum, with choices turned into guards."""
+    """Return the decision tree as one sum. The conditions on the path to a leaf become guards of the leaf's summands."""
     if isinstance(tree, Choice):
         then = flatten_tree(tree.then, (*guard, *parts_of(tree.condition)))
         return then + flatten_tree(tree.other, (*guard, *parts_of(negation(tree.condition))))
@@ -116,7 +116,7 @@ def flatten_tree(tree: Tree, guard: Guard = ()) -> Sum:
 
 
 class TreeValue:
-    """A decision tree as a number of index notation, with addition, subtraction and multiplication."""
+    """A decision tree with addition, subtraction and multiplication, so that operator definitions can use it as a number."""
 
     __slots__ = ("notation", "tree")
 
@@ -138,7 +138,7 @@ class TreeValue:
 
 
 class Normal:
-    """The interpretation of index notation in which the value of each element is a normal form."""
+    """An interpreter of operator definitions (index notation). It computes a normal form as the value of each element."""
 
     def __init__(self, signs: Signs | None = None) -> None:
         self.signs = signs or Signs()
@@ -146,7 +146,7 @@ class Normal:
         self._work = [0]
 
     def telling(self, signs: Signs) -> Normal:
-        """Return an interpretation with `signs` as the known signs of values. Both interpretations share fresh indices."""
+        """Return an interpreter with `signs` as the known signs of values. The fresh indices of both have different names."""
         other = Normal(signs)
         other._count, other._work = self._count, self._work
         return other
@@ -240,9 +240,9 @@ class Normal:
         return TreeValue(self._picked(value.tree, extent, body, ()), self)
 
     def _picked(self, tree: Tree, extent: Extent, body: Callable[[Any], TreeValue], known: Guard) -> Tree:
-        """Return the tree with each leaf i, which is used as an index, replaced by `body(i)`.
+        """Return the decision tree with each leaf i, which is used as an index, replaced by `body(i)`.
 
-        Each leaf must be an element of a variable. Other leaves raise TooLongError.
+        Each leaf must be an element of a variable that holds indices. Other leaves raise TooLongError.
         """
         match tree:
             case Choice():
@@ -285,7 +285,7 @@ def _exact(extent: Extent) -> Extent:
 
 
 def _called(function: str, trees: Sequence[Tree], sums: tuple[Sum, ...], known: Guard = ()) -> Tree:
-    """Apply the function at every combination of leaves of the trees.
+    """Apply the function to decision trees: the result has a leaf for every combination of the trees' leaves.
 
     A condition that is already decided on the path from the root is not repeated.
     """

@@ -47,7 +47,7 @@ def floor_bounds(quotient: Floor) -> tuple[Cond, Cond]:
 
 
 def _roundings(conditions: Sequence[Cond]) -> Iterator[Cond]:
-    """Yield the definition of each quotient whose denominator is positive."""
+    """Yield, for each floor quotient with a positive denominator, the two inequalities that define the quotient."""
     known = [c for c in conditions if isinstance(c, Compare)]
     for quotient in dict.fromkeys(a for c in conditions for a in condition_atoms(c) if isinstance(a, Floor)):
         if _adds_up(quotient.denominator - 1, known):
@@ -133,7 +133,7 @@ def _adds_up(extent: Extent, bounds: Sequence[Compare], depth: int = PROOF.max_a
 
 
 def _quotient(extent: Size, factor: Atom) -> tuple[Extent, Extent]:
-    """Split the extent into factor * a + b, and return a and b. A multiple of the factor by a number stays in b."""
+    """Split the extent into factor * a + b, and return a and b. A term that is only a number times the factor stays in b."""
     whole: Extent = 0
     rest: Extent = 0
     for monomial, coefficient in extent.terms:

@@ -45,7 +45,7 @@ class Signs:
             self._known[key] = max(sign, self._known.get(key, Sign.UNKNOWN))
 
     def telling(self, values: Iterable[tuple[Sum, Sign]]) -> Signs:
-        """Return the known signs together with the signs of the given values."""
+        """Return a new `Signs` that has these known signs and the signs of the given values."""
         return Signs((*self.told, *((_direction(v), sign) for v, sign in values)))
 
     # ------------------------------------------------------------ values
@@ -102,7 +102,10 @@ class Signs:
         return sign if _somewhere(facts, summand) else Sign.NOT_NEGATIVE
 
     def _either(self, facts: Guard, factor: Factor) -> tuple[Sign, bool]:
-        """Return the sign of the factor and False, or the sign of the negated factor and True if only that sign is known."""
+        """Return the sign of the factor and False.
+
+        If only the sign of the negated factor is known, return that sign and True.
+        """
         sign = self.of_factor(facts, factor)
         if sign or not self._known:
             return sign, False

@@ -73,7 +73,7 @@ def simplify_sum(facts: Guard, value: Sum, notation: Normal) -> Sum:
 
 
 def _equalities_solved(summand: Summand) -> Summand:
-    """Return the summand with each bound index that an equality in its guard determines replaced by its value."""
+    """Solve equalities in the summand's guard for bound indices, and replace these indices by the solutions."""
     for condition in summand.guard:
         if isinstance(condition, Compare) and condition.relation == "==":
             for k in summand.bound:

@@ -1,7 +1,8 @@
-"""Sums of products, which are the leaves of a normal form, and operations on them.
+"""Sums of products, which are the values of tensor elements in a normal form, and operations on them.
 
-A sum has summands. A summand is a coefficient times factors, summed over its bound indices where its guard holds. A factor is a
-read of a variable, the largest of several values, a power of a sum, or another function of sums.
+A sum has summands. A summand is a coefficient times factors, summed over its bound indices. A guard (conditions on indices)
+limits the values of the bound indices. A factor is an element of a variable, an element of a table of constants, the largest of
+several values, a power of a sum, or another function of sums.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class GuardedValue:
 
 @dataclass(frozen=True)
 class Largest:
-    """The maximum of the values of all candidates, or minus infinity if there are no candidates."""
+    """A maximum: the largest of all values of its operands `candidates`, or minus infinity without operands."""
 
     candidates: tuple[GuardedValue, ...]
 

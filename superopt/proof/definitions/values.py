@@ -78,7 +78,7 @@ class _Question:
         return known
 
     def about(self) -> Iterator[z3.BoolRef]:
-        """Yield the known constraints on the unknowns: their signs, and the facts about attributes."""
+        """Yield known constraints on the unknowns of the question: facts about sizes and attributes, and signs of values."""
         spoken = {a for a in self.unknowns if isinstance(a, Sym | Dim)}
         for fact in self.facts:
             if isinstance(fact, Compare) and spoken and set(condition_atoms(fact)) <= spoken:

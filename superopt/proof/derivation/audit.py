@@ -1,6 +1,7 @@
 """A second opinion on a minimal core: egglog, at concrete sizes, tries to derive every rule of the core from the others.
 
-If the sides of the rule are in different classes after saturation, the rule does not follow. Otherwise egglog joins the sides
+A core is a set of rules from which all other rules were derived. egglog is an e-graph engine with classes of equal terms. If
+the sides of a rule are in different classes after saturation, the rule does not follow. Otherwise egglog joins the sides
 (finds them equal). If egglog joins the sides at several choices of sizes, laws are removed one after another as long as egglog
 still joins the sides. The symbolic search is then repeated with the remaining laws and larger limits. Finally it is repeated
 with all laws, because a step at concrete sizes may need an additional law at symbolic sizes. A rule is contested if egglog
@@ -148,7 +149,9 @@ class Numbers:
         return cls(equation, tuple(generic_instance(equation, seed) for seed in SEEDS), readings)
 
     def outcome(self, labels: Collection[str] | None = None) -> Outcome:
-        """Return JOINED if egglog (an e-graph engine) finds the sides equal at every instance, else the first other outcome.
+        """Return JOINED if egglog (an e-graph engine) finds the sides equal at every instance.
+
+        Otherwise return egglog's outcome at the first instance where it does not.
 
         Only the laws with the names `labels` are used, or all laws if `labels` is None.
         """

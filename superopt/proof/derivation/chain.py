@@ -43,12 +43,12 @@ class Chain:
 
     @property
     def steps(self) -> tuple[ChainStep, ...]:
-        """Every step of every output."""
+        """The steps of the derivation, for all outputs of the equation one after another."""
         return tuple(step for _, steps in self.outputs for step in steps)
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The names of the rules used, each once, in alphabetical order."""
+        """The names of the rules that the steps use, each once, in alphabetical order."""
         return tuple(sorted({step.rule for step in self.steps}))
 
     def lines(self) -> Iterator[str]:

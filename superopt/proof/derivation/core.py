@@ -27,11 +27,11 @@ Stated = tuple[tuple[str, Statement], ...]
 def derive_chains(
     rules: Sequence[Rule], executor: Executor | None = None, limits: SaturationLimits = LIMITS
 ) -> Mapping[int, Chains]:
-    """Choose a core of the rules. Return the derivations of all other rules, by the rule's position in `rules`.
+    """Choose a core: rules from which all others follow. Return the others' derivations, by the rule's position in `rules`.
 
     A derivation is a chain of rule applications. Each rule has one chain for each choice of its ranks. The steps of a chain use
-    rules of the core. If the core does not suffice within the limits, the steps may also use rules that left the core later
-    than the derived rule. Steps name rules by `Laws.labels`.
+    rules of the core. If no such chain is found within the limits, the steps may also use rules that were removed from the core
+    after the derived rule. Steps name rules by `Laws.labels`.
     """
     laws = Laws(rules)
     everyone = range(len(rules))
@@ -72,7 +72,7 @@ def _says(one: Rule, other: Rule) -> bool:
 
 
 def _wanted(rule: Rule) -> tuple[int, int, int, int, str]:
-    """Return a sort key by which rules that should stay in the core come first.
+    """Return a sort key. Rules that should stay in the core, from which all other rules are derived, come first.
 
     Rules with few operators come first, then rules with many choices of ranks, then rules with few conditions.
     """

@@ -150,7 +150,7 @@ class Writer:
         return f"({' '.join([built.name, *args, *written])})"
 
     def extent(self, extent: Extent, *, real: bool = False) -> str:
-        """Return a number, size or attribute as integer or rational arithmetic."""
+        """Return a number, size or attribute as an egglog expression over integers, or over rationals if `real` is True."""
         if not isinstance(extent, Size):
             return _literal(extent, real)
         total = ""
@@ -180,7 +180,7 @@ class Writer:
         )
 
     def facts(self, condition: Cond) -> Iterator[str]:
-        """Yield the condition as facts of a query."""
+        """Yield the condition as facts of an egglog query."""
         match condition:
             case True:
                 return

@@ -77,7 +77,7 @@ class Finding:
 
     @property
     def chain(self) -> Chain | None:
-        """The derivation of the equality at the first choice of ranks, or None if there is no derivation."""
+        """The derivation of the file's equality at the first of its choices of ranks, or None if there is no derivation."""
         return self.chains[0] if self.chains else None
 
     def lines(self, *, chains: bool = True) -> Iterator[str]:
@@ -137,7 +137,7 @@ class FileComparison:
 
     @property
     def unreadable(self) -> tuple[Finding, ...]:
-        """The findings about lines of the file that could not be read."""
+        """The results for those lines of the compared file that could not be read."""
         return tuple(f for f in self.theirs if f.word == UNREADABLE)
 
     def totals(self) -> Mapping[str, int]:
@@ -227,7 +227,7 @@ def compare_rules(
 ) -> FileComparison:
     """Derive the file's rules from `rules`, and the rules of `backwards` from those rules of the file that are not refuted.
 
-    All derivations may use the rules of `notation`.
+    All derivations may also use the rules in `notation`, such as definitions of composite operators.
     """
     laws = Laws([*rules, *notation])
     theirs: list[Finding] = []
@@ -247,7 +247,7 @@ def compare_rules(
 
 
 def examine_line(line: Line, laws: Laws, seed: int) -> tuple[Finding, Rule | None]:
-    """Return the finding for one line, and the rule of the line.
+    """Return the result for one line of a rule file, and the rule of the line.
 
     The rule is restricted to sizes at which both sides are well typed. The rule is None if the line is unreadable or wrong.
     """
@@ -348,7 +348,7 @@ def choose_laws(*, given: Path | None = None, core_alone: bool = False, axioms_a
 
 
 def definition_axioms() -> list[Rule]:
-    """Return the axioms that define composite operators. Every derivation may use these axioms as notation."""
+    """Return the axioms that define composite operators, such as `sub`. Every derivation may use these axioms."""
     return [rule for name, rule in axioms().items() if name.endswith(".definition")]
 
 
@@ -366,7 +366,7 @@ def _rearranges(equation: Equation) -> bool:
 
 
 def comparison_text(comparison: FileComparison, *, chains: bool = True) -> Iterator[str]:
-    """Yield the lines of a report: the findings about the file, the findings about the compared set, and totals."""
+    """Yield the lines of a report: the result for each rule of the file and of the set compared with it, and totals."""
     for finding in comparison.theirs:
         yield from finding.lines(chains=chains)
     if comparison.ours:
