@@ -287,7 +287,8 @@ class _Parts:
     def of(self, node: Term) -> Iterator[Term]:
         """Yield the sums whose first operand equals an operand of `node`, and the sums that equal an operand of `node`.
 
-        The sums keep their order. The lookup table is updated between items, because classes may merge during the iteration.
+        The sums come in the order of the list from which the lookup table was built. The table is updated between items,
+        because classes may merge during the iteration.
         """
         place = -1
         while (place := self._next(node, place)) < len(self._sums):

@@ -87,7 +87,10 @@ def alignments(source: Summand, target: Summand) -> Iterator[tuple[tuple[int, ..
 def _completed(
     source: Sequence[Sym], target: Sequence[Sym], forward: Reindexing, backward: Reindexing
 ) -> Iterator[tuple[Reindexing, Reindexing]]:
-    """Yield the two reindexings, completed for the indices they lack, once for every pairing of these indices."""
+    """Yield both reindexings, completed for the indices that they lack.
+
+    The missing indices of the source and of the target are paired in every possible way, and each way gives one item.
+    """
     here = [k for k in source if k not in backward]
     there = [k for k in target if k not in forward]
     if len(here) != len(there):

@@ -391,9 +391,9 @@ class _Nonlinear(_Linear):
 
 @dataclass
 class _Session:
-    """The state of one `with` block that asks questions: does a condition follow from others?
+    """The solver, the cached answers, and the digests of skipped and of undecided questions in one `with` block.
 
-    The state has the solver, the cached answers, and the digests of skipped questions and of undecided questions.
+    A question is whether a condition follows from others.
     """
 
     passed_over: Container[str] = frozenset()

@@ -90,8 +90,8 @@ class Cancellation:
 
     Attributes:
         told: Values with the signs that they have in the current case of a case split.
-        depth: The number of steps (case splits, cleared denominators, common summations) that led to this sum.
-        remainder: The summands of the last sum that did not cancel.
+        depth: The number of enclosing proof steps: case splits, cleared denominators and common summations.
+        remainder: The uncancelled summands of the sum that was tested last. Empty if that sum was shown to be zero.
     """
 
     notation: Normal

@@ -36,9 +36,9 @@ def clear_denominator(value: Sum, notation: Normal) -> Sum | None:
 
 
 def _everywhere(value: Sum, key: Key) -> bool:
-    """Return whether every summand has all guard conditions of the summands that divide by one base.
+    """Return whether every summand has all guard conditions of the summands that divide by the base with this `factor_key`.
 
-    The base is the one whose `factor_key` is `key`. Conditions on bound indices are ignored.
+    Conditions on bound indices are ignored.
     """
     dividing = [s for s in value if _exponent(s, key) < 0]
     conditions = {c for s in dividing for c in s.guard if not any(mentions(c, k) for k in s.bound)}

@@ -93,7 +93,7 @@ def reprove_equations(equations: Iterable[Equation], bounded: Sequence[str] = ()
 
 
 def prove_equation(equation: Equation, *, seed: int = 0, both_ways: bool = False) -> Verdict:
-    """Prove or refute one equation. Both sides are assumed to be well typed, and `where` is assumed to hold.
+    """Prove or refute one equation. Both sides are assumed to be well typed, and the equation's `where` is assumed to hold.
 
     `Proved` means that the right side is defined, and equals the left side, wherever the left side is defined. With
     `both_ways`, the left side is also defined wherever the right side is.

@@ -90,7 +90,10 @@ def _lead(a: Monomial, b: Monomial) -> Monomial:
 
 
 def _divided(conditions: Sequence[Compare]) -> Iterator[Cond]:
-    """From p * a + b >= 0 over the integers, yield a >= 1 if b < 0 < p, and a >= 0 if b < p. Results are divided again."""
+    """For each condition p * a + b >= 0 over the integers with p > 0, yield a >= 1 if b < 0, else a >= 0 if b < p.
+
+    The same is done with each result.
+    """
     about = [(c, frozenset(c.left.atoms())) for c in conditions if c.relation == ">=" and is_integral_condition(c)]
     left = [condition for condition, _ in about]
     while left:

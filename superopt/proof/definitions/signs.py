@@ -80,8 +80,8 @@ class Signs:
     def of_summand(self, facts: Guard, summand: Summand) -> Sign:
         """Return the sign of a summand.
 
-        The summand is not negative if, under its guard, each factor is not negative or occurs an even number of times. Negative
-        factors are allowed if the number of negative factors, the coefficient included, is even.
+        The summand is not negative if, where its guard holds, each factor is not negative or occurs an even number of times.
+        Negative factors are allowed if the number of negative factors, the coefficient included, is even.
         """
         inside = (*facts, *summand.guard)
         number = summand.coefficient

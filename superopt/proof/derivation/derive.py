@@ -76,9 +76,9 @@ class Laws:
         return self._grown[operators]
 
     def scope(self, position: int) -> Scope:
-        """Return what the searches for a derivation of the rule at `position` may use: pairs of operators and law labels.
+        """Return what the searches for a derivation of the rule at `position` may use.
 
-        There is one pair for each search. Other laws have no effect on the searches.
+        There is one pair for each search: a set of operators and the labels of laws. Other laws have no effect on the searches.
         """
         own = {term_operators(subterms(*e.left, *e.right)) for e in self.rules[position].equations}
         return frozenset((allowed, self._within(allowed)) for allowed in map(self.grown, own))

@@ -77,7 +77,7 @@ class Finding:
 
     @property
     def chain(self) -> Chain | None:
-        """The derivation of the file's equality at the first of its choices of ranks, or None if there is no derivation."""
+        """The derivation of this equality at the first of its choices of ranks, or None if there is no derivation."""
         return self.chains[0] if self.chains else None
 
     def lines(self, *, chains: bool = True) -> Iterator[str]:
@@ -227,7 +227,7 @@ def compare_rules(
 ) -> FileComparison:
     """Derive the file's rules from `rules`, and the rules of `backwards` from those rules of the file that are not refuted.
 
-    All derivations may also use the rules in `notation`, such as definitions of composite operators.
+    All derivations may also use the rules in `notation`, such as definitions of operators by other operators.
     """
     laws = Laws([*rules, *notation])
     theirs: list[Finding] = []
@@ -348,7 +348,7 @@ def choose_laws(*, given: Path | None = None, core_alone: bool = False, axioms_a
 
 
 def definition_axioms() -> list[Rule]:
-    """Return the axioms that define composite operators, such as `sub`. Every derivation may use these axioms."""
+    """Return the axioms that define composite operators, such as `softmax`. Every derivation may use these axioms."""
     return [rule for name, rule in axioms().items() if name.endswith(".definition")]
 
 
