@@ -30,7 +30,7 @@ def fusable_operands(op: str, host: Term, operands: Iterable[Term]) -> list[Term
 
 
 def row(op: str, host: Term, operand: Term) -> Term:
-    """Return an operand as a vector along the axis of the host's bias or factor.
+    """Return `operand`, a bias or factor of the term `host`, as a vector along the axis on which it may vary.
 
     The operand must be a result of `fusable_operands`. A single number is repeated along the axis.
     """
@@ -39,7 +39,7 @@ def row(op: str, host: Term, operand: Term) -> Term:
 
 
 def _axis(op: str, host: Term) -> int:
-    """Return the axis along which a bias or factor of the host may vary, as a negative number that counts from the end.
+    """Return the axis along which a bias or factor of the term `host` may vary, as a negative number that counts from the end.
 
     Returns 0 if no ONNX node computes the host with a bias (`op` is "add") or a factor ("mul").
     """
@@ -48,9 +48,9 @@ def _axis(op: str, host: Term) -> int:
 
 
 def emit_epilogue(op: str, host: Term, row: Term, emit: Emit) -> str:
-    """Write one node that computes the host plus the row (`op` is "add") or the host times the row ("mul").
+    """Write one node that computes the term `host` plus a bias (`op` is "add") or the term times a factor ("mul").
 
-    Returns the name of the node's result. `row` is a vector along the axis of the host's bias or factor.
+    Returns the name of the node's result. `row` is the bias or factor, as a vector along the axis on which it may vary.
     """
     spec = _composite(op, host)
     assert spec is not None
@@ -59,9 +59,9 @@ def emit_epilogue(op: str, host: Term, row: Term, emit: Emit) -> str:
 
 
 def _composite(op: str, host: Term) -> Operator | None:
-    """Return the operator whose spec can write the host and a bias or factor as one node, or None.
+    """Return the operator whose module in `specs/` can write the term `host` and a bias or factor as one node, or None.
 
-    If there are several such operators, the result is the operator with the most nested operators in its hosts.
+    If there are several such operators, the result is the operator whose node stands for the most nested operators.
     """
     axis = ROLES[op][0]
     specs = [spec for spec in _composites(axis) if getattr(spec.module, axis)(host) is not None]

@@ -103,7 +103,11 @@ def _executed(terms: Sequence[Term], opset: int) -> int:
 
 @dataclass
 class _Lifting:
-    """Translates the values between matched nodes to terms. The variables of the terms are the leaves of the match."""
+    """Translates the results of matched nodes to terms.
+
+    A variable of the terms stands for a value that the matched nodes read from outside (its `id` is in `leaves`), a graph input
+    or a constant.
+    """
 
     leaves: set[int]
     opset: int

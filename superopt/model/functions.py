@@ -66,8 +66,10 @@ def _shape(lowered: Lowered) -> tuple[tuple[object, ...], ...]:
 
 
 def _varying(side: Sequence[Lowered]) -> dict[tuple[int, str], tuple[AttributeValue, ...]]:
-    """Return a mapping from each attribute whose value differs between the instances in `side` to the values of the attribute.
-    A key is the position of a node and the name of an attribute.
+    """Return the values of each attribute whose value differs between the items of `side`.
+
+    `side` has the nodes of one side of a rule at several choices of sizes and attributes. A key of the result is the position
+    of a node and the name of an attribute.
     """
     found = {}
     for position, node in enumerate(side[0].nodes):

@@ -176,10 +176,11 @@ class Chart:
         return leaf is not None and leaf.constant
 
     def _place(self, node: ir.Node) -> None:
-        """Decide whether the node can be in an island, and record the result.
+        """Decide whether the node can be in an island (a convex region of the model), and record the result.
 
-        If the node can be in an island, its level is recorded. All nodes of an island have the same level. If the node only
-        combines weights or moves integers, its terms are recorded, and the terms of other nodes will include them.
+        If the node can be in an island, its level is recorded. The level rises where a path returns to such nodes after other
+        nodes, so all nodes of an island have one level. If the node only combines weights or moves integers, its terms are
+        recorded, and the terms of other nodes will include them.
         """
         lifted = self._lifted(node, {})
         self.facts.tell(node, lifted)
@@ -382,7 +383,7 @@ class _Partition:
         return root
 
     def join(self, one: object, other: object) -> None:
-        """Merge the sets of the two members."""
+        """Merge the set that contains `one` and the set that contains `other`."""
         self._parent[self.of(one)] = self.of(other)
 
 

@@ -99,7 +99,7 @@ def _reduces(x: Term) -> bool:
 
 
 def _without_units(x: Term, like: Term) -> Term | None:
-    """Return the operand in the shape of `like`, or None if this requires a new reshape of a term that is not constant."""
+    """Return `x` in the shape of `like`, or None if this requires a new reshape of a term that is not constant."""
     if x.op == "reshape" and x.args[0].shape == like.shape:
         return x.args[0]
     return _constant(x, like.sizes) if x.constant else None

@@ -234,7 +234,7 @@ class ShapeValues:
         return replace_atoms(extent, lambda a: self._equal.get(a) if isinstance(a, Dim) else None) if self._equal else extent
 
     def _note(self) -> None:
-        """Store the computed shapes in the model's values, and add a sentence to `assumptions` for each assumption."""
+        """Store the computed shapes in the model's values, and describe each assumed condition on sizes in `assumptions`."""
         for value, shape in self.shapes.items():
             value.shape = ir.Shape([n if isinstance(n, int) else ir.SymbolicDim(describe(n)) for n in shape])
         for left, right in self._equal.items():
@@ -807,7 +807,7 @@ class ShapeValues:
         return np.concatenate(self._operands(node), axis=node.attributes["axis"].as_int())
 
     def _spread(self, node: ir.Node) -> Contents:
-        """Return the elements of an Expand or Tile whose shape or repeats are the same at all sizes."""
+        """Return the result elements of an Expand or Tile whose shape or repeats do not depend on the dynamic dimensions."""
         elements = self._elements(node.inputs[0]) if node.inputs[0] is not None else None
         numbers = _ints(self._numbers(node, 1, "shape"))
         if elements is None or math.prod(numbers) > MODEL.max_tracked_elements:

@@ -45,7 +45,7 @@ class AlgorithmSite:
 
     @property
     def kind(self) -> Hashable:
-        """A key that is equal for sites at which the same two kernels are compared."""
+        """A key of the rule and of the two states that are timed. Sites with equal keys are timed once."""
         return self.rule, self.alone
 
     @property
@@ -83,7 +83,10 @@ def with_algorithms(
 
 
 class _Taking:
-    """Replaces operators of a search result by other algorithms. The state's weights must not have over `most` elements."""
+    """Replaces operators in the state of a search result by other algorithms, if the state becomes faster.
+
+    The weights of the new state must not have over `most` elements in total.
+    """
 
     def __init__(self, found: SearchResult, measure: Cost, most: float) -> None:
         self.start, self.measure, self.most = found, measure, most
@@ -137,7 +140,7 @@ class _Taking:
         return True
 
     def found(self) -> SearchResult:
-        """Return the search result with the applied algorithms, or with none of them if their total gain is too small."""
+        """Return the search result with the algorithms that were applied, or without them if their total gain is too small."""
         expanded = self.start.expanded + self.tried
         if self.cost >= self.start.after * (1 - SEARCH.min_gain_share):
             return replace(self.start, expanded=expanded)
@@ -155,7 +158,7 @@ def algorithm_sites(state: State, rules: RuleSet, estimate: Cost) -> Iterator[Al
 
 
 def _place(term: Term, rule: str, other: Term, estimate: Cost) -> AlgorithmSite:
-    """Return the site for `term` and the equal term `other` with another algorithm, with the estimated gain in seconds."""
+    """Return the `AlgorithmSite` of `term` and the equal term `other`, which uses another algorithm. The gain is estimated."""
     both = dict.fromkeys(_outermost(term.args, frozenset(subterms(other))))
     names = ((taken, f"{'w' if taken.constant else 'x'}{i}") for i, taken in enumerate(both))
     operands = {taken: variable(name, taken.shape, constant=taken.constant) for taken, name in names}

@@ -49,7 +49,7 @@ class Step:
 
     @property
     def text(self) -> str:
-        """The two terms of `programs` as text, joined by an arrow."""
+        """The first replaced term and its replacement (see `programs`) as text, joined by an arrow."""
         program, replacement = self.programs
         return f"{render_terms(program)}  {PARTLY}  {render_terms(replacement)}"
 

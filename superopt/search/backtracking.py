@@ -119,7 +119,7 @@ class _Search:
         return SearchResult(self.best.state, self.best.steps, self.before, self.cost, self.expanded, stopped)
 
     def _reason(self) -> str | None:
-        """Return the reason to stop now, or None if no limit is reached."""
+        """Return the reason to stop the search now, or None if no limit of the search is reached."""
         if expired(self.limits.deadline):
             return OUT_OF_TIME
         if self.since >= self.limits.patience:
@@ -127,7 +127,7 @@ class _Search:
         return "the limit of expanded states was reached" if self.expanded >= self.limits.expansions else None
 
     def _expand(self, visit: _Visit) -> None:
-        """Measure a state and queue its successors."""
+        """Measure the state of `visit`, and queue the states to which one rewriting step leads from it."""
         cost = self.measure(visit.state)
         self.expanded += 1
         self.since += 1

@@ -53,7 +53,7 @@ class JudgingSeconds:
 
     @property
     def total(self) -> float:
-        """The seconds of checking and comparing together."""
+        """The seconds of all checks and comparisons of candidates together."""
         return self.checking + self.comparing
 
 

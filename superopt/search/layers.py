@@ -63,8 +63,9 @@ def _alike(layer: Sequence[Term]) -> list[list[Term]]:
 
 
 def _joined(here: Swept, sweeper: Sweeper, level: int, layer: Sequence[Term]) -> Swept | None:
-    """Join terms of the layer that have equal operators and shapes, by the rule that leaves the fewest operators.
+    """Join terms with equal operators and shapes in `layer`, by the rule that leaves the fewest operators.
 
+    `layer` has the terms at the distance `level` from the inputs.
     Returns the new state, or None if no rule reduces the number of operators.
     """
     for same in _alike(layer):
@@ -76,7 +77,7 @@ def _joined(here: Swept, sweeper: Sweeper, level: int, layer: Sequence[Term]) ->
 
 
 def _ends(here: Swept, sweeper: Sweeper, layer: Sequence[Term]) -> dict[str, Swept]:
-    """Return, for the name of each rule that joins two terms of the layer, the state after the rule is applied."""
+    """Return, for the name of each rule that joins terms in `layer`, the state after the rule is applied to these terms."""
     live = run_time_terms(here.state)
     joined = sweeper.joins([sorted(layer, key=_order(live))], live)
     ends = {rule: sweeper.swept(here, rule, matches) for rule, matches in joined.items()}

@@ -35,9 +35,9 @@ def covered_first(match: Match) -> tuple[list[tuple[str, float]], int, int]:
 
 
 def _part(term: Term) -> tuple[str, float]:
-    """Return the position of the slice that the term is, or that it has as an operand.
+    """Return the key of the sliced term and the start of the slice, if the term is a slice or has a slice as an operand.
 
-    The position is the key of the sliced term and the start of the slice. If several operands are slices, the first is used.
+    Reshapes and expands of a slice are skipped. If several operands are slices, the first is used.
     """
     for part in map(below_reshapes, (term, *term.args)):
         if part.op == "slice":

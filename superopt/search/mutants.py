@@ -116,7 +116,7 @@ class StoredMutant:
     rule: str
 
     def solved(self) -> Mutant:
-        """Return the mutant, with the rule as its origin."""
+        """Return the mutant as proved equal to the operator, with the name of the stored rule as its origin."""
         return Mutant(self.term, (self.rule,), proved=True)
 
 
@@ -205,7 +205,10 @@ def search_mutants(
 
 
 def _is_believed(program: Term, repair: CorrectedMutant, measure: Cost, faster: Faster | None) -> bool:
-    """Return whether the corrected mutant is much faster than the replaced program, or is faster when timed in turns."""
+    """Return whether the corrected mutant `repair` is faster than the operator `program` that it replaces.
+
+    It must be much faster, or faster when the function `faster` times both in turns. If `faster` is None, the result is True.
+    """
     own, other = (program,), (repair.term,)
     return (
         faster is None
@@ -310,9 +313,10 @@ class _Bench:
         return found
 
     def _looked(self, program: Term, drafts: Iterable[MutantDraft], deadline: float, found: list[CorrectedMutant]) -> bool:
-        """Correct the drafts (mutants that are not yet corrected), add the cheap ones to `found`, and sort `found` by time.
+        """Correct the drafts, add those that are then cheaper than the program to `found`, and sort `found` by time.
 
-        Return whether there was time for all drafts.
+        A draft is a term that equals the program, an operator application, at some output positions. Return whether there was
+        time for all drafts.
         """
         try:
             bound = self._seconds(program, deadline).after * (1 - MUTANT.min_mutant_gain_share)
@@ -344,9 +348,10 @@ class _Bench:
     def _repairs(
         self, program: Term, drafts: Iterable[MutantDraft], bound: float, deadline: float
     ) -> Iterator[CorrectedMutant]:
-        """Yield corrected mutants of the program, made from the drafts (mutants that are not yet corrected).
+        """Yield corrected mutants of the program (an operator applied to variables), made from the drafts.
 
-        Each corrected mutant takes less time than `bound` seconds, and less time than the corrected mutants yielded before.
+        A draft is a term that equals the program at some output positions, and a correction replaces the wrong elements. Each
+        corrected mutant takes less time than `bound` seconds, and less time than the corrected mutants yielded before.
         """
         done: set[Program] = set()
         for draft in drafts:
@@ -382,7 +387,8 @@ class _Bench:
     def _sketches(self, program: Term, deadline: float) -> list[Sketch]:
         """Enumerate mutants with variables as weights (sketches). Return the distinct sketches with the lowest estimated times.
 
-        `_price` gives the estimated times. The list is empty if mutants of the program cannot be enumerated.
+        A mutant is a term that equals the program, an operator application, at some output positions. `_price` gives the
+        estimated times. The list is empty if mutants of the program cannot be enumerated.
 
         Raises:
             _OutOfTimeError: The deadline is reached.
@@ -398,8 +404,9 @@ class _Bench:
             return list(islice((s for s in found if s.cost <= most), MUTANT.max_mutants_per_operator))
 
     def _promises(self, program: Term, sketch: Program, deadline: float) -> bool:
-        """Return whether the sketch (a mutant with variables as weights) is faster than the program in quick measurements.
+        """Return whether the sketch is faster than the program (an operator application) in quick measurements.
 
+        A sketch is a term that may replace the program, with variables as weights.
         The operators of the sketch that do the arithmetic are measured first. The whole sketch is measured only if these
         operators together take less time than the program.
         """
@@ -439,9 +446,10 @@ class _Bench:
         return mutant
 
     def _corrected(self, program: Term, mutant: Term) -> list[tuple[Term, str]]:
-        """Return terms that correct the mutant's wrong elements, each with the kind of the correction.
+        """Return corrected forms of the mutant, a term that equals the program at some output positions only.
 
-        The terms with the lowest estimated times are returned.
+        Each form has the mutant's wrong elements corrected, and comes with the kind of the correction. The forms with the
+        lowest estimated times are returned.
         """
         try:
             with self.tally.stage("judge"):

@@ -69,9 +69,10 @@ class _Cutting:
     most: int
 
     def ends(self, start: int, end: int) -> list[int]:
-        """Return the ends of windows from `start` to `end`.
+        """Cut the nodes from `start` to `end` into windows of consecutive nodes, and return the ends of the windows.
 
-        All layers are cut at the same offsets, where the fewest values cross. The nodes around the layers are cut separately.
+        All layers (repetitions of the same kinds of nodes) are cut at the same offsets, where the fewest values cross. The
+        nodes around the layers are cut separately.
         """
         layers = self._layers(start, end)
         if layers is None:
@@ -104,7 +105,7 @@ class _Cutting:
         return found
 
     def _cuts(self, start: int, end: int) -> list[int]:
-        """Return the ends of windows from `start` to `end`, chosen from left to right.
+        """Cut the nodes from `start` to `end` into windows, from left to right, and return the ends of the windows.
 
         If fewer than `least` nodes remain after a window, they are added to the window, as far as `most` allows.
         """

@@ -53,7 +53,8 @@ def budget_of(nodes: int, seconds: float, sizes: int, weights: int, pace: float 
         seconds: The seconds of one run.
         sizes: The number of sizes at which the model runs.
         weights: The bytes of the weights.
-        pace: The time that a search takes on this machine, divided by the time on the machine that the constants are for.
+        pace: The time that a search takes on this machine, divided by the time on the machine for which the constants in this
+            function were chosen.
     """
     wanted = max(pace * max(OPTIMIZATION.min_search_seconds, 0.01 * math.pow(nodes, 1.5)), 200 * seconds)
     return max(
@@ -85,19 +86,22 @@ class ImprovedModel:
 
     @property
     def seconds(self) -> float:
-        """The seconds that the passes save in one run of the model, by the cost model."""
+        """The seconds that the passes (searches of the whole model) save in one run of the model, by the cost model."""
         return sum(gain.seconds for taken in self.passes for gain in taken)
 
 
 @dataclass(frozen=True, eq=False)
 class SearchedModel:
-    """The result of a search of a model.
+    """The result of a search of a model in passes.
+
+    A pass is one search of the whole model. A gain is the search result for one segment (a part of the model) and its copies.
 
     Attributes:
         best: The model after the passes, in the order of passes that saves most.
-        others: The gains of each pass, for other orders of passes.
+        others: The gains of each pass, for each other order of passes that was tried.
         stopped: The reason why the search ended before every segment was searched, or an empty text.
-        relowered: All islands with their nodes generated anew from unchanged terms, as gains. None if this was not tried.
+        relowered: Gains that only generate the nodes of all islands (convex regions) anew from unchanged terms. None if this
+            was not tried.
         contrib_potential_seconds: The seconds of a run that ONNX Runtime's own operators would save, if these operators are
             not allowed.
         failed: The error that ended the search, or an empty text.
@@ -112,7 +116,7 @@ class SearchedModel:
 
     @property
     def orders(self) -> tuple[Passes, ...]:
-        """For each order of passes that was tried, the gains of each pass. The best order comes first."""
+        """The gains of each pass (search of the whole model), for each order of passes that was tried, the best order first."""
         return self.best.passes, *self.others
 
 
@@ -144,9 +148,9 @@ def improvements(model: Model, passes: PassRunner, moves: Sequence[str], budget:
 
 @dataclass(frozen=True, eq=False)
 class PassRunner:
-    """Runs passes (searches of a whole model), and reports the progress of each pass to the listener.
+    """Runs passes (searches of a whole model), and reports the progress of each pass to `listener`.
 
-    The weights grow by at most `weight_budget` bytes. Each pass is reported under the next number of `numbers`.
+    The model's weights grow by at most `weight_budget` bytes. Reports name each pass by the next number of `numbers`.
     """
 
     search: SegmentSearch
@@ -159,8 +163,9 @@ class PassRunner:
     def run(self, kinds: Mapping[str, float], start: ImprovedModel, end: float) -> ImprovedModel:
         """Run one pass of each kind in `kinds`, in the order of `kinds`, and return the resulting model with the gains.
 
-        `kinds` maps the name of a pass to a share. The time that is left until `end` is divided among the remaining passes in
-        proportion to the shares.
+        A pass is one search of the whole model, and a gain is the search result for one part of the model. `kinds` maps the
+        name of a pass to a share. The time that is left until `end` is divided among the remaining passes in proportion to the
+        shares.
         """
         improved = start
         for place, kind in enumerate(kinds):
@@ -187,7 +192,7 @@ class PassRunner:
         )
 
     def _reported(self, gains: Iterable[Gain], parts: Sequence[Segment]) -> Iterator[Gain]:
-        """Yield the gains (search results for parts of the model) and report each gain to the listener."""
+        """Yield the gains (search results for parts of the model), and report each gain to `listener`."""
         phase, total = f"search, pass {next(self.numbers)}", len({part.state for part in parts})
         self.listener(Progress(phase, 0, total))
         for done, gain in enumerate(gains, 1):

@@ -59,7 +59,11 @@ def steps_restored(record: Json) -> tuple[Step, ...]:
 
 
 def _steps(steps: Sequence[Step], outputs: State) -> tuple[list[Json], Callable[[Term], int], list[Json]]:
-    """Return the nodes of the steps and outputs, a function that returns a term's position, and the steps by positions."""
+    """Return the steps and outputs in parts that JSON can store: nodes, positions of terms, and steps.
+
+    The first part has the nodes of all terms (see `terms_to_nodes`). The second part is a function that returns the position of
+    a term's node. The third part has the steps, in which these positions stand for terms.
+    """
     nodes, place = terms_to_nodes([*outputs, *(term for step in steps for term in (*step.roots, *step.replacements))])
     return nodes, place, [[step.rule, [*map(place, step.roots)], [*map(place, step.replacements)]] for step in steps]
 
@@ -111,7 +115,7 @@ def _json(value: object) -> Json:
 
 
 def _atom(atom: Atom) -> Json:
-    """Return an atom of a dynamic extent as a JSON list of its kind and its parts."""
+    """Return an atom (a factor in the expression of a dynamic extent) as a JSON list of its kind and its parts."""
     return [type(atom).__name__, *(_json(getattr(atom, f.name)) for f in fields(atom))]
 
 
@@ -134,7 +138,7 @@ def _value(value: Json) -> Any:
 
 
 def _made(atom: Json) -> Extent:
-    """Return the extent of an atom that `_atom` wrote, simplified as any new extent is."""
+    """Return the atom (a factor in the expression of a dynamic extent) that `_atom` wrote, as a simplified expression."""
     match atom:
         case ["Floor", numerator, denominator]:
             return floor_divide(_value(numerator), _value(denominator))

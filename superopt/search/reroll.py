@@ -152,7 +152,7 @@ class _Roller:
                 yield run
 
     def _is_free(self, run: Sequence[Stage]) -> bool:
-        """Return whether no element of the sequence that the steps in `run` read is computed from the states of these steps."""
+        """Return whether no sequence element that a recurrence step in `run` reads depends on the states of these steps."""
         made = {stage.after[0] for stage in run}
         stack, met = [stage.x for stage in run], set[Term]()
         while stack:
@@ -165,7 +165,7 @@ class _Roller:
         return True
 
     def _only_passed_on(self, stage: Stage, following: Stage) -> bool:
-        """Return whether the states that the step `stage` passes to the step `following` are used nowhere else.
+        """Return whether the states that the recurrence step `stage` passes to the next step `following` are used nowhere else.
 
         The terms that `stage` computes from these states must not be used elsewhere either. Only the first of the states may be
         used elsewhere.
@@ -180,7 +180,7 @@ class _Roller:
         return all(twin not in self.state and self.users.get(twin, set()) <= own for twin in passed)
 
     def _rolled(self, run: Sequence[Stage]) -> dict[Term, Term]:
-        """Return replacements for the states that the steps in `run` compute: parts of results of an operator such as LSTM."""
+        """Return replacements for the states of the recurrence steps in `run`: parts of results of an operator such as LSTM."""
         recurrence, first = self.recurrence, run[0]
         rows, width = math.prod(first.x.sizes[:-1]), first.before[0].sizes[-1]
         elements = [self.origin.get(stage.x, stage.x) for stage in run]
@@ -197,7 +197,10 @@ class _Roller:
 
 
 def _between(stage: Stage) -> list[Term]:
-    """Return the terms that the step computes from its element and the previous states, operands before users."""
+    """Return the terms that the recurrence step `stage` computes from its sequence element and the previous states.
+
+    Operands come before users.
+    """
     done = {stage.x, *stage.before}
     found: list[Term] = []
     stack = [*stage.after]
@@ -215,7 +218,7 @@ def _between(stage: Stage) -> list[Term]:
 
 
 def stages_at(term: Term, recurrence: Recurrence) -> Iterator[Stage]:
-    """Yield the steps of the recurrence that compute `term` as the first of their states.
+    """Yield each step of the recurrence (such as one time step of an LSTM) whose first new state is `term`.
 
     `term` must be in linear form (see `LinearForms`).
     """

@@ -61,7 +61,7 @@ def estimate_seconds(state: tuple[Term, ...], machine: Machine) -> float:
 
 
 def _together(live: list[Term], state: tuple[Term, ...]) -> float:
-    """Return the number of launches that are saved because one kernel computes several terms."""
+    """Return the number of kernel launches that a run of the state saves because one kernel computes several terms."""
     uses = Counter(itertools.chain(state, *(t.args for t in live)))
     parts = Counter((t.args[0], t["axis"]) for t in live if t.op == "slice")
     joined = {a for t in live if t.op == "concat" for a in t.args if a.op == "concat" and a["axis"] == t["axis"]}

@@ -2,8 +2,8 @@
 
 The view of a term consists of its operator, the operators of its operands and the operators of their operands. The outline of a
 rule is the same for the rule's left side. A rule is a candidate at a term if its outline fits the term's view. Candidates are
-computed once for each view. A rule is instantiated at its ranks only when it first becomes a candidate. Rules for operators
-that a model does not contain therefore take no time.
+computed once for each view. Patterns for matching are made from a rule, one for each choice of its variables' ranks, only when
+the rule first becomes a candidate. Rules for operators that a model does not contain therefore take no time.
 """
 
 from __future__ import annotations
@@ -32,14 +32,17 @@ _SLICE_OF_PAD = Outline("slice", (Outline("pad", (ANY,)),))
 class Prepared:
     """A rule, the outlines of its left side (the operators near each output), and its patterns for matching.
 
-    There is one pattern for each choice of ranks. Patterns are made on first use.
+    There is one pattern for each choice of ranks of the rule's variables. Patterns are made on first use.
     """
 
     rule: Rule
     left: tuple[Outline, ...]
 
     def patterns(self, rank: int) -> Sequence[Pattern]:
-        """Return the rule's patterns whose first output has this rank, except patterns that do not determine the right side."""
+        """Return the rule's patterns whose first output has this rank.
+
+        A pattern is left out if its left side does not determine every variable and number of the right side.
+        """
         return self._by_rank.get(rank, ())
 
     @functools.cached_property
@@ -61,12 +64,12 @@ class PaddingUndo:
     axis: int
 
     def padded(self, term: Term, more: int) -> Term:
-        """Return the term with `more` zeros appended along the axis."""
+        """Return the term with `more` zeros appended along the rule's axis."""
         after = tuple(more if axis == self.axis else 0 for axis in range(-self.rank, 0))
         return apply("pad", term, before=(0,) * self.rank, after=after)
 
     def sliced(self, wide: Term, term: Term) -> Term:
-        """Return the slice of `wide` that starts at index 0 of the axis and has the extent of `term`."""
+        """Return the slice of `wide` along the rule's axis that starts at index 0 and has the extent of `term`."""
         return apply("slice", wide, axis=self.axis, start=0, stop=term.shape[self.axis])
 
 
@@ -80,7 +83,7 @@ def only_reshapes(rule: Rule) -> bool:
 
 
 def _changes(outline: Outline) -> int:
-    """Return the number of reshapes of a variable in the outline, or 0 for any other outline."""
+    """Return the number of reshapes if the outline (nested operators) is a chain of reshapes of a variable, else 0."""
     count = 0
     while outline.op == "reshape":
         (outline,) = outline.args
@@ -94,7 +97,7 @@ def no_terms(_: str) -> tuple[Term, ...]:
 
 
 class RuleSet:
-    """Rules to match terms with. Rules whose first output is a bare variable are left out.
+    """A set of rules that are matched at terms. A rule is not matched if the first term of its left side is a bare variable.
 
     Attributes:
         gate: the filter that decides which matches are returned. If it is None, every match is returned.
@@ -102,7 +105,7 @@ class RuleSet:
     Args:
         rules: the rules.
         algorithms: rules that replace an operator by another algorithm. They are matched separately.
-        mutants: rules from mutants (cheaper terms in place of operators). They are matched separately.
+        mutants: rules that generalise mutants (cheaper terms in place of operators). They are matched separately.
     """
 
     gate: Gate | None = None
@@ -130,7 +133,7 @@ class RuleSet:
 
     @property
     def mutants(self) -> RuleSet:
-        """The rules from mutants (cheaper terms in place of operators), as a separate rule set."""
+        """The rules that generalise mutants (cheaper terms in place of operators), as a separate rule set."""
         return self._part("mutants", lambda: self._mutants)
 
     @property
@@ -222,10 +225,10 @@ class RuleSet:
                 yield prepared.rule, pattern
 
     def beside(self, rule: Rule, pattern: Pattern, term: Term, free: tuple[tuple[Term, ...], ...]) -> tuple[Match, ...]:
-        """Return the first match of the pattern whose first replaced term is `term`, and the next matches with equal roots.
+        """Return the first match of the pattern at `term`, and the matches directly after it that replace the same terms.
 
-        The roots of a match are the terms that the rule replaces. The roots after `term` are taken from `free`, which lists the
-        possible terms for each output. Matches are cached, because most terms of a state occur in the next state too.
+        The replaced terms are the roots of a match. The first root is `term`. The other roots are taken from `free`, which
+        lists the possible terms for each output. Matches are cached, because most terms of a state occur in the next state too.
         """
         key = pattern, term, free
         known = self._beside.get(key)

@@ -1,4 +1,4 @@
-"""Search many segments within one budget: each distinct segment once, the most expensive segments first."""
+"""Search many segments (parts of a model) until one deadline: each distinct segment once, the most expensive first."""
 
 from __future__ import annotations
 

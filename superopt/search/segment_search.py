@@ -1,6 +1,6 @@
 """The search over a model's segments, which are the parts of the model that are searched one by one.
 
-Each distinct segment is searched once. A second measurement confirms the gain, and the result is cached.
+Each distinct segment is searched once. A faster form counts only if a second measurement confirms it. Results are cached.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Batch:
         find: The search method.
         island: The island (a convex region of the model) that one of the segments is cut from.
         measured: Measurements of segments of this element type.
-        glanced: Quick measurements on warm caches, which searches for mutants use.
+        glanced: Quick measurements on warm caches, for searches for mutants (cheaper terms in place of operators).
         gates: For each segment, the filter of rule matches for the floating-point mode.
         rooms: For each segment, the number of elements by which its weights may grow.
     """
@@ -328,7 +328,7 @@ class SegmentSearch:
         return total
 
     def _fusion_gain(self, state: State, rules: RuleSet, island: Island, deadline: float) -> float:
-        """Return the seconds that fusions (rules that replace a term by one operator) would save in the state.
+        """Return the seconds that fusions (rules that replace a term by one operator) would save in one run of the state.
 
         The state has no dynamic dimensions.
         """
@@ -378,9 +378,10 @@ class SegmentSearch:
             return 0.0
 
     def _saved(self, state: State, found: SearchResult, measure: Cost) -> list[float]:
-        """Return the seconds that each step saves.
+        """Return the seconds that each step of the search result `found` saves.
 
-        The state is measured after each step. For a large state, the measured total is divided in proportion to estimates.
+        The state is measured after each step. For a large state, the measured gain of all steps together is divided among the
+        steps in proportion to their estimated gains.
         """
         if len(subterms(*state)) <= SEARCH.max_measured_terms:
             return gains(state, found.steps, measure)

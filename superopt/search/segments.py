@@ -46,7 +46,7 @@ class Segment:
 
     @property
     def state(self) -> State:
-        """The terms that the segment computes, over numbered variables."""
+        """The terms that the segment computes, over numbered variables (`x0`, `w0` and so on)."""
         return self.form.outputs
 
     @property
@@ -77,12 +77,12 @@ class Gain:
 
     @property
     def seconds(self) -> float:
-        """The seconds that all copies save in one run of the model, by the cost model."""
+        """The seconds that all copies (equal segments) save in one run of the model, by the cost model."""
         return (self.found.before - self.found.after) * self.runs
 
     @property
     def runs(self) -> float:
-        """The total number of times that the copies run in one run of the model."""
+        """The total number of times that the copies (equal segments) run in one run of the model."""
         return sum(segment.runs for segment in self.copies)
 
     @property
@@ -104,7 +104,7 @@ class Gain:
         return replace(self, found=found, steps=self.steps[:count])
 
     def replacements(self) -> Iterator[Replacement]:
-        """Yield, for each copy, the replacement of its outputs in the model."""
+        """Yield, for each copy (equal segment), the new terms for the copy's outputs in the model."""
         for segment in self.copies:
             terms = segment.form.restored(self.found.outputs)
             island = segment.island

@@ -121,7 +121,10 @@ def unsearched_counts(searched: Iterable[Gain]) -> dict[str, int]:
 
 
 def splice_passes(model: Model, passes: Passes) -> Model:
-    """Return the model with the search results applied, one pass after the other, or `model` if there are no results."""
+    """Return the model with the search results of the passes applied in order, or `model` if there are no results.
+
+    A pass is one search of the whole model.
+    """
     for taken in filter(None, passes):
         model = splice(model, [replacement for gain in taken for replacement in gain.replacements()])
     return model

@@ -87,10 +87,10 @@ class Sweeper:
     def descent(self, start: State, taken: Callable[[Swept], bool], *, joins: bool = True) -> Iterator[Swept]:
         """Sweep with the rule that saves most time by the estimate until no rule saves time, and yield each accepted state.
 
-        Rules are tried in the order of the time that they saved last, or in one sweep (lazy greedy; Minoux, Accelerated greedy
-        algorithms for maximizing submodular set functions, 1978). A rule whose state `taken` did not accept is tried again
-        after `taken` has accepted another state. A rule that saves no time by itself is judged together with the sweeps that
-        the rule makes possible.
+        The rule with the largest known gain is tried next. The known gain of a rule is the gain of one sweep, until the rule
+        was tried with repeated sweeps (lazy greedy; Minoux, Accelerated greedy algorithms for maximizing submodular set
+        functions, 1978). A rule whose state `taken` did not accept is tried again after `taken` has accepted another state. A
+        rule that saves no time by itself is judged together with the sweeps that the rule makes possible.
 
         Args:
             start: the state to begin with.
@@ -195,8 +195,8 @@ class Sweeper:
     def _merges(self, live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
         """Return, for each rule with several outputs, matches that have no replaced term (root) in common.
 
-        Each term is matched together with the first terms at the same distance from the inputs that match. If `only` is not
-        empty, only the rule with this name is used.
+        All roots of a match are at the same distance from the inputs. They are tried in the order of `term_sort_key`, and the
+        first roots that fit are used. If `only` is not empty, only the rule with this name is used.
         """
         return self.joins([sorted(same, key=term_sort_key) for same in siblings(live)], live, only)
 
@@ -263,9 +263,9 @@ class Sweeper:
     def swept(self, start: Swept, rule: str, matches: Sequence[Match]) -> Swept | None:
         """Return the state after all matches of one rule are applied.
 
-        Returns None if the state's estimated time exceeds the ceiling, or if the matches cannot be applied together. A root is
-        a term that a match replaces. If several matches have a root in common, the first match is applied. Each later match at
-        this root is then applied if the root is a commutative operator that still has the operands of the match.
+        Returns None if the new state's estimated time exceeds `ceiling`, or if the matches cannot be applied together. A root
+        is a term that a match replaces. If several matches have a root in common, the first match is applied. Each later match
+        at this root is then applied if the root is a commutative operator that still has the operands of the match.
         """
         here = {root: root for match in matches for root in match.roots}
         state, steps, waiting = start.state, [*start.steps], sorted(matches, key=covered_first)

@@ -77,7 +77,7 @@ class _Walk:
         return tuple(self._narrow(root) for root in state)
 
     def _meet(self, term: Term) -> None:
-        """Record the term's form in the new state. The operands of the term must already have such forms."""
+        """Record the term's form in the new state (with padded tensors). The term's operands must already have such forms."""
         own, wider = self._form(apply(term.op, *map(self._narrow, term.args), **dict(term.attributes)))
         if wider is None:
             self.plain[term] = own
@@ -85,9 +85,10 @@ class _Walk:
             self.wide[term] = wider
 
     def _form(self, own: Term) -> tuple[Term, Term | None]:
-        """Return the form in the new state of a term whose operands are in the new state, and the padded form of the term.
+        """Return the term's form in the new state (with padded tensors), and the padded form of the term.
 
-        The first form equals a slice of the padded form. The padded form is None if the term is not padded.
+        The operands of the term must be in the new state already. The first form equals a slice of the padded form. The padded
+        form is None if the term is not padded.
         """
         below: tuple[str, Term] | None = None
         for name, match in self.rules.matches(own) if any(a in self.cut for a in own.args) else ():
@@ -127,7 +128,7 @@ class _Walk:
         return term
 
     def _has_sliced_parts(self, term: Term) -> bool:
-        """Return whether the term is a concatenation along the padded axis, and some of its parts are slices."""
+        """Return whether the term concatenates slices of padded terms, among others, along the axis that the walk pads."""
         waiting, seen = [term], set[Term]()
         while waiting:
             one = waiting.pop()
@@ -171,21 +172,24 @@ class _Walk:
                     yield name, new
 
     def _formed(self, term: Term) -> Term:
-        """Return the term's form in the new state. Operands that are not yet in the new state are converted first."""
+        """Return the term's form in the new state (with padded tensors).
+
+        Operands that are not yet in the new state are converted first.
+        """
         if term.is_variable or term.constant or term in self.done or term in self.cut:
             return term
         own, wider = self._form(apply(term.op, *map(self._formed, term.args), **dict(term.attributes)))
         return own if wider is None else self.undoing.sliced(wider, own)
 
     def _narrow(self, term: Term) -> Term:
-        """Return the term's form in the new state. For a padded term, this is a slice of the padded form."""
+        """Return the term's form in the new state (with padded tensors): a slice of the padded form if the term is padded."""
         wider = self.wide.get(term)
         if wider is None:
             return self.plain.get(term, term)
         return self.undoing.sliced(wider, term)
 
     def _padding(self, term: Term) -> int:
-        """Return the number of elements to append along the walk's axis so that the term's extent suits kernels.
+        """Return the number of elements to append along the axis that the walk pads, so that the term's extent suits kernels.
 
         Returns 0 if no padding is needed or if the term would grow too much.
         """
@@ -229,7 +233,10 @@ class _Walk:
         return alone
 
     def _made(self, term: Term) -> Iterator[Term]:
-        """Yield the term and the terms below it, down to terms that are already in the new state."""
+        """Yield the term and the terms below it that are not yet in the new state (with padded tensors).
+
+        The terms below a term in the new state are not visited.
+        """
         seen, stack = set[Term](), [term]
         while stack:
             one = stack.pop()
@@ -241,7 +248,8 @@ class _Walk:
     def _moved(self, padded: Term, more: int, depth: int) -> Term | None:
         """Return the padded term with its padding moved further towards the inputs, or None if that is not possible.
 
-        Only padding of `more` elements along the walk's axis is moved. Other padding is accepted only if it pads a weight.
+        Only padding of `more` elements along the axis that the walk pads is moved. Other padding is accepted only if it pads a
+        weight.
         """
         alike = padded.args[0].rank == self.undoing.rank and padded == self.undoing.padded(padded.args[0], more)
         alone = padded if padded.constant else None
@@ -251,5 +259,8 @@ class _Walk:
         return term.op == "slice" and term["axis"] == self.undoing.axis and term["start"] == 0
 
     def _slices(self, term: Term) -> bool:
-        """Return whether the term has a new slice that is computed at run time."""
+        """Return whether the term contains a slice along the padded axis that is computed at run time and is new.
+
+        A slice is new if the state with padded tensors does not contain it yet.
+        """
         return any(self._is_slice(one) for one in self._made(term) if not one.constant)
