@@ -176,7 +176,7 @@ class _Splicing:
             self.retired.append(new)
 
     def sweep(self) -> None:
-        """Remove the nodes and weights that have no users after the replacement.
+        """Remove the nodes and weights that nothing uses after new nodes took the place of old nodes.
 
         A replaced value whose node is still needed gets another name.
         """

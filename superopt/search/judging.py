@@ -77,7 +77,7 @@ class ModelOutcome:
 
     @property
     def accepted(self) -> bool:
-        """Whether the candidate passes the check and is faster."""
+        """Whether the candidate passes the check of its outputs and is faster than the original model."""
         return self.compared is not None and self.compared.faster
 
 
@@ -95,7 +95,7 @@ class CandidateJudge:
         cache: The cache of results.
         settings: The settings of the check.
         forecaster: Predicts times in place of measurements, if it is given.
-        phase: Returns a context for each check and each comparison, by name.
+        phase: A function that takes "check", "measure" or "predict", and returns a context in which this work is done.
         progress: Receives the finished share of a comparison.
     """
 

@@ -117,8 +117,8 @@ def _order(live: Sequence[Term]) -> Callable[[Term], tuple[bool, Place]]:
     """Return a function that gives each term a sort key. Terms made from slices of one term are sorted in the slices' order.
 
     A term gets the key of a term that uses it. If the user is a concatenation, the position in the concatenation is added to
-    the key. A term whose users have no key gets a key from the slice that the term is applied to. Keys from terms with more
-    slices come first.
+    the key. A term whose users have no key gets a key from the slice that it has as an operand (see `Place`). Slices of the
+    term with the most slices come first.
     """
     pieces = Counter(term.args[0] for term in live if term.op == "slice")
     joints: dict[Term, int] = {}

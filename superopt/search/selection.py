@@ -63,10 +63,10 @@ def affordable_gains(found: Iterable[Gain], growth: float) -> list[Gain]:
 def fallback_choices(passes: Passes, relowered: tuple[Gain, ...] = (), others: Sequence[Passes] = ()) -> Iterator[Passes]:
     """Yield choices of gains to try one after the other, in case a larger choice does not measure faster.
 
-    A gain is the search result for one part of the model. A pass is one search over the whole model. All gains come first, then
-    the choices in `others`. If there are several passes, `relowered` and the gains of the first pass follow. Then comes the
-    half of the first pass's gains that save most, then half of this half, and so on. A pass depends on the passes before it.
-    The gains of one pass are independent.
+    A gain is the search result for one part of the model. A pass is one search over the whole model. The first choice has all
+    gains of `passes`, and each item of `others` is a further choice. If there are several passes, `relowered` follows, then the
+    gains of the first pass. Then comes the half of the first pass's gains that save most, then half of this half, and so on. A
+    pass depends on the passes before it. The gains of one pass are independent.
 
     Args:
         passes: The gains of each pass.

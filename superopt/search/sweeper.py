@@ -310,7 +310,7 @@ def _replacements(match: Match, here: Mapping[Term, Term]) -> Sequence[Term]:
 def _unlike(states: Sequence[Swept]) -> Iterator[Swept]:
     """Yield the states by rising estimated time. Of several states with about equal times, only the first is yielded.
 
-    Such states usually differ only in the arrangement of their operators.
+    States with about equal times usually differ only in the arrangement of their operators.
     """
     last = 0.0
     for swept in sorted(states, key=lambda s: s.estimate):

@@ -52,7 +52,7 @@ class UnimprovedModelCache:
 
 
 def _report(record: Mapping[str, Any]) -> Report:
-    """Return the report that a JSON record describes. Stored reports have no prediction and no tuning."""
+    """Return the report that a JSON record describes. Only reports without predicted times and without tuning are stored."""
     return Report(
         **{
             **record,
