@@ -41,7 +41,8 @@ class UniverseCounts:
             value.
         idle: The number of candidates that only rearrange many operators, so that neither side costs less than the other side.
         kept: The number of rules. Each direction of an equality counts.
-        enumerate, dedupe, verify: Processor seconds.
+        enumerate, dedupe, verify: Processor seconds for enumerating terms, for finding redundant candidates, and for tests and
+            proofs.
         peak_bytes: The largest memory of a process that worked on the universe.
     """
 
@@ -224,9 +225,10 @@ class Discovery:
             self.equalities.append(Equality(candidate, rules[0].rule, part, tuple(rules)))
 
     def _keep(self, candidate: Candidate, rule: Rule, complete: Rule, proof: Proved, part: str) -> None:
-        """Record the proved equality, with the directions that are useful in a search.
+        """Record a proved equality, with the directions that are useful in a search.
 
-        If `part` is SEARCH, a direction must also lower the run-time cost or add no operator (see `crosses_hill`).
+        `complete` is `rule` with the conditions that its right side needs, and `proof` is its proof. If `part` is SEARCH, a
+        direction must also lower the run-time cost or add no operator (see `crosses_hill`).
         """
         universe = candidate.universe
         if exchanges_variables(complete):
@@ -253,10 +255,11 @@ class Discovery:
     def _backwards(self, turned: Candidate, rule: Rule) -> Iterator[tuple[Rule, Proved]]:
         """Yield proved rules from the right side of `rule` to its left side.
 
-        `turned` has the enumerated terms. Several rules are tried, and only the first rule that can be proved is yielded. The
-        first rule has no conditions on shapes except those that the new sides need. The second rule has the conditions of
-        `rule`. The last rules are generalised again from the terms in `turned`. If no rule can be proved, the provable rules
-        for the special values in `turned.universe.instances` are yielded.
+        `turned` is the enumerated pair of terms from which `rule` was generalised, with its sides exchanged. Several rules are
+        tried, and only the first rule that can be proved is yielded. The first rule has no conditions on shapes except those
+        that the new sides need. The second rule has the conditions of `rule`. The last rules are generalised again from the
+        terms in `turned`. If no rule can be proved, the provable rules for the special values in `turned.universe.instances`
+        are yielded.
         """
         for other in self._turned(turned, rule):
             if (found := self._usable(other)) is not None:
@@ -282,8 +285,9 @@ class Discovery:
     def _turned(self, turned: Candidate, rule: Rule) -> Iterator[Rule]:
         """Yield rules that state the equality of `rule` from right to left.
 
-        Rules that are generalised again from the terms in `turned` come last. They are yielded only if the new left side does
-        not determine all attributes of the new right side.
+        `turned` is the enumerated pair of terms from which `rule` was generalised, with its sides exchanged. Rules that are
+        generalised again from this pair come last. They are yielded only if the new left side does not determine all attributes
+        of the new right side.
         """
         for anew in dict.fromkeys((True, not any(".shape" in c for c in rule.statement.where))):
             yield backwards(rule, anew=anew)

@@ -75,7 +75,8 @@ def _keys(every: Hashes, positive: Hashes, total: Flags, all_every: Hashes, all_
     """Return a key for each term, so that terms with equal values have equal keys.
 
     `every` and `positive` are digests of each term's values on all inputs and on the positive inputs. `total` is True for terms
-    that are defined on all inputs. The arguments whose names begin with `all_` are the same for terms that a term may equal.
+    that are defined on all inputs. The arguments whose names begin with `all_` hold the same data for all terms among which an
+    equal term is sought.
     """
     keys = every.copy()
     if total.all():

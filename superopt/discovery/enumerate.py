@@ -54,12 +54,12 @@ class Enumeration:
         universe: the universe.
         built: the number of terms that were evaluated.
         graphs: the number of graphs that the terms stand for. An argument of a term stands for all graphs of the argument's
-            class. A term whose arguments share operators counts once.
+            class. A term that is within the limit only because its arguments share operators counts once.
         classes: the number of classes.
         instances: the number of candidates that were left out because smaller candidates imply them.
         representatives: the representatives of the classes, from terms with fewer operators than the limit.
         candidates: pairs of a term and the representative of its class.
-        parts: slices that equal a representative, each with this representative.
+        parts: terms with the operator slice that equal a representative, each with this representative.
         same: a function that returns the representative with the same value as a term, or None.
     """
 
@@ -163,7 +163,11 @@ class _Enumerator:
         self._suggest(rows, classes, before)
 
     def _rows(self, level: int, *, last: bool) -> Rows:
-        """Return every term with `level` operators once, in an order that is the same in every run."""
+        """Return every term with `level` operators once, in an order that is the same in every run.
+
+        If `last` is True, terms that skip one of several interchangeable variables are left out, because they are renamings of
+        other terms.
+        """
         found: list[Rows] = []
         for arity in sorted({t.operands for t in self.universe.templates}):
             operands = np.concatenate([np.empty((0, arity), np.int64), *rows_of(self.table, arity, level)])
@@ -204,7 +208,7 @@ class _Enumerator:
     def _suggest(self, rows: Rows, classes: Classified, before: int) -> None:
         """Add a candidate (a pair of equal terms) for each new term and the older term of equal value.
 
-        Slices that equal a term with fewer operators are recorded in `parts` too.
+        A term with the operator slice that equals a term with fewer operators is also recorded in `Enumeration.parts`.
         """
         others = np.flatnonzero(~classes.represents)
         sides = self._used(rows, others) | self._used_by_class(rows, classes, others)

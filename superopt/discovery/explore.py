@@ -74,7 +74,7 @@ class Findings:
 
     @property
     def known(self) -> DiscoveryInput:
-        """The results that later tasks use as input."""
+        """The proved equalities and the equalities that could not be proved, as input for later tasks."""
         return DiscoveryInput(tuple(e.rule for e in self.equalities), self.suspects)
 
 
@@ -107,8 +107,9 @@ def explore_universe(universe: Universe, known: Sequence[DiscoveryInput], seed: 
 
 
 def examine_slice(part: Slice, known: Sequence[DiscoveryInput], seed: int) -> Findings:
-    """Decide for each pair of terms in a slice whether the terms are equal. A slice is a part of the large candidates of a
-    universe.
+    """Decide for each candidate of the slice `part` whether its terms are equal.
+
+    A candidate is a pair of terms that may be equal. A slice is a part of a universe's large candidates.
     """
     discovery = Discovery(seed, UniverseCounts(part.universe.family, part.universe.name))
     discovery.learn(known)
@@ -120,16 +121,17 @@ def examine_slice(part: Slice, known: Sequence[DiscoveryInput], seed: int) -> Fi
 
 
 def prove_definition(stated: str, seed: int) -> Findings:
-    """Prove the rules that the definition of a composite operator or an algorithm gives.
+    """Prove the rules that follow from the definition of a composite operator, or from an algorithm for an operator.
 
-    `stated` is the name of the composite operator or of the algorithm's axiom.
+    A composite operator is defined as a term of smaller operators. `stated` is the name of the composite operator or of the
+    algorithm's axiom.
     """
     family, origin = (FAMILY, "definition of") if stated in composite_definitions() else (ALGORITHMS, "algorithm")
     return prove_all(UniverseCounts(family, stated), definition_rules(stated), f"{origin} {stated}", seed)
 
 
 def explore_mutants(name: str, seed: int) -> Findings:
-    """Generalise the mutants of a program to rules, and prove these rules. `name` is the name of the program's family.
+    """Generalise the mutants of a program to rules, and prove these rules. `name` is the program's name in `PROGRAMS`.
 
     A program is one or a few operators. A mutant is a term that equals the program at some output positions.
     """

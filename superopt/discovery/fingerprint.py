@@ -152,7 +152,11 @@ class Fingerprints:
         self._keys: list[Hashes] = [np.empty(0, np.uint64) for _ in environments_]
 
     def leaf(self, term: Term, number: int) -> Array:
-        """Return the value of a variable in environment `number` (a random input), with a last axis of size 1 for the batch."""
+        """Return the value of a variable in environment `number` (a random input).
+
+        The array has an additional last axis of size 1, because operators are evaluated for batches of operands along a last
+        axis.
+        """
         return self.environments[number].arrays[term.name][..., None]
 
     def applied(self, op: str, attributes: Mapping[str, Attribute], operands: Sequence[Array], number: int) -> Array | None:

@@ -56,9 +56,9 @@ class ExtentReading:
 
     Attributes:
         extents: maps an extent of the enumerated terms to its expression in the rule.
-        anywhere: if not 0, a slice that starts at 0 gets a variable as its start, and a slice that stops at the end of its axis
-            gets a variable as its stop. Up to this number of axes have separate variables. If the number is 1, all axes share
-            the two variables.
+        anywhere: if not 0, a slice that starts at 0 gets an attribute variable as its start, and a slice that stops at the end
+            of its axis gets one as its stop. If 1, slices along all axes share these two variables. If 2, slices along two axes
+            have separate variables.
     """
 
     extents: Mapping[Extent, Extent]
@@ -80,8 +80,10 @@ class ExtentReading:
         return total
 
     def _product(self, monomial: Monomial) -> Extent:
-        """Return the rule's expression for a product of symbols. The largest products with an entry in `extents` are replaced
-        first.
+        """Return the rule's expression for a product of symbols.
+
+        Factors of the product that have an entry in `extents` are replaced, the largest factor first. Other symbols become
+        attribute variables.
         """
         for count in range(len(monomial), 0, -1):
             for chosen in itertools.combinations(monomial, count):
@@ -141,7 +143,7 @@ def specialise_sides(sides: Sides, values: Mapping[str, Extent]) -> Sides:
 
 
 def _forms(sides: Sides, judge: ConditionJudge) -> Iterator[Equation]:
-    """Yield the first equation that states the equality and for which random tests find no counterexample, if there is one.
+    """Yield the first equation, if any, that states the equality `sides` and for which random tests find no counterexample.
 
     Every variable of an equation has its own extents. Equations are tried in this order: without a condition, under conditions
     on real attributes, and under the condition that extents are equal where they are equal in `sides`.
@@ -284,7 +286,7 @@ class _Writer:
         self.anchors = {a for e in listed for a in atoms(e) if isinstance(a, Sym)}
 
     def written(self, term: Term) -> Term:
-        """Return the term over variables that each have their own extents."""
+        """Return the enumerated term `term`, rebuilt over variables that each have their own extents."""
         if term not in self.done:
             if term.is_variable:
                 self.done[term] = variable(term.name, term.rank)

@@ -137,10 +137,10 @@ class Redundancy:
         return found
 
     def _looked_up(self, code: int, operands: Ints, there: Flags) -> Ints:
-        """Return the class of each term that applies the operator `code` to operands, with -1 for terms that were not built.
+        """Return the class of each term that applies the operator with the number `code` to a row of `operands`.
 
-        Terms with equal values form a class. Each row of `operands` gives one term by the numbers of its operands. `there` is
-        False where a row is padded.
+        Terms with equal values form a class. The result is -1 for a term that was not built. A row has the numbers of one
+        term's operands. `there` is False where a row is padded.
         """
         known = (~there | ((operands >= 0) & (operands < len(self.table)))).all(axis=1)
         found = np.full(len(operands), -1, dtype=np.int64)
@@ -151,7 +151,8 @@ class Redundancy:
     def _first_of_renamings(self, rows: Rows, classes: Classified, suggested: Ints, first: int) -> Flags:
         """Return, for each suggested candidate, whether no renaming of its variables gives an earlier candidate.
 
-        A candidate says that the term of a row equals the representative of the term's class.
+        A candidate, given by the index of a row of `rows`, says that the row's term equals the representative of its class.
+        `first` is the position of the first row in building order.
         """
         keep = np.ones(len(suggested), bool)
         own_class, own_place = classes.of[suggested], suggested + first
@@ -174,8 +175,8 @@ class Redundancy:
     # ------------------------------------------------------------ instances
 
     def _learn(self, rows: Rows, classes: Classified, kept: Ints) -> None:
-        """Keep candidates (pairs of equal terms) whose left side has all variables of the right side, to recognise later
-        instances.
+        """Keep candidates (pairs of equal terms) whose left side has all variables of the right side, to recognise their
+        instances among later candidates.
         """
         for row in kept.tolist():
             number = int(classes.of[row])
@@ -211,9 +212,10 @@ class Redundancy:
         return found
 
     def _root(self, left: Term, operands: Ints, *, commutative: bool) -> Iterator[tuple[Ints, Bound, Ints]]:
-        """Match the left side `left` with the term of each row at the root.
+        """Match `left`, the left side of a kept equality, with the term of each row of `operands` at the root.
 
-        Yields the matching rows, the terms that the variables stand for, and the operands that the match leaves over.
+        A row has the numbers of one term's operands. Yields the matching rows, the terms that the variables stand for, and the
+        operands that the match leaves over.
         """
         count = len(left.args)
         every = np.arange(len(operands))
@@ -232,10 +234,10 @@ class Redundancy:
     def _all(
         self, patterns: tuple[Term, ...], columns: list[Ints] | Ints, where: Ints, bound: Bound
     ) -> Iterator[tuple[Ints, Bound]]:
-        """Match each pattern with its column of terms, row by row.
+        """Match each pattern with its column of terms, row by row. A column is an array of term numbers.
 
-        Yields the rows on which all patterns match, and the terms that the variables stand for on these rows. `where` contains
-        the rows on which the search starts, and `bound` the terms of variables that are already bound.
+        Yields the rows on which all patterns match, and the terms that the variables stand for on these rows. `where` has the
+        row of each entry of a column, and `bound` has the terms of variables that are already bound.
         """
         if not len(where):
             return
@@ -247,7 +249,7 @@ class Redundancy:
             yield from self._all(patterns[1:], [c[kept] for c in rest], where[kept], now)
 
     def _one(self, pattern: Term, column: Ints, bound: Bound) -> Iterator[tuple[Ints, Bound]]:
-        """Match one pattern with every term of a column.
+        """Match one pattern with every term of `column`, an array of term numbers.
 
         Yields the positions at which the pattern matches, and the terms that the variables stand for at these positions.
         """
@@ -272,9 +274,10 @@ class Redundancy:
             yield from self._all(pattern.args, [kids[:, c] for c in order], here, {v: c[here] for v, c in bound.items()})
 
     def _image(self, term: Term, bound: Bound, count: int) -> Ints:
-        """Return, for each row, the class of the term that results if the variables of `term` are replaced by the row's terms.
+        """Return, for each of `count` rows, the class of the term that results if `bound` replaces the variables of `term`.
 
-        The class is -1 if the resulting term was not built. Terms with equal values form a class.
+        `bound` has the number of a term for each variable and row. Terms with equal values form a class. The class is -1 if the
+        resulting term was not built.
         """
         known: dict[Term, Ints] = {}
         for part in subterms(term):

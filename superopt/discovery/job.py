@@ -120,7 +120,7 @@ def generalise_all(tasks: Tasks, seed: int) -> tuple[Findings, ...]:
 def explore_operators(
     names: Sequence[str], known: Sequence[Rule], tasks: Tasks, seed: int, progress: Callable[[UniverseCounts], None]
 ) -> tuple[Findings, ...]:
-    """Return the new rules that follow from each operator's traits and axioms, in alphabetical order of the operators.
+    """Return the findings about each single operator, such as new rules, in alphabetical order of the operators.
 
     Rules that the `known` rules imply are left out.
     """

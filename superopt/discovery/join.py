@@ -1,8 +1,8 @@
 """Find equalities with several outputs: two or three terms become parts (slices) of one larger term.
 
-Two terms of the same form that share an operand become parts of an enumerated term. The change of variables that leads from the
-first term to the second term also gives a third term. If two terms have no operand in common, their operands are stacked along
-a new axis, and the operator is applied to the stack as a batch. Every suggestion is evaluated.
+Two terms of the same form that share an operand become parts of an enumerated term. If the two terms differ in one variable, a
+new variable in its place gives a third term. If two terms have no operand in common, their operands are stacked along a new
+axis, and the operator is applied to the stack as a batch. Only candidates whose sides agree on random inputs are yielded.
 """
 
 from __future__ import annotations
@@ -131,9 +131,10 @@ def _kind(term: Term) -> list[tuple[str, Attribute]]:
 
 
 def _triples(pair: Candidate) -> Iterator[Candidate]:
-    """Yield the candidate `pair` extended by a third output, which is the second output with a new variable.
+    """Yield the candidate `pair` extended by a third output, if its two outputs differ in one variable only.
 
-    The new variable has its own extent along some axis if the new candidate is then well typed.
+    The third output has a new variable in place of this variable. The variables of the second and third output have their own
+    extents along some axis if the extended candidate is then well typed.
     """
     if not any(_contracts(t) for t in subterms(pair.left[0])):
         return
@@ -173,9 +174,10 @@ def _joined(pair: Candidate, one: Term, other: Term, second: Term, third: Term, 
 
 
 def _lengthened(whole: Term, one: Term, other: Term, second: Term, third: Term) -> Term:
-    """Return `whole` with a third operand in each concatenation whose two operands differ only in `one` and `other`.
+    """Return the term `whole` with a third operand in each concatenation of two operands that are equal up to one variable.
 
-    The new operand is the first operand with `third` in place of `one`. Everywhere, `other` is replaced by `second`.
+    The first operand has the variable `one` where the second operand has the variable `other`. The new operand has `third`
+    there. Everywhere in `whole`, `other` is replaced by `second`.
     """
     done: dict[Term, Term] = {other: second}
     for term in subterms(whole):
@@ -191,10 +193,10 @@ def _lengthened(whole: Term, one: Term, other: Term, second: Term, third: Term) 
 
 
 def _widened(universe: Universe, like: Term, axis: int | None) -> tuple[Universe, tuple[Shape, Shape]]:
-    """Return the shapes of two new variables, and `universe` with symbols for the extents of the new variables along `axis`.
+    """Return `universe`, and the shapes of two new variables that differ from the shape of `like` only along `axis`.
 
-    The shapes differ from the shape of `like` only along `axis`. If `axis` is None, or the extent along `axis` is a number or a
-    sum, both variables have the shape of `like`. `universe` is returned first.
+    Along `axis`, each new variable has its own symbol as extent, and the returned universe has ranges for these symbols. If
+    `axis` is None, or the extent along `axis` is a number or a sum, both variables have the shape of `like`.
     """
     if axis is None or not isinstance(like.shape[axis], Size) or len(like.shape[axis].terms) > 1:  # type: ignore[union-attr]
         return universe, (like.shape, like.shape)
@@ -213,7 +215,11 @@ def _names(universe: Universe) -> set[str]:
 
 
 def _batches(enumeration: Enumeration) -> Iterator[Candidate]:
-    """Yield candidates that compute an operator for two sets of variables by applying the operator to the stacked variables."""
+    """Yield candidates that apply a contraction (an operator that sums over an extent) once to stacked operands.
+
+    The left side applies the contraction to two sets of variables. The right side stacks the two sets along a new axis, and its
+    outputs are the two parts of the result.
+    """
     second = {a: b for row in enumeration.universe.variables for a, b in itertools.pairwise(row[:2])}
     for one in enumeration.representatives:
         if not _contracts(one) or not all(a in second and second[a].shape == a.shape for a in one.args):

@@ -142,7 +142,8 @@ class Typing:
     def _typed(self, op: str, attributes: Mapping[str, Attribute], shapes: tuple[int, ...]) -> int | None:
         """Return the number that stands for an operator with these attributes and operand shapes.
 
-        Returns None if the operator is ill typed on these shapes or requires symbolic extents to be equal.
+        Returns None if the operator is ill typed on these shapes or requires symbolic extents to be equal, or if the result is
+        a single number and its shape is not an attribute.
         """
         key = (op, tuple(attributes.items()), shapes)
         if key not in self._known:
@@ -179,9 +180,10 @@ class Typing:
         return Rows(np.full(len(operands), kind, dtype=np.int64), padded, self.keys(found.code, operands))
 
     def _flat(self, op: str, rows: Ints, level: int) -> Flags:
-        """Return, for each sum of sums, whether it has `level` operators and no repeated operand when written as one sum.
+        """Return, for each sum with a sum among its operands, whether it has `level` operators when written as one sum.
 
-        Any commutative operator `op` is treated as a sum is.
+        A row of `rows` has the operands of one sum. Unless the universe allows repeated operands, the one sum must not have
+        any. Any commutative operator `op` is treated as a sum is.
         """
         table = self.table
         kids = self.flattened(op, rows)

@@ -46,10 +46,10 @@ def demote_derivable(equalities: Sequence[Equality], tasks: Tasks, version: str)
     """Move core equalities that follow from the rest of the core to the search rules (SEARCH).
 
     A law is a core equality of which at least one direction is stored as a rule. Only laws are used in derivations, and only
-    laws can leave the core. With fewer laws, a search for a derivation gets further within its limits. So the laws are searched
-    again until no law leaves the core. Three searches are tried in this order: `derive_laws`, `derived_widely` and
-    `derived_stubbornly`. A law is not searched again by the same search if the other laws are the same as before.
-    `version` identifies the code on which results depend.
+    laws can leave the core. With fewer laws, a search for a derivation gets further within its limits. So the searches are
+    repeated until no law leaves the core. Three searches are tried in this order: `derive_laws`, `derived_widely` and
+    `derive_from_law_sets`. A search is not repeated for a law if the other laws are the same as before. `version` identifies
+    the code on which results depend.
 
     Returns:
         All equalities, and the processor seconds of the tasks.

@@ -1,7 +1,7 @@
 """Choose representatives as operands of one more operator, so that the new term has a given number of operators.
 
 A representative stands for all enumerated terms of equal value. Each combination of operands is a row of numbers. In a row of
-three operands, at least one operand is a variable or constant, or every operand is a single operator.
+three operands, at least one operand is a variable or constant, or every operand has exactly one operator.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def rows_of(table: Table, arity: int, level: int) -> Iterator[Ints]:
 
 
 def _reached(table: Table, runs: Ints, weighs: Ints, weights: Flags) -> Ints:
-    """Return the level of a term with one more operator. The level is the number of operators that count towards a limit.
+    """Return, for each row of operands, the level of a term that applies one more operator to the operands.
+
+    The level is the number of operators that count towards the limit on operators.
 
     Args:
         table: the table of the terms.
@@ -129,8 +131,9 @@ def _triples(table: Table, level: int) -> Iterator[Ints]:
 
 
 def _everywhere(table: Table, rows: Ints, level: int) -> Ints:
-    """Return all permutations of each row, without repetitions, with which one more operator makes a term with `level`
-    operators.
+    """Return every order of each row of three operands, without repetitions.
+
+    Rows are left out if one more operator on these operands does not make a term with `level` operators.
     """
     turned = np.concatenate([rows[:, list(order)] for order in itertools.permutations(range(3))])
     return _kept(table, np.unique(turned, axis=0), level)

@@ -146,10 +146,11 @@ def generalise_ranks(equation: Equation, judge: ConditionJudge, kinds: Kinds = (
 
 
 def _aligned(narrow: Phrase, where: Sequence[str]) -> tuple[str, ...]:
-    """Return the conditions, rewritten for other ranks if the right side of `narrow` concatenates along a single axis.
+    """Return the conditions `where` of the equation `narrow`, rewritten so that they can be read at other ranks.
 
-    A condition that two variables have equal sizes along one other axis becomes the condition that the variables have equal
-    sizes along all axes except the concatenated axis. All other conditions stay the same.
+    If the right side concatenates along a single axis, a condition that two variables have equal sizes along one other axis
+    becomes the condition that the variables have equal sizes along all axes except the concatenated axis. All other conditions
+    stay the same.
     """
     joined = set(re.findall(r"concat\([^=]*axis=(-\d)", narrow.right))
     axis = min(joined) if len(joined) == 1 else ""
@@ -176,7 +177,9 @@ def _equalities(rule: Rule | None) -> int:
 
 
 def _turned(narrow: Phrase, judge: ConditionJudge, equalities: int) -> Iterator[Phrase]:
-    """Yield the equation with its axes replaced by axis variables. Equations for many choices of axes come first.
+    """Yield the equation `narrow` with its axes replaced by axis variables.
+
+    Equations whose axis variables have many possible axes come first.
 
     If there are two axes, one of them may be replaced by all axes of a term except the other axis. At the ranks in `narrow`,
     the equation must pass random tests for every choice of axes. It must need at most `equalities` equality conditions.
@@ -195,7 +198,8 @@ def _turned(narrow: Phrase, judge: ConditionJudge, equalities: int) -> Iterator[
 def _namings(narrow: Phrase, literal: Sequence[int], names: Sequence[str], *, shapes: bool) -> Iterator[Phrase]:
     """Yield the equation with the axes in `literal` replaced by the variables in `names`.
 
-    If there are two axes, equations in which all remaining axes replace one of the two axes are yielded first.
+    If `shapes` is True, axes in sizes such as `x.shape[-1]` are replaced too. If there are two axes, the first equations keep
+    only one axis variable k, and have `others(E, k)`, all axes of a term E except k, in place of the other axis.
     """
     for axis, other in ((literal[0], literal[-1]), (literal[-1], literal[0])) if len(literal) == 2 else ():
         apart = [_apart(text, other, names[0]) for text in (narrow.left, narrow.right)]
@@ -215,10 +219,10 @@ def _axis_named(text: str, axis: int, variable: str, shapes: bool) -> str:
 
 
 def _apart(text: str, axis: int, variable: str) -> str | None:
-    """Replace `shape=E.shape, axes=(axis,)` in the text by `shape=E.shape, axes=others(E, k)`, which means all axes of E
-    except k.
+    """Replace `shape=E.shape, axes=(axis,)` by `shape=E.shape, axes=others(E, k)` in the text, for every expression E.
 
-    `variable` is the name k of the excluded axis. Returns None if `axis` also occurs elsewhere in the text.
+    `others(E, k)` means all axes of E except k. `variable` is the name k of the excluded axis. Returns None if `axis` also
+    occurs elsewhere in the text.
     """
     written = f".shape, axes=({axis},)"
     while (at := text.find(written)) >= 0:
@@ -230,7 +234,7 @@ def _apart(text: str, axis: int, variable: str) -> str | None:
 
 
 def _operand(text: str, end: int) -> int:
-    """Return the position at which the name or parenthesised expression that ends at `end` starts."""
+    """Return the start position of the name or parenthesised expression that ends at the position `end` of `text`."""
     depth, start = 0, end
     while start > 0 and (depth or re.fullmatch(r"[\w)]", text[start - 1])):
         start -= 1
@@ -261,10 +265,10 @@ def _turns(turned: Phrase, names: Sequence[str], judge: ConditionJudge, equaliti
 
 
 def _ranked(narrow: Phrase, kinds: Kinds) -> Iterator[Phrase]:
-    """Yield the equation with more possible ranks for some tensors and shapes, and finally the unchanged equation.
+    """Yield the equation `narrow` with more possible ranks for some tensors and shapes, and finally the unchanged equation.
 
-    For each rank, equations in which all tensors and shapes of this rank get more ranks come first. Equations in which fewer of
-    these tensors and shapes get more ranks follow.
+    Tensors and shapes that have the same rank in `narrow` get more ranks together: first all of them, then fewer and fewer of
+    them. Tensors of this rank in the same tuple of `kinds` always get more ranks together.
     """
     native = {v: ranks[0] for v, ranks in narrow.ranks if len(ranks) == 1 and ranks[0] > 1 and v not in narrow.fixed}
     known = {v for kind in kinds for v in kind}

@@ -240,13 +240,13 @@ class KeptEqualities:
         in these cases, else None:
 
         - A direction saves an operator or a tenth of the cost, but steps of kept equalities reach the result only through more
-          expensive terms. The step must also have few operators or a compute-intensive operator. In larger graphs of cheap
-          operators, a search passes through the more expensive terms by itself.
+          expensive terms. The expensive side must also have few operators or a compute-intensive operator. In larger graphs of
+          cheap operators, a search passes through the more expensive terms by itself.
         - Two operators of different kinds compute the same value, and no step leads to the more expensive operator.
         - Different operators compute the same value at the same cost. Costs do not show which of these operators a runtime
           fuses with neighbouring operators.
-        - The step factors out a constant, and no sequence of steps factors out any constant. Multiplying the other operands by
-          ones is not a step.
+        - A direction factors out a constant, and no sequence of steps of kept equalities factors out any constant. A sequence
+          that first multiplies the other operands by ones does not count.
 
         For a candidate with several outputs, the result is SEARCH or None.
         """
@@ -262,10 +262,10 @@ class KeptEqualities:
         return SEARCH if any(is_hill(candidate) for is_hill in hills) else None
 
     def _over_a_hill(self, candidate: Candidate) -> bool:
-        """Return whether a direction of the candidate lowers the cost, and kept equalities do so only through costly terms.
+        """Return whether a direction lowers the cost, while steps of kept equalities do so only through more expensive terms.
 
-        The direction must lower the cost for both choices of numbers for the symbols. The steps of kept equalities must lead
-        through more expensive terms for at least one of the choices.
+        The symbols in the candidate's terms are replaced by numbers in two ways, so that costs can be computed. The direction
+        must lower the cost for both ways. The steps must lead through more expensive terms for at least one way.
         """
         for steps in self._directions(candidate):
             gains = all(
@@ -286,7 +286,7 @@ class KeptEqualities:
     def _factors(self, old: Term, new: Term) -> bool:
         """Return whether steps of kept equalities factor a constant out of `old`.
 
-        No term on the way may cost much more than `old` and `new`.
+        No term on the way may cost much more than both `old` and `new`, the two sides of a candidate.
         """
         dearest = max(self.rewriter.cost(old), self.rewriter.cost(new))
         return self.rewriter.leads(old, dearest, lambda term: factors_out_constant([old], [term]))
@@ -362,9 +362,9 @@ class KeptEqualities:
         return {classes.canonical(t) for t in self.rewriter.steps(term)}
 
     def _joined(self, candidate: Candidate, numbered: DimBinding) -> bool:
-        """Return whether a kept rule computes the candidate's outputs together.
+        """Return whether a kept rule with several outputs already replaces the candidate's left side by a joint computation.
 
-        The rule's right side must have no more operators than the candidate's right side.
+        The joint computation must have no more operators than the candidate's right side.
         """
         left, right = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
         return any(

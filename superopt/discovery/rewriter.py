@@ -62,10 +62,10 @@ class Classes:
         return term
 
     def _contracted(self, term: Term) -> Term:
-        """Return the sum with pairs of operands replaced by the term that represents the sum of the pair, if that term is not
-        a sum.
+        """Return the sum `term` with pairs of operands replaced by the representative of the pair's sum.
 
-        For example, `a + b + c` becomes `d + c` if `a + b` equals `d`. Any commutative operator is treated as a sum is.
+        A pair is only replaced if the representative is not a sum itself. For example, `a + b + c` becomes `d + c` if `a + b`
+        equals `d`. Any commutative operator is treated as a sum is.
         """
         if 2 < len(term.args) <= DISCOVERY.max_rewritten_summands:
             for i, j in itertools.combinations(range(len(term.args)), 2):
@@ -101,10 +101,10 @@ class DirectedEquation:
 
 @dataclass
 class EquationIndex:
-    """Equations whose left sides have the same root operator and rank.
+    """Equations whose left sides have the same root operator and rank, divided into groups.
 
-    The equations of a group need the same operator at the same operand of a matching term (see `DirectedEquation.place`). Each
-    group lists its equations in the order in which the equations were added.
+    The equations of one group have the same `DirectedEquation.place`, which says which operator a matching term must have at
+    which operand. Each group lists its equations in the order in which the equations were added.
     """
 
     count: int = 0
@@ -170,7 +170,10 @@ class Spread:
         self._products: dict[str, bool] = {}
 
     def of(self, term: Term) -> tuple[int, tuple[str, ...], str]:
-        """Return a sort key of a term with numeric extents: the measure, the names of the operators, and the term's key."""
+        """Return a sort key of a term with numeric extents: its measure, the names of its operators, and the term's key.
+
+        The class describes the measure.
+        """
         known = self._known.get(term)
         if known is None:
             below = [self.of(a) for a in term.args]
@@ -198,16 +201,16 @@ class Spread:
 
 
 class OrderedRewriting:
-    """Rewrites terms by up to `DISCOVERY.max_rewriting_steps` steps, each of which lowers the measure of the term."""
+    """Rewrites terms by up to `DISCOVERY.max_rewriting_steps` steps, each of which lowers a given measure of the term."""
 
     def __init__(self, rewriter: Rewriter, measure: Callable[[Term], Any]) -> None:
         self._rewriter, self._measure = rewriter, measure
         self._known: dict[Term, tuple[Term, int]] = {}
 
     def of(self, term: Term) -> Term:
-        """Return the term after rewriting steps that each lower the measure as far as possible.
+        """Return the term after rewriting steps, each of which is the possible step to the lowest measure.
 
-        Operands are rewritten first.
+        Operands are rewritten first. A step that does not lower the measure is not taken.
         """
         known, version = self._known.get(term, (term, -1))
         if version == self._rewriter.version:
@@ -255,7 +258,7 @@ class Rewriter:
             self._rows.setdefault((left.op, left.rank), EquationIndex()).add(DirectedEquation(left, right, where))
 
     def joins(self, left: Term, right: Term) -> bool:
-        """Return whether the terms have equal normal forms. Either of the two kinds of normal form suffices."""
+        """Return whether the two terms have equal `small` normal forms or equal `spread` normal forms."""
         return any(normal.of(left) is normal.of(right) for normal in (self.small, self.spread))
 
     def joins_around(self, left: Term, right: Term) -> bool:
@@ -339,7 +342,7 @@ class Rewriter:
         return self._effort(term)[0].total
 
     def _effort(self, term: Term) -> tuple[Effort, Effort]:
-        """Return two run-time costs of the term. In the first cost, terms that depend on weights only cost nothing."""
+        """Return two run-time costs of the term: without the cost of terms that depend on weights only, and with this cost."""
         known = self._efforts.get(term)
         if known is None:
             known = self._efforts[term] = effort([term], weights_known=True), effort([term], weights_known=False)

@@ -137,15 +137,16 @@ class Table:
         return np.asarray(together)
 
     def count(self, nodes: Ints) -> tuple[Ints, Ints]:
-        """Return, for each row of `nodes`, the number of operators executed at run time, and the number that depend on weights
-        only.
+        """Count the operators in each row of `nodes`: those executed at run time, and those that depend on weights only.
+
+        A row has the numbers of operators, padded with -1.
         """
         there = nodes >= 0
         safe = np.where(there, nodes, 0)
         return (np.where(there, self.run[safe], 0)).sum(axis=1), (np.where(there, self.weighing[safe], 0)).sum(axis=1)
 
     def prefixed(self, used: Ints) -> Flags:
-        """Return, for each term, whether it uses interchangeable variables from the first on, as `x + y` does but not `x + z`.
+        """Return, for each term, whether it uses interchangeable variables without a gap, as `x + y` does but not `x + z`.
 
         `used` has a bit for each variable of a term. Every other term is a renaming of such a term.
         """

@@ -12,8 +12,8 @@ from superopt.policy import DISCOVERY
 class GraphTally:
     """A count of the graphs with at most `most` operators that enumerated terms stand for.
 
-    An argument of a term stands for all graphs of the argument's value, so one term counts as several graphs. A term whose
-    arguments share operators counts once.
+    An argument of a term stands for all graphs of the argument's value, so one term counts as several graphs. A term that has
+    at most `most` operators only because its arguments share operators counts once.
     """
 
     def __init__(self, table: Table, typing: Typing, most: int) -> None:
@@ -72,7 +72,10 @@ class GraphTally:
         return np.where(sums[rows.kinds] if len(rows) else False, (kids >= 0).sum(axis=1) - 1, 1)
 
     def _unshared(self, kids: Ints, own: Ints) -> Ints:
-        """Return the number of terms with more than `most` operators if an operator is counted each time that it occurs."""
+        """Return the number of terms with more than `most` operators if an operator is counted each time that it occurs.
+
+        `kids` has the arguments of each term, and `own` the number of operators that the term's root stands for.
+        """
         counts = own + np.where(kids >= 0, self._sizes()[kids], 0).sum(axis=1)
         return np.asarray((counts > self.most).sum())
 
@@ -86,9 +89,10 @@ class GraphTally:
         return np.asarray(self._tree, dtype=np.int64)
 
     def _members(self) -> Ints:
-        """Return a matrix: for each class of equal terms, the number of graphs with 0, 1, 2 and more operators in the class.
+        """Return a matrix with the number of graphs of each class of equal terms (row) with 0, 1, 2 and more operators
+        (column).
 
-        Terms with the largest number of operators are left out.
+        Terms at the limit on operators are left out, because they are not arguments of other terms.
         """
         if self._counted is None:
             counts = np.zeros((len(self.table), self.most + 1), dtype=np.int64)

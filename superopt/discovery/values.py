@@ -143,7 +143,10 @@ class ValueColumns:
                 yield part, np.broadcast_to(value, (*value.shape[:-1], len(part)))
 
     def _step(self, stores: Sequence[Array | None]) -> int:
-        """Return the number of terms to evaluate at once, chosen so that intermediate values fit into a processor cache."""
+        """Return the number of terms to evaluate at once, chosen so that intermediate values fit into a processor cache.
+
+        `stores` has the arrays from which the terms' operands are taken.
+        """
         sizes = [s[..., 0].size for s in stores if s is not None]
         return int(np.clip(DISCOVERY.max_batch_elements // (max(sizes) * (min(sizes) if len(sizes) > 1 else 1)), 64, 1 << 14))
 

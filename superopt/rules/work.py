@@ -89,7 +89,7 @@ class _Costs:
         return index.Tensor(shape, lambda *_: element())
 
     def require(self, condition: Cond, message: str) -> None:
-        """Do nothing, because terms are well typed."""
+        """Ignore a condition of an operator's definition, because costs are only computed for well-typed terms."""
 
     def total(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
         assert isinstance(extent, int)

@@ -5,7 +5,8 @@ The universes include:
 - elementwise and row operations on scores, in either layout of heads,
 - heads of a batch of one, for which ONNX Runtime fuses a transpose of three axes into a product, but not a transpose of four
   axes,
-- moves of heads before their rows and back, and flattening of heads and splitting them again, which cancel,
+- transposes that move the axis of heads before the axis of rows and back, and reshapes that flatten heads and split them again,
+  which cancel,
 - products of heads as products of stacks of matrices, and keys and values repeated for each of the query heads that share them,
   as exporters write them.
 """

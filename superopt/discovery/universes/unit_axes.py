@@ -40,10 +40,10 @@ def _lone(name: str, rows: Extent) -> Universe:
 
 
 def _head(name: str, *batch: Extent, rows: Extent) -> Universe:
-    """Return a universe (a vocabulary for enumeration) of products of ones with stacks of single rows.
+    """Return a universe (a vocabulary for enumeration) of products of a column of ones with a row, for each row of a stack.
 
     Such products occur in each head of attention to a single token. `batch` has the extents of the stack, and `rows` is the
-    number of rows of the ones.
+    length of the column.
     """
     axes = (*range(-2 - len(batch), -2), -1)
     return Universe(
