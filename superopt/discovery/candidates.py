@@ -327,7 +327,7 @@ class Discovery:
         return agrees
 
     def outcomes(self, equation: Equation) -> list[tuple[Mapping[str, Extent], bool]]:
-        """Return random assignments of values to the equation's attribute variables, each with whether the sides then agree.
+        """Return several random choices of the equation's attribute values, each with whether the two sides agree for it.
 
         Part of `ConditionJudge`.
         """

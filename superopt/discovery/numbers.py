@@ -63,9 +63,9 @@ def distinct_numbers(universe: Universe, *, turned: bool = False) -> dict[str, E
     """Return a number for every symbol in `universe.ranges`, so that terms over these symbols get numeric sizes.
 
     Where possible, every operator of `universe` is then well typed on the variables and constants. Extents are large and
-    different. Later extents are larger or, if `turned` is True, smaller. Small numbers are used for symbols in attributes, for
-    symbols in `universe.small`, and where an operator requires a small number, as the window of a pool has to fit into the
-    image. A real symbol gets the last number of the symbol's range.
+    different. They rise in the order of `universe.ranges` or, if `turned` is True, fall. Small numbers are used for symbols in
+    attributes, for symbols in `universe.small`, and where an operator requires a small number, as the window of a pool has to
+    fit into the image. A real symbol gets the last number of the symbol's range.
     """
     conditions = list(dict.fromkeys(_conditions(universe)))
     symbols = {a for v in _attributes(universe) for a in atoms(v) if isinstance(a, Sym)}

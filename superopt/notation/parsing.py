@@ -113,7 +113,7 @@ def parse(
 def real_names(*texts: str) -> frozenset[str]:
     """Return the names of attribute variables that stand for real numbers in the texts.
 
-    The name of a real number occurs in a real attribute of an operator, such as `factor=a`, and in no integer attribute.
+    Such a name occurs in a real attribute of an operator, such as `factor=a`, and in no integer attribute.
     """
     reals: set[str] = set()
     integers: set[str] = set()

@@ -295,7 +295,10 @@ def _shared(extent: Extent) -> list[Atom]:
 
 
 def _number(extent: Extent, slots: Mapping[Atom, int]) -> Callable[[Assignment], Any]:
-    """Compile the extent to a function of the list of the unknowns' values. `slots` has the position of each unknown."""
+    """Compile the extent to a function that takes a list with a value for each unknown.
+
+    `slots` has the position of each unknown in the list.
+    """
     if not isinstance(extent, Size):
         return lambda _: extent
     parts = [(coefficient, [_atom(a, slots) for a in monomial]) for monomial, coefficient in extent.terms]
@@ -326,7 +329,9 @@ def _atom(atom: Atom, slots: Mapping[Atom, int]) -> Callable[[Assignment], Any]:
 
 
 def _test(condition: Cond, slots: Mapping[Atom, int]) -> Callable[[Assignment], bool]:
-    """Compile the condition to a function of the list of the unknowns' values. `slots` has the position of each unknown.
+    """Compile the condition to a function that takes a list with a value for each unknown.
+
+    `slots` has the position of each unknown in the list.
 
     The function returns False if the condition divides by zero.
     """

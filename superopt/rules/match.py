@@ -84,7 +84,7 @@ class Match:
 
     @property
     def covered(self) -> Counter[Term]:
-        """The operands of the first root that the pattern matches, as a multiset."""
+        """Those operands of the first matched term that the pattern matches, as a multiset."""
         return Counter(self.roots[0].args) - Counter(self.rests[0])
 
     def at(self, root: Term) -> Term | None:

@@ -40,8 +40,8 @@ class _Cost:
         reads: The number of elements read from each operand. A constant reads nothing.
         accumulated: Whether the element is a sum over an index. An enclosing sum continues in the same accumulator and counts
             no further additions.
-        picked: Whether the element is a product with a test that holds for only one value of an index. The sum of such products
-            over the index reads only one element.
+        picked: Whether the element is a product with a factor that is 1 for only one value of an index and 0 for all others.
+            The sum of such products over the index reads only one element.
     """
 
     flops: int

@@ -2,7 +2,7 @@
 
 The universes include:
 
-- elementwise and row operations on scores, in either layout of heads,
+- elementwise and row operations on scores, where heads are an axis, are grouped, or are flattened into the batch,
 - heads of a batch of one, for which ONNX Runtime fuses a transpose of three axes into a product, but not a transpose of four
   axes,
 - transposes that move the axis of heads before the axis of rows and back, and reshapes that flatten heads and split them again,
