@@ -86,7 +86,10 @@ def points() -> Iterator[Fraction]:
 
 @functools.cache
 def _matrices(tile: int, taps: int) -> tuple[Matrix, Matrix, Matrix]:
-    """Return the matrices that multiply the weights, the data and the products. The last evaluation point is infinity."""
+    """Return the matrices by which a `ToomCook` algorithm multiplies the weights, the data and the products.
+
+    Each product belongs to a point at which polynomials are evaluated. The last point is infinity.
+    """
     finite = list(itertools.islice(points(), tile + taps - 2))
     others = [[b for b in finite if b != a] for a in finite]
     scales = [math.prod((a - b for b in rest), start=Fraction(1)) for a, rest in zip(finite, others, strict=True)]

@@ -7,8 +7,8 @@ The digest of an operator covers three parts:
 - the definitions of the operators that a composite operator applies.
 
 A digest does not change with comments, docstrings, layout, or the module in which code is located. A digest does not cover the
-code that lifts and lowers ONNX nodes, because no proof depends on this code. A digest does not cover the term language
-(`TERM_LANGUAGE`), which parses and types definitions and belongs to the provers.
+code that lifts and lowers ONNX nodes, because no proof depends on this code. A digest does not cover the modules in
+`TERM_LANGUAGE`, which represent and type terms. These modules count as part of the provers, which digests do not cover either.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def digests_of(contents: Mapping[str, bytes]) -> Mapping[str, str]:
 
 
 def _keep(path: Path, text: str) -> None:
-    """Write the text to the file `path`, and remove all other cache files. If the folder is read-only, do nothing."""
+    """Write the text to the cache file `path`, and remove older files of this cache. If the folder is read-only, do nothing."""
     with suppress(OSError):
         path.parent.mkdir(exist_ok=True)
         for old in path.parent.glob(CACHE.format("*")):

@@ -170,7 +170,7 @@ class Grid:
         return self.domain.select(condition, then, other)
 
     def picked(self, value: Any, extent: Extent, body: Callable[[Any], Any]) -> Any:
-        """Evaluate `body` at every position, and return the result at the position that `value` selects."""
+        """Evaluate `body(k)` for `0 <= k < extent`, and return the result for `k = floor(value) % extent`."""
         position = self.call("position", value, self.number(extent))
         result = body(0)
         for k in range(1, int(extent)):  # type: ignore[arg-type]

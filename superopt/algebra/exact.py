@@ -152,7 +152,7 @@ def logarithms(field: int) -> Array:
 def keyed(function: str, field: int) -> Array:
     """Return a table of a random odd function on the residues of field number `field` of `CHAIN`.
 
-    The table stands for the function named `function`, of which no other law is used.
+    The table replaces the function named `function`. The only law of this function that is used is that it is odd.
     """
     modulus = CHAIN[field]
     rng = np.random.default_rng([field, *function.encode()])

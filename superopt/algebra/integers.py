@@ -393,9 +393,9 @@ class _Refutation:
         return True
 
     def _by_residues(self, facts: tuple[Compare, ...]) -> bool:
-        """Return whether the facts are refuted in each residue class of the dimensions and integers.
+        """Return whether the facts are refuted in each residue class of the dimensions and unknown integers (`Sym`).
 
-        The modulus of a dimension is the least common multiple of the divisors of quotients that contain the dimension.
+        The modulus of a dimension or unknown integer is the least common multiple of the divisors of quotients that contain it.
         """
         moduli: dict[Atom, int] = {}
         for fact in facts:
@@ -421,10 +421,10 @@ def _is_plain(bracket: Indicator) -> bool:
 
 
 def _moduli(extent: Extent, factor: int, found: dict[Atom, int]) -> None:
-    """Update `found` with the modulus of each dimension and integer in the expression.
+    """Update `found` with the modulus of each dimension and unknown integer (`Sym`) in the expression.
 
-    The modulus is the least common multiple of the divisors of all quotients that contain the dimension or integer. `factor` is
-    the product of the divisors of the quotients around the expression.
+    The modulus is the least common multiple of the divisors of all quotients that contain the dimension or integer. If the
+    expression is itself inside quotients, `factor` is the product of their divisors.
     """
     for monomial, _ in terms_of(extent):
         for atom in monomial:
@@ -506,7 +506,7 @@ def _row(extent: Extent) -> Row:
 
 
 def _bound(rows: list[Row], equations: list[Row]) -> None:
-    """Add inequalities to `rows` that hold for the monomials.
+    """Add to `rows` inequalities that hold for all values of the monomials in `rows` and `equations`.
 
     For example, `a * b >= 0` holds if neither a nor b can be negative, and `a * b >= b` holds if in addition a is at least 1.
     """
@@ -683,7 +683,7 @@ def normal(extent: Extent, least: int = 0) -> Extent:
 
 
 def _affine(extent: Size, least: int) -> Extent | None:
-    """Return the affine function that agrees with the expression at all sample values, or None if there is no such function.
+    """Return the affine function that agrees with the expression at all sample values (`points`), or None if there is none.
 
     The function is not proved equal to the expression.
     """

@@ -91,7 +91,7 @@ class Node(Protocol):
     def window(self, kernel: Sequence[int]) -> Mapping[str, tuple[int, ...]]:
         """Return the strides, dilations and pads of a window that slides over input 0.
 
-        `auto_pad` and `ceil_mode` are already resolved.
+        The pads include the effect of the node's `auto_pad` and `ceil_mode`.
         """
 
     def written(self, text: str, terms: Mapping[str, Term], **numbers: float) -> Term:
@@ -300,7 +300,7 @@ def _load(path: Path, digest: str) -> Operator:
 
 
 def _definition(name: str, signature: Sequence[inspect.Parameter], composite: str) -> str:
-    """Return the axiom that the operator equals the term `composite`, as a line of AXIOMS text.
+    """Return the axiom that the operator equals the term `composite`, as a line for the text AXIOMS of a file in specs/.
 
     Return an empty text if `signature` or `composite` is empty.
     """

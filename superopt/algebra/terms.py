@@ -141,7 +141,7 @@ class Term:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The shape of a term of a model, with the static type of a tuple of integers.
+        """The shape of a term of a model. Type checkers see a tuple of integers.
 
         The extent of a dynamic dimension is an expression (`Size`), not an integer. Arithmetic on expressions is exact. A
         comparison of expressions raises `ShapeError` unless its result is proved to be the same at all sizes. Use of an

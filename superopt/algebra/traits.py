@@ -15,7 +15,7 @@ from superopt.errors import ShapeError
 
 
 class _Elsewhere(Exception):  # noqa: N818
-    """The definition reads an operand at a position other than the position of the result, or may do so."""
+    """Raised when an operator's definition reads, or may read, an operand at a position other than that of the result."""
 
 
 class _Anything:

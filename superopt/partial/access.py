@@ -50,8 +50,9 @@ class ElementProduct:
 
 @dataclass(frozen=True)
 class SummedProducts:
-    """A value at chosen output positions: the sum of all `products`, taken over every array axis except the last. The last axis
-    is the output position.
+    """A value at chosen output positions: a sum of products of elements.
+
+    The arrays of `products` have the output positions as last axis. The sum is over all `products` and over all other axes.
     """
 
     products: tuple[ElementProduct, ...]
@@ -141,7 +142,7 @@ class _Products:
 
 
 def _counted(value: SummedProducts, extent: int, axis: int) -> SummedProducts:
-    """Return the sum of `value` over the array axis of a summation. No product of `value` has variables as factors."""
+    """Return the sum over one array axis (a summation index) of `value`, whose products are numbers without variables."""
     numbers = np.asarray(value.value(), dtype=np.float64)
     along = numbers.ndim > axis and numbers.shape[-axis - 1] == extent
     summed = numbers.sum(axis=-axis - 1, keepdims=True) if along else numbers * extent

@@ -85,7 +85,7 @@ def unconditional(outputs: Sequence[Term], rules: Sequence[Rule]) -> Iterator[tu
 
 @functools.lru_cache(maxsize=1024)
 def _patterns(rule: Rule) -> tuple[Pattern, ...]:
-    """Return the single-output patterns of the rule, with the condition replaced by True."""
+    """Return patterns that match and rewrite terms by the rule's equations with one output, whatever the condition."""
     found = [Pattern(e.left, e.right, where=True) for e in rule.equations if len(e.left) == 1]
     return tuple(p for p in found if p.usable)
 

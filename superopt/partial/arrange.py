@@ -71,7 +71,7 @@ class _Arrangement:
         self.parts = 0
 
     def owner(self, wanted: Array) -> Array:
-        """Return, for each position, the index of the given weight that has the element, or `NOTHING` or `NUMBER`."""
+        """Return, for each element position in `wanted`, which of the given weights it is in. `NOTHING` and `NUMBER` stay."""
         return np.where(wanted < 0, wanted, np.searchsorted(self.starts, wanted, side="right") - 1)
 
     def of(self, wanted: Array) -> Term | None:

@@ -95,8 +95,8 @@ def assemble_boxes(
 def _interleaved(
     sizes: Sequence[int], labelled: Sequence[tuple[Box, Any]], other: Any, make: Make, axis: int, step: int
 ) -> Term:
-    """Return the tensor of `assemble_boxes`, with each residue class of positions modulo `step` along the axis assembled
-    separately.
+    """Return the tensor that `assemble_boxes` returns, with each residue class of positions modulo `step` along the axis
+    assembled separately.
 
     The other arguments are those of `assemble_boxes`.
     """
@@ -127,9 +127,9 @@ def concat_nested(parts: Sequence[Term], axis: int) -> Term:
 
 
 def _side_by_side(cells: Cells, make: Make) -> Term:
-    """Return the concatenation of make(box, label) for boxes with one label each, into which straight cuts divide the grid.
+    """Return the concatenation of the tensors make(box, label) for boxes into which straight cuts divide the grid `cells`.
 
-    On small grids, the number of boxes is the smallest possible.
+    All cells in a box have the same label. On small grids, the number of boxes is the smallest possible.
     """
     few = math.prod(n * (n + 1) // 2 for n in cells.labels.shape) <= MUTANT.max_assembly_windows
 

@@ -48,8 +48,8 @@ def skip_zero_blocks(outputs: Sequence[Term]) -> Iterator[tuple[Term, Term, tupl
 
 
 def _blocks(masked: Term, count: int) -> list[tuple[Span, Span]] | None:
-    """Divide the rows into `count` blocks. Return, for each block, its range of rows and the range of columns that may be
-    nonzero.
+    """Divide the rows of the matrix (or batch of matrices) `masked` into `count` blocks. Return, for each block, its range of
+    rows and the range of columns that may be nonzero.
 
     Return None if all columns of all blocks may be nonzero, or if `_columns` returns None for a block.
     """

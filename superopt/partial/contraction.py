@@ -118,8 +118,8 @@ def products(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> 
 
 
 def _carried(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> dict[int, int]:
-    """Return a mapping from data axes to output axes. The position read along the data axis always equals the output axis's
-    position.
+    """Return a mapping from data axes to output axes. In all reads of the sample, the position along the data axis equals the
+    position along the output axis.
     """
     found: dict[int, int] = {}
     for a, n in enumerate(x_shape):
@@ -131,7 +131,7 @@ def _carried(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> 
 
 
 def _heads(form: MatrixProduct, sample: Sample) -> tuple[tuple[int, int], ...] | None:
-    """Return the axes along which the weight must differ to match the sample, as pairs of a data axis and an output axis.
+    """Return the batch axes, along which the weight must vary to match the sample, as pairs of a data axis and an output axis.
 
     The choices tried are no axis, each single axis of the rows, and all axes of the rows. Return None if no choice matches.
     """

@@ -32,8 +32,8 @@ class Corrected:
 
     Attributes:
         term: The corrected term.
-        kind: The kind of correction: "equal" (no correction is needed), "spaced", "scaled", "recomputed", or "scaled and
-            recomputed".
+        kind: The kind of correction: "equal" (no correction is needed), "spaced" (zeros are inserted), "scaled" (boxes are
+            multiplied by constants), "recomputed" (by the program's operators), or "scaled and recomputed".
         boxes: The boxes of output positions that are recomputed by the program's operators.
         judgement: The partition of the output into boxes where the corrected term equals the program and boxes where it
             differs. The `equal` boxes cover the whole output.
@@ -47,7 +47,7 @@ class Corrected:
 
 @dataclass(frozen=True)
 class _Draft:
-    """A correction that has not been compared with the program yet."""
+    """A corrected version of a mutant. The version has not been compared with the program yet."""
 
     term: Term
     kind: str
@@ -128,9 +128,9 @@ def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> t
 
 
 def _recomputed(program: Term, mutant: Term, unequal: Sequence[Box], kind: str) -> Iterator[_Draft]:
-    """Yield the term `mutant` with its wrong boxes recomputed by the program's operators.
+    """Yield versions of the term `mutant` in which the wrong boxes `unequal` are recomputed by the program's operators.
 
-    There are several versions, with different boxes around the wrong boxes in `unequal`.
+    In each version, other boxes that contain the wrong boxes are recomputed. `kind` is the kind of correction.
     """
     for cover in box_covers(program.sizes, unequal):
         labelled = [(box, "anew") for box in cover]

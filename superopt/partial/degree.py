@@ -30,7 +30,8 @@ class Extremes:
         numerators: The base-2 logarithm of a bound on the product of the common denominator and the sum of the coefficients'
             magnitudes.
         denominator: The base-2 logarithm of a common denominator of the coefficients.
-        counts: For a value that counts the summation indices at which conditions hold, the extent of each sum. The value is a
+        counts: Some values count the summation indices at which conditions hold, such as the positions of a window that are
+            inside an image. `counts` has the extent of each sum of such a value, and is empty for other values. The value is a
             product of one count for each sum, because each condition depends on the index of one sum.
     """
 
@@ -84,7 +85,10 @@ class Bounds:
         return Extremes(0, numerators, math.log2(fraction.denominator))
 
     def call(self, function: str, *arguments: Extremes) -> Extremes:
-        """Return bounds for the reciprocal of a count of indices. The count is a product of one count for each sum."""
+        """Return bounds for the reciprocal of a count, the number of summation indices at which conditions hold.
+
+        See `Extremes.counts`.
+        """
         value = arguments[0]
         if function != "reciprocal" or value.degree or value.denominator or not value.counts:
             raise Undecidable(f"the function {function} of input elements is not a polynomial of the inputs")

@@ -1,7 +1,9 @@
-"""Discovery of rules by mutants: mutants of a family's programs are generalised, corrected and tried at other sizes.
+"""Discovery of rules from mutants, which are terms that equal a program at some output positions.
 
-A generalised mutant is accepted if, at the sizes tried, it equals its program exactly where its condition holds. Each trial is
-judged as the search judges a mutant. A generalised mutant becomes a stored rule only if it is proved for all sizes.
+Mutants of one program at several sizes are generalised to a term over symbolic sizes. If this term is wrong at some positions,
+it is multiplied by a correction factor. The term is then compared with the program at other sizes, by
+`superopt.partial.judge`. It is accepted if, at the sizes tried, it equals the program exactly where its condition holds. An
+accepted term becomes a stored rule only if it is proved for all sizes.
 """
 
 from __future__ import annotations
@@ -170,7 +172,7 @@ class _Bench:
         return self._known[term, draw]
 
     def _round(self, number: int) -> list[FamilyDraw]:
-        """Return the choices of sizes for a round of tests. Half of the choices satisfy the family's conditions `typical`."""
+        """Return the choices of sizes for a round of tests. Half of them satisfy the program family's conditions `typical`."""
         while len(self._rounds) <= number:
             self._rounds.append(
                 [*self.typical(MUTANT.trial_size_count), *itertools.islice(self._free, MUTANT.trial_size_count)]
@@ -201,7 +203,7 @@ class _Bench:
         return None
 
     def _general(self, term: Term) -> bool:
-        """Return whether the term equals the program at more than half of the `typical` sizes of the first round."""
+        """Return whether the term equals the program at more than half of the `typical` sizes of round 0 of the tests."""
         left = MUTANT.trial_size_count // 2
         for draw in self._round(0)[: MUTANT.trial_size_count]:
             left -= not self._tried(term, draw).holds

@@ -1,4 +1,7 @@
-"""The programs whose mutants are generalised to rules. Each program is a single operator that sums numbers or products."""
+"""The programs from whose mutants rules are made. Each program is a single operator that sums numbers or products.
+
+A mutant is a term that equals a program at some output positions.
+"""
 
 from __future__ import annotations
 

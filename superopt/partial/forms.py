@@ -27,9 +27,12 @@ Array = npt.NDArray[Any]
 class Sample:
     """The elements that a program reads at chosen output positions.
 
+    At each position, the program is a sum of products. A product has an element of the data, and an element of a weight or a
+    number, as factors.
+
     Attributes:
         y: The output positions, one array per axis.
-        x: The positions of the data that are read, one array of shape (products, positions) per axis.
+        x: The position of each product's element of the data, one array of shape (products, positions) per axis.
         of: The position of each product's weight element in the flattened weights, as in `arrange.Elements`.
         factor: The number in each product, as in `arrange.Elements`.
         seen: A flag for each array entry: whether the entry is a product.
@@ -48,8 +51,8 @@ class Sample:
         return replace(self, x=before.to(self.x), y=after.to(self.y))
 
     def thinned(self, count: int) -> Sample:
-        """Return the sample with about `count` randomly chosen products of each position. The first and the last product are
-        included.
+        """Return the sample with only about `count` of the products at each position: the first product, the last product, and
+        products chosen at random.
         """
         deep = len(self.seen)
         if deep <= count:

@@ -77,13 +77,13 @@ def generalise_terms(drawn: Sequence[FamilyDraw], terms: Sequence[Term]) -> Iter
 
 
 class _UnfitError(Exception):
-    """Raised when no expression that was tried equals a number of the terms at all sizes."""
+    """Raised when terms cannot be generalised: for a number that varies with the sizes, no tried expression fits."""
 
 
 class _Writer:
-    """Rebuilds terms of one form, found at different numeric sizes, as one term over symbolic sizes.
+    """Rebuilds terms at different numeric sizes, which differ only in numbers, as one term over symbolic sizes.
 
-    For each number, the first `choice` expressions with the right values are skipped.
+    Several expressions may fit a number that varies with the sizes. The first `choice` of them are skipped.
     """
 
     def __init__(self, drawn: Sequence[FamilyDraw], choice: int) -> None:
@@ -149,7 +149,10 @@ class _Writer:
 
 
 def _operands(term: Term) -> tuple[Term, ...]:
-    """Return the operands in a canonical order. Terms that differ only in numbers have the same order."""
+    """Return the term's operands, sorted by structure if the operator is commutative.
+
+    Terms that differ only in numbers therefore have their operands in the same order.
+    """
     if operator(term.op).commutative:
         return tuple(sorted(term.args, key=lambda t: repr(skeleton(t))))
     return term.args
@@ -183,7 +186,7 @@ def _unmerged(outer: Term) -> Term:
 
 
 def _finer(coarse: Sequence[Extent], axes: Sequence[Extent]) -> list[list[Extent]]:
-    """Return the factors of each extent in `coarse`: consecutive extents in `axes`, and the factor that remains."""
+    """Split each extent in `coarse` into factors: some consecutive extents of `axes`, and the quotient that remains."""
     found: list[list[Extent]] = []
     left = list(axes)
     for axis in coarse:

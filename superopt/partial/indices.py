@@ -123,9 +123,9 @@ class Affine:
         return quotient, rest, floors
 
     def _pieces(self, rest: Vector, divisor: int) -> list[Box]:
-        """Cut the box along one axis, either where the quotient by `divisor` jumps, or into residue classes.
+        """Cut the box along one axis, either where `(rest . q + offset) // divisor` changes, or into residue classes.
 
-        The cut with the fewest expected pieces after all further cuts is chosen.
+        Of all cuts, the one that is expected to lead to the fewest pieces, after all further cuts, is chosen.
         """
         ways = [
             [self.box.along(axis, part) for part in parts]
@@ -142,7 +142,7 @@ class Affine:
         return min((pieces for pieces in ways if len(pieces) > 1), key=promise)
 
     def _jumps_in(self, piece: Box, rest: Vector, divisor: int) -> bool:
-        """Return whether the quotient by `divisor` jumps inside `piece`, a part of the box."""
+        """Return whether `(rest . q + offset) // divisor` is not an affine function in `piece`, a part of the box."""
         start, left = 0, []
         for r, whole, part in zip(rest, self.box.runs, piece.runs, strict=True):
             start += r * ((part.start - whole.start) // whole.step)
@@ -152,8 +152,9 @@ class Affine:
         return bool(((self.offsets + start + low) // divisor != (self.offsets + start + high) // divisor).any())
 
     def _jumps(self, rest: Vector, axis: int, divisor: int) -> tuple[Run, ...]:
-        """Return the run of the axis, cut wherever the smallest or the largest quotient by `divisor` over the other axes
-        changes.
+        """Cut the box's positions along the axis wherever `(rest . q + offset) // divisor` changes for some offset.
+
+        The positions along the other axes are those for which `rest . q` is smallest or largest.
         """
         low, high = span([0 if a == axis else r for a, r in enumerate(rest)], self.box)
         run, offsets = self.box.runs[axis], np.unique(self.offsets)
@@ -240,9 +241,7 @@ class SummationGuard:
         return SummationGuard(~self.possible, ~self.sure, self.causes)
 
     def somewhere(self) -> SummationGuard:
-        """Return the condition that there is a value of the summation index on the first axis for which this condition
-        holds.
-        """
+        """Return the condition that this condition holds for at least one value of the summation index on array axis 0."""
         return SummationGuard(np.asarray(self.sure.any(axis=0)), np.asarray(self.possible.any(axis=0)), self.causes)
 
     def settled(self, box: Box) -> Array:

@@ -84,8 +84,9 @@ def judge(program: Term, mutant: Term, *, tests: int | None = None, seed: int = 
 def _tests(program: Term, mutant: Term, tests: int | None) -> tuple[int, int]:
     """Return the number of random inputs, and the number of prime fields in which a nonzero polynomial may become zero.
 
-    The polynomial is the difference of the terms `program` and `mutant`. Each random input is in a prime field of its own. If
-    `tests` is given, it is the number of random inputs.
+    The polynomial is the difference of the terms `program` and `mutant`. It becomes zero in a field if the field's prime
+    divides all its coefficients. Each random input is in a prime field of its own. If `tests` is given, it is the number of
+    random inputs.
     """
     if not all(isinstance(n, int) for term in subterms(program, mutant) for n in term.shape):
         raise Undecidable("an extent of the program or the mutant is not an integer")
@@ -227,9 +228,10 @@ def _reads(demand: Mapping[Term, Demand]) -> dict[Term, Family]:
 
 
 def _within(demand: Mapping[Term, Demand], outer: Box, inner: Box) -> dict[Term, Family]:
-    """Convert the reads of variables in the box `outer` to reads in the box `inner`, a part of `outer`.
+    """Rewrite the reads of variables for positions in the box `outer` as reads for positions in `inner`, a part of `outer`.
 
-    Reads are affine functions of the position within a box. This position is counted in steps of the box.
+    A read is an affine function that gives the position of the element that is read. Its argument is an output position in the
+    box, relative to the box's first position and in units of the box's steps.
     """
     found: dict[Term, Family] = {}
     runs = list(zip(outer.runs, inner.runs, strict=True))

@@ -148,7 +148,7 @@ class Layout:
         """The shape of a tensor in this layout.
 
         Raises:
-            ShapeError: A step is not possible.
+            ShapeError: A step cannot be applied to the shape before it.
         """
         return self.shapes()[-1]
 
@@ -168,7 +168,7 @@ class Layout:
     def back(self, at: Coordinates) -> Coordinates:
         """Return the positions in the original tensor of the elements at positions `at` in this layout.
 
-        A position among added zeros gives a position past the end of an axis.
+        A layout may add zeros to an axis. The position of an added zero gives a position past the end of an original axis.
         """
         for step, shape in reversed([*zip(self.steps, self.shapes(), strict=False)]):
             at = step.back(at, shape)

@@ -71,8 +71,8 @@ def _growths(x: Sequence[int]) -> Iterator[Step]:
 
 
 def _pairs(ones: Sequence[Step]) -> Iterator[tuple[Step, Step]]:
-    """Yield pairs of similar layout steps: folds that differ only in the source axis, or paddings of two axes to the same
-    multiple.
+    """Yield pairs of similar layout steps: moves of a factor from two different axes into the same axis, or paddings of two
+    axes to multiples of the same number.
     """
     for first, second in itertools.combinations(ones, 2):
         if isinstance(first, Fold) and isinstance(second, Fold):
@@ -84,7 +84,10 @@ def _pairs(ones: Sequence[Step]) -> Iterator[tuple[Step, Step]]:
 
 
 def _layout(shape: tuple[int, ...], steps: Sequence[Step]) -> Layout:
-    """Return the layout with the given steps. Before a fold whose factor does not divide the axis, the axis is padded."""
+    """Return the layout with the given steps.
+
+    A fold moves a factor of one axis into another axis. If the factor does not divide the axis, the axis is padded first.
+    """
     taken: list[Step] = []
     current = shape
     for step in steps:

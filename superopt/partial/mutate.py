@@ -54,15 +54,15 @@ class MutantProposal(Protocol):
 
     @property
     def drafted(self) -> tuple[Term, ...]:
-        """The outputs with variables in place of the weights. Shapes and costs do not depend on the weights."""
+        """The terms that replace the operators, with variables for the weights. Shapes and costs do not depend on weights."""
 
     @property
     def made(self) -> tuple[str, ...]: ...
 
     def solved(self) -> tuple[Term, ...] | None:
-        """Return the outputs with weights computed from output positions at which the program reads the most elements.
+        """Return the terms that replace the operators, with their weights, or None if no weights are found.
 
-        Return None if no such weights are found.
+        The weights are computed from the elements that the operators read at some output positions.
         """
 
 
@@ -101,10 +101,10 @@ class Recognized:
         return self.source.cut(self.after.undone(result))
 
     def solved(self) -> tuple[Term, ...] | None:
-        """Return the outputs with a weight computed from the program's reads at one or two output positions, or None if the
-        reads do not determine a weight.
+        """Return the program's outputs, computed by the operator, or None if no weight is found.
 
-        Along the axes where the weight differs (`Form.own`), reads at all positions are used.
+        The weight is computed from the program's reads at one or two output positions. Along the output axes `Form.own`,
+        different positions use different elements of the weight, so reads at all positions along these axes are used.
         """
         shape = self.form.weight_shape
         of, factor = np.full(math.prod(shape), NOTHING), np.ones(math.prod(shape))
@@ -121,8 +121,9 @@ class Recognized:
         return None if weight is None else self._built(weight)
 
     def _everywhere(self, position: tuple[int, ...]) -> Sample:
-        """Return the program's reads at the output position `position`, and at all positions along the axes where the weight
-        differs.
+        """Return the program's reads at the output positions that differ from `position` at most along the axes `Form.own`.
+
+        Along these axes, different positions use different elements of the weight.
         """
         extents = [self.after.after[a] for a in self.form.own]
         own = np.indices(extents).reshape(len(extents), math.prod(extents))
@@ -140,7 +141,7 @@ class Changed:
     made: tuple[str, ...]
 
     def solved(self) -> tuple[Term, ...]:
-        """Return the outputs. There are no weights to compute."""
+        """Return the terms that replace the operators. There are no weights to compute."""
         return self.drafted
 
 
@@ -160,7 +161,7 @@ class SplitOperator:
         return (concat_parts([part.drafted[0] for part in self.parts], self.axis),)
 
     def solved(self) -> tuple[Term, ...] | None:
-        """Return the concatenation of the parts with their weights, or None if the weights of a part are not found."""
+        """Return the concatenated results of the operators, or None if the weight of one of the operators is not found."""
         found = [part.solved() for part in self.parts]
         terms = [part[0] for part in found if part is not None]
         return (concat_parts(terms, self.axis),) if len(terms) == len(found) else None

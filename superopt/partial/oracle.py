@@ -160,9 +160,9 @@ counts as a new variable.
 
 
 class _Between(Bounds):
-    """A version of `Bounds` in which every oracle (pseudorandom function) returns a new variable.
+    """A version of `Bounds` (bounds on polynomials) in which the result of every pseudorandom function is a new variable.
 
-    `met` collects the bounds of the oracles' arguments.
+    `met` collects the bounds of the arguments of these functions, which are called oracles.
     """
 
     def __init__(self) -> None:

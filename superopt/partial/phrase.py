@@ -1,4 +1,7 @@
-"""Conversion of generalised mutants to rules in the rule notation."""
+"""Conversion of generalised mutants to rules in the rule notation.
+
+A generalised mutant is a term over symbolic sizes that equals a program at all tested sizes at which its conditions hold.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ from superopt.rules.rule import Rule
 def rule_of(found: GeneralisedMutant) -> Rule:
     """Return an unnamed rule that replaces the program with symbolic sizes by the term found equal to it.
 
-    In the rule, attribute variables such as `(s0, s1)` are written as `s`, and the left side's shape is written as
-    `(left).shape`.
+    In the rule, a tuple of an attribute's variables, such as `(s0, s1)`, is written as `s`. A `shape` attribute that equals the
+    shape of the rule's left side `left` is written as `(left).shape`.
     """
     family = found.family
     left, right = (_tuples(text, family) for text in (render_terms(family.program), render_terms(found.term)))
@@ -26,7 +29,7 @@ def rule_of(found: GeneralisedMutant) -> Rule:
 
 
 def _tuples(text: str, family: ProgramFamily) -> str:
-    """Replace tuples of attribute variables in the text by their names: `(s0, s1)` becomes `s`."""
+    """Replace each tuple of an attribute's variables in the text by the name of the attribute: `(s0, s1)` becomes `s`."""
     tensors: set[str] = {t.name for t in family.tensors}
     for name, count in re.findall(r"(\w+)\[(\d+)\]", family.ranks):
         if name not in tensors:

@@ -42,14 +42,14 @@ class Place:
 
     @property
     def factors(self) -> frozenset[int]:
-        """The factors of axes that layout steps may move: 2, 4, and the numbers in the operators' attributes."""
+        """The factors of axes that may be moved to other axes: 2, 4, and the numbers in the operators' attributes."""
         values = [v for t in self.group for _, v in t.attributes]
         numbers = itertools.chain.from_iterable(v if isinstance(v, tuple) else (v,) for v in values)
         return frozenset({2, 4}.union(n for n in numbers if isinstance(n, int) and n > 1))
 
     def singles(self) -> Iterator[StackedSource]:
-        """Yield the single operator with each of its non-constant operands as data in turn. The other operands are the weights
-        of the operator.
+        """Yield the single operator once for each non-constant operand. In each case, this operand is the data, and the other
+        operands are the weights.
         """
         (cut,) = self.cuts
         for data in dict.fromkeys(a for a in cut.args if not a.constant):
@@ -81,9 +81,9 @@ class Place:
         return Place(self.group, self.group, {})
 
     def put(self, outputs: Sequence[Term], replacements: Sequence[Term]) -> tuple[Term, ...]:
-        """Return the program's outputs with the operators replaced by `replacements`.
+        """Return the program's outputs with the operators of this place replaced by `replacements`.
 
-        Variables that stand for operands are replaced by the program's terms.
+        In the replacements, the variables that stand for operands are replaced by the program's terms.
         """
         inner: dict[Term, Term] = {}
         new = {old: replace_subterms(r, self.of, inner) for old, r in zip(self.group, replacements, strict=True)}

@@ -123,10 +123,11 @@ class Points:
 
 
 def _product(flat: Array, sizes: Sequence[int]) -> tuple[Array, ...]:
-    """Return one index array per axis of a tensor. The arrays broadcast to the row-major positions in `flat` and few others.
+    """Convert the row-major positions `flat` in a tensor to one index array per axis of the tensor.
 
-    The positions in `flat` must be distinct. If the positions are all combinations of some positions along one axis with some
-    positions along the other axes, this axis gets an array axis of its own. Sums of products then become matrix products.
+    Together, the arrays broadcast to the positions in `flat` and perhaps a few others. The positions in `flat` must be
+    distinct. If the positions are all combinations of some positions along one axis with some positions along the other axes,
+    this axis gets an array axis of its own. Sums of products then become matrix products.
     """
     position = [np.asarray(i) for i in np.unravel_index(flat, sizes)]
     together = list(range(len(sizes)))

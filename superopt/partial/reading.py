@@ -59,7 +59,7 @@ class Item:
     position: tuple[Any, ...] = ()
 
     def where(self, guard: SummationGuard) -> Item:
-        """Return the item with the condition `guard` added."""
+        """Return the item with the conjunction of its own condition and `guard` as condition."""
         return self if guard is ALWAYS else Item(self.guard & guard, self.operand, self.position)
 
 
@@ -89,8 +89,8 @@ class Parts:
 class Reading:
     """The interpretation of index notation in which an index is `Affine` in a box and a value is `Parts`.
 
-    An array of offsets has one trailing axis for each axis of the term that is read. Every summation index adds an axis in
-    front.
+    An operator's definition is interpreted at several positions of its result at once, with several offsets along each axis of
+    the result. An array of offsets has one trailing axis for each of these axes. Every summation index adds an axis in front.
     """
 
     def __init__(self, box: Box, depth: int) -> None:

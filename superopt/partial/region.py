@@ -21,9 +21,9 @@ __all__ = ["Box", "Run", "cached_split", "regions", "split_uniformly", "variable
 def regions(programs: Sequence[Term], *, most: int = MUTANT.max_regions) -> list[Box]:
     """Return a partition of the output positions into boxes in which every program reads its variables uniformly.
 
-    Within such a box, every condition of every program has one outcome for each choice of summation indices. Each position that
-    is read is an affine function of the output position. The linear part of this function is the same for all choices of
-    summation indices.
+    The definitions of a program's operators contain conditions and sums. Within such a box, every condition has one outcome for
+    each choice of summation indices. Each position that is read is an affine function of the output position. The linear part
+    of this function is the same for all choices of summation indices.
 
     Raises:
         Undecidable: There are more than `most` boxes, or a program is not a polynomial in its variables.

@@ -1,7 +1,7 @@
 """Compute a part of a program's output by the program's own operators, from only the parts of the inputs that are needed.
 
 No table lists the attributes with which an operator computes a part of its result, so the attributes are searched for.
-Attributes that give the shape of the part are tried, those with the fewest changes first. They are accepted if the result
+Attributes that give the shape of the part are tried, those with the fewest changes first. Attributes are accepted if the result
 equals the part at sampled positions. For example, a pad shrinks to the padding inside the part. A stride becomes 1 if the
 inputs hold only the positions that the stride keeps. A group count shrinks with the channels.
 """
@@ -142,8 +142,8 @@ def positions_of(box: Box) -> Array:
 
 
 def _candidates(term: Term, axis: int, operands: Sequence[Term], box: Box, halos: Mapping[int, Box]) -> Iterator[Term]:
-    """Yield terms over the operands' parts that have the shape of the box, best guesses first. The caller must test whether a
-    term equals `term` in the box.
+    """Yield terms that may equal `term` in the box, best guesses first. `operands` are the needed parts of the operands, and
+    every term has the shape of the box. The caller must test whether a term equals `term` in the box.
     """
     yield from (x for x in operands if x.shape == box.shape)
     if len(operands) < len(term.args):
@@ -189,7 +189,8 @@ def _attributes(
     """Yield attributes to try for an operator on parts of its operands: the term's own, then versions with a few numbers
     changed.
 
-    A `shape` attribute is always the shape of the part.
+    With the attributes, the operator should compute the part `box` of its result. A `shape` attribute is always the shape of
+    `box`.
     """
     own = dict(term.attributes)
     if "shape" in own:
@@ -210,10 +211,10 @@ def _attributes(
 
 
 def _numbers(term: Term, box: Box, halos: Mapping[int, Box]) -> Iterator[_Number]:
-    """Yield each number in the attributes of the term, with the values to try for a part of the result.
+    """Yield each number in the attributes of the term, with other values to try for computing only `box` of the result.
 
-    The values include smaller numbers, extents of the parts, the number times a part's step, and the number shifted by a part's
-    start.
+    The operator then reads only the part `halos[i]` of its operand i. The values include smaller numbers, extents of the parts,
+    the number times the step between a part's positions, and the number plus or minus the first position of a part.
     """
     parts = [(box, term), *((h, term.args[place]) for place, h in halos.items())]
     cut_runs = [r for b, t in parts for r, n in zip(b.runs, t.sizes, strict=True) if r.count < n]

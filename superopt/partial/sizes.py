@@ -55,8 +55,8 @@ class ProgramFamily:
         text: The program in the rule notation.
         ranks: The ranks of the program's variables, such as `x[4], w[4], p[4]`.
         weights: The names of the program's constant tensors.
-        typical: Conditions on the sizes at which mutants are enumerated. At other sizes, the program may equal a simpler
-            operator.
+        typical: Conditions on the sizes at which mutants (terms that equal the program at some output positions) are
+            enumerated. At other sizes, the program may equal a simpler operator.
     """
 
     name: str
@@ -186,7 +186,7 @@ def draws(family: ProgramFamily, within: Range, rng: np.random.Generator, *, whe
 def neighbours(draw: FamilyDraw) -> Iterator[FamilyDraw]:
     """Yield the assignments of sizes in which one number differs from `draw` by one.
 
-    Numbers that equations between sizes determine are adapted. The program is well typed at each assignment.
+    If sizes must satisfy an equation, another number is adapted too. The program is well typed at each assignment.
     """
     needed = conjunction(*_typing(draw.family))
     for atom in draw.family.atoms:
@@ -241,7 +241,7 @@ def _bounds(family: ProgramFamily, within: Range, needed: Cond) -> dict[Atom, tu
 def _settle(values: dict[Atom, int], left: Size, kept: Atom | None = None) -> None:
     """Solve the equation `left` == 0 for a variable that is a summand by itself, and store its value in `values`.
 
-    If the rest of the equation rounds the variable down to a multiple of a number, the value becomes this multiple. The
+    The rest of the equation is evaluated at the old `values`. So `n - 2 * (n // 2) == 0` rounds n down to a multiple of 2. The
     variable `kept` is never changed.
     """
     for monomial, coefficient in left.terms:

@@ -33,11 +33,12 @@ class Member:
 
     Attributes:
         program: The program.
-        data: The program's data. The axes of the data are the last axes of the stacked data.
+        data: The program's data. The data of all programs is concatenated. The axes of `data` are the last axes of the
+            concatenation, the stacked data.
         start: The first position of the box in the program's own output.
         extents: The extents of the box.
         place: The first position of the box in the stacked output.
-        shift: The offset of the program's data in the stacked data, the concatenation of the data of all programs.
+        shift: The offset of the program's data in the stacked data.
     """
 
     program: Term
@@ -70,10 +71,12 @@ class StackedSource:
     made: tuple[str, ...] = ()
 
     def sample(self, y: Coordinates) -> Sample:
-        """Return the elements that are read at positions `y` of the stacked output. Positions outside all members read nothing.
+        """Return the elements that are read at positions `y` of the stacked output, which joins the members' outputs.
+
+        Positions outside the outputs of all members read nothing.
 
         Raises:
-            Undecidable: A product does not have exactly one factor of data and at most one weight.
+            Undecidable: A product does not have exactly one element of the data and at most one weight element as factors.
         """
         count = len(y[0])
         found: list[tuple[Array, list[Array]]] = []
@@ -128,10 +131,11 @@ class StackedSource:
         return sum(math.prod(w.sizes) for w in before)
 
     def probe(self, seed: int) -> Sample:
-        """Return the elements that are read at some output positions. These positions read the most elements among random
-        positions.
+        """Return the elements that are read at some output positions, which are those of many positions that read the most
+        elements.
 
-        The first positions are chosen at random. The other positions differ from one of these positions along one axis.
+        For each member, some positions are chosen at random. Other positions differ along one axis from one of the random
+        positions that reads the most elements.
         """
         rng = np.random.default_rng(seed)
         chosen = [self._probed(member, rng) for member in self.members]

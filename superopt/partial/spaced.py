@@ -90,11 +90,11 @@ def _cuts(term: Term, sizes: Sequence[int]) -> Iterator[Term]:
 
 
 def _on(mutant: Term, x: Term, padded: Term) -> Iterator[Term]:
-    """Yield the term `mutant` rebuilt with the input `x` replaced by `padded`, for each choice of adapted sizes in its
-    attributes.
+    """Yield versions of the term `mutant` with the input `x` replaced by `padded`. In each version, some sizes in the
+    attributes are adapted to the padding.
 
-    Versions with the mutant's own attributes are left out. If a mutant places elements side by side, some size in its
-    attributes depends on the padding.
+    Versions in which no attribute changes are left out: if a mutant places elements side by side, a size in its attributes
+    depends on the padding.
     """
     order = [t for t in subterms(mutant) if not t.is_variable]
 

@@ -1,4 +1,7 @@
-"""Trials of rules from mutants: the result of a rule for a program at given sizes, and whether the result is right there."""
+"""Trials of rules that were derived from mutants, which are terms that equal a program at some output positions.
+
+A trial applies a rule to a program at given sizes, and tests at which output positions the result equals the program.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def instance(pattern: Pattern, program: Term) -> Term | None:
     Return None if the pattern does not match or a tensor in the result would be empty.
 
     Raises:
-        Undecidable: A reciprocal is not constant in each region of output positions.
+        Undecidable: A reciprocal is not constant in each region, a box of output positions in which inputs are read in one way.
     """
     found = next(pattern.matches(program, lambda _: ()), None)
     if found is None or any(n == 0 for t in subterms(*found.replacements) for n in t.shape):

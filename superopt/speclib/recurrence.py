@@ -26,8 +26,8 @@ class Recurrence:
             along the last axis.
         biases: For each bias vector, the names of its parts in the step. In the step, each part is expanded to the shape of a
             state, because a bias is added to every row.
-        every: The operator that returns the first state after every step.
-        last: The operators that return the other states after the last step.
+        every: The operator that returns one state, the one named first in `states`, after every step.
+        last: For each other state, the operator that returns the state after the last step.
         equals: Other texts of the step that occur in models. Rules prove that these texts are equal to the step.
     """
 
@@ -41,22 +41,22 @@ class Recurrence:
 
     @property
     def parts(self) -> dict[str, tuple[str, ...]]:
-        """The names of the parts of each operand: first the weights, then the biases."""
+        """For each weight and then each bias, the names of its parts in the step."""
         return {**self.weights, **self.biases}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the parts of weights and biases in the step."""
+        """The names in the step of all parts of weights and biases."""
         return tuple(name for names in self.parts.values() for name in names)
 
     @property
     def name(self) -> str:
-        """The name that reports show for a rewrite by this definition."""
+        """The name that reports show for a rewrite that uses the recurrence's definition."""
         return f"{self.every}.definition"
 
     @property
     def text(self) -> str:
-        """The definition as one line in the rule notation."""
+        """The recurrence's definition as one line in the rule notation."""
         operands = ", ".join(["x", *self.parts, *self.states])
         return f"{self.every}({operands}): ({', '.join(self.states)}) => {' '.join(self.step.split())}"
 
@@ -65,7 +65,7 @@ class Recurrence:
 
         Args:
             operands: The element `x`, the states before the step, and the parts of the weights and biases, by name.
-            text: A text that replaces `step`, if it is not empty.
+            text: The step to apply, such as one of `equals`. The default, an empty text, means `step`.
         """
         return parse(" ".join((text or self.step).split()), operands)
 
@@ -120,9 +120,10 @@ def is_plain(node: Node, activations: Sequence[str]) -> bool:
 
 
 def operands_of(node: Node) -> tuple[Term, Term, Term]:
-    """Return the sequence in the order of the steps, the weights of the input [i, g k] and the weights of the state [k, g k].
+    """Return three terms: the sequence, and the weights [i, g k] and [k, g k] that multiply the input and the state.
 
-    i is the size of an input element, k is the size of a state, and g is the number of gates.
+    The sequence is in the order of the steps, so it is reversed if the node runs backwards. i is the size of an input element,
+    k is the size of a state, and g is the number of gates.
     """
     x, w, r = (node.operand(position) for position in range(3))
     x = x if _is_forward(node) else apply("reverse", x, axis=0)
@@ -151,7 +152,8 @@ def first_state(node: Node, position: int) -> Term:
 def outputs_of(node: Node, every: Term, *last: Term) -> tuple[Term, ...]:
     """Return the terms of the node's outputs.
 
-    `every` has the first state after every step. `last` are the other states after the last step.
+    `every` has one state, such as the hidden state of an LSTM, after every step. `last` has the other states, such as the cell
+    state, after the last step.
     """
     t, n, k = every.sizes
     final = apply("slice", every, axis=0, start=t - 1, stop=t) if t > 1 else every
