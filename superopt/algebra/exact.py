@@ -38,7 +38,7 @@ MODULI = np.array(CHAIN, dtype=np.float64).reshape(-1, 1)
 class Residues:
     """Values as an array of shape (*positions, 1 + fields, batch).
 
-    The axis before the batch has the real part first, then one residue for each field.
+    Along the axis before the batch axis, the real part comes first, then one residue for each field.
     The magnitudes of residues are below `bound`. Residues are reduced only when the next operation requires it.
     """
 

@@ -150,8 +150,8 @@ def _counted(value: SummedProducts, extent: int, axis: int) -> SummedProducts:
 
 
 def _along(product: ElementProduct, extent: int, axis: int) -> ElementProduct:
-    """Return the product with `seen` broadcast along the array axis of a summation, even if nothing depends on the summation
-    index.
+    """Return the product with its flags `seen` broadcast along the array axis of a summation, even if nothing in the product
+    depends on the summation index.
     """
     shape = np.broadcast_shapes(np.shape(product.seen), (extent,) + (1,) * axis)
     return replace(product, seen=np.broadcast_to(product.seen, shape))

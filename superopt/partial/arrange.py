@@ -1,7 +1,7 @@
 """Construct a weight as a term that rearranges the elements of given weights, with zeros in between.
 
 The wanted weight is an array of integers. Each integer is the row-major position of an element in the given weights. In a
-regular array, this position is a sum over the axes of digits times strides, so the wanted weight is a view of a given weight.
+regular array, this position is a sum over the axes of index times stride, so the wanted weight is a view of a given weight.
 Reshapes, slices and a transpose compute a view. Bands of zeros become padding. An array that is not a view is concatenated from
 views.
 """
@@ -71,7 +71,7 @@ class _Arrangement:
         self.parts = 0
 
     def owner(self, wanted: Array) -> Array:
-        """Return, for each element position in `wanted`, which of the given weights it is in. `NOTHING` and `NUMBER` stay."""
+        """Return, for each element position in `wanted`, which of the given weights has it. `NOTHING` and `NUMBER` are kept."""
         return np.where(wanted < 0, wanted, np.searchsorted(self.starts, wanted, side="right") - 1)
 
     def of(self, wanted: Array) -> Term | None:

@@ -65,7 +65,8 @@ def _blocks(masked: Term, count: int) -> list[tuple[Span, Span]] | None:
 def _columns(masked: Term, rows: Span) -> Span | None:
     """Return the range of columns that may be nonzero in the given rows. Some of the rows are inspected.
 
-    Return None if the operator sums several products, is not a polynomial, or has only zeros in these rows.
+    Return None if the root operator of `masked` sums several products, is not a polynomial, or has only zeros in the inspected
+    rows.
     """
     (cut,) = place((masked,)).cuts
     looked = np.unique(np.linspace(rows[0], rows[1] - 1, MUTANT.block_row_count).astype(np.int64))

@@ -131,9 +131,10 @@ def _carried(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> 
 
 
 def _heads(form: MatrixProduct, sample: Sample) -> tuple[tuple[int, int], ...] | None:
-    """Return the batch axes, along which the weight must vary to match the sample, as pairs of a data axis and an output axis.
+    """Return the batch axes, along which the weight must vary to match `sample`, as pairs of a data axis and an output axis.
 
-    The choices tried are no axis, each single axis of the rows, and all axes of the rows. Return None if no choice matches.
+    `sample` has the elements that the program reads at some output positions. The choices tried are no axis, each single axis
+    of the rows, and all axes of the rows. Return None if no choice matches.
     """
     for some in ((), *((pair,) for pair in form.rows), form.rows):
         others = tuple(p for p in form.rows if p not in some)

@@ -101,7 +101,7 @@ class WindowAxis:
 @dataclass(frozen=True)
 class Convolution:
     """A convolution of data (N, C, H, W) to an output (N, F, H, W). A result that is larger than the output is cut to
-    `y_shape`.
+    the output's shape `y_shape`.
     """
 
     x_shape: tuple[int, ...]
@@ -170,9 +170,10 @@ def _groups(sample: Sample, channels: int, features: int) -> Iterator[int]:
 
 
 def _sliding(sample: Sample, axis: int, extent: int, wanted: int) -> WindowAxis | None:
-    """Return a window that slides along an axis and reads the positions in the sample, or None if there is no such window.
+    """Return a window that slides along an axis and reads the positions in `sample`, or None if there is no such window.
 
-    The end of the axis is padded so that the output has the extent `wanted`.
+    `sample` has the elements that a program reads at some output positions. The end of the axis is padded so that the output
+    has the extent `wanted`.
     """
     big = np.iinfo(sample.x[axis].dtype).max
     low = np.where(sample.seen, sample.x[axis], big).min(axis=0)
@@ -197,9 +198,10 @@ def _sliding(sample: Sample, axis: int, extent: int, wanted: int) -> WindowAxis 
 
 
 def is_consistent(form: Form, sample: Sample) -> bool:
-    """Return whether no two products in the sample need different values for the same element of the form's weight.
+    """Return whether no two products that the program sums need different values for the same element of the form's weight.
 
-    The weight must not be too large, and every product must use an element within the weight.
+    `sample` has these products at some output positions. The weight must not be too large, and every product must use an
+    element within the weight.
     """
     places = form.places(sample)[sample.seen]
     size = math.prod(form.weight_shape)

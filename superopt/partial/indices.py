@@ -123,9 +123,10 @@ class Affine:
         return quotient, rest, floors
 
     def _pieces(self, rest: Vector, divisor: int) -> list[Box]:
-        """Cut the box along one axis, either where `(rest . q + offset) // divisor` changes, or into residue classes.
+        """Cut the box along one axis, into residue classes or where `(rest . q + offset) // divisor` changes.
 
-        Of all cuts, the one that is expected to lead to the fewest pieces, after all further cuts, is chosen.
+        The position in the box is q. Of all cuts, the one that is expected to lead to the fewest pieces, after all further
+        cuts, is chosen.
         """
         ways = [
             [self.box.along(axis, part) for part in parts]
@@ -142,7 +143,7 @@ class Affine:
         return min((pieces for pieces in ways if len(pieces) > 1), key=promise)
 
     def _jumps_in(self, piece: Box, rest: Vector, divisor: int) -> bool:
-        """Return whether `(rest . q + offset) // divisor` is not an affine function in `piece`, a part of the box."""
+        """Return whether `(rest . q + offset) // divisor` is no affine function of the position q in the part `piece`."""
         start, left = 0, []
         for r, whole, part in zip(rest, self.box.runs, piece.runs, strict=True):
             start += r * ((part.start - whole.start) // whole.step)
@@ -152,9 +153,9 @@ class Affine:
         return bool(((self.offsets + start + low) // divisor != (self.offsets + start + high) // divisor).any())
 
     def _jumps(self, rest: Vector, axis: int, divisor: int) -> tuple[Run, ...]:
-        """Cut the box's positions along the axis wherever `(rest . q + offset) // divisor` changes for some offset.
+        """Cut the run of the axis wherever `(rest . q + offset) // divisor`, for a position q, changes for some offset.
 
-        The positions along the other axes are those for which `rest . q` is smallest or largest.
+        Along the other axes, q is the position for which `rest . q` is smallest or largest.
         """
         low, high = span([0 if a == axis else r for a, r in enumerate(rest)], self.box)
         run, offsets = self.box.runs[axis], np.unique(self.offsets)
@@ -301,9 +302,9 @@ def _cut(box: Box, causes: Sequence[tuple[Affine, bool, Array]]) -> list[Box]:
 
 
 def _changes(coefficient: int, equality: bool, offsets: Array) -> set[int]:
-    """Return each q at which a comparison has another outcome than at q - 1, for some of the offsets.
+    """Return each q at which coefficient * q + offset >= 0 has another outcome than at q - 1, for some of the offsets.
 
-    The comparison is coefficient * q + offset >= 0. If `equality` is True, the comparison is coefficient * q + offset == 0.
+    If `equality` is True, the comparison is coefficient * q + offset == 0.
     """
     if equality:
         zeros = -offsets[offsets % coefficient == 0] // coefficient

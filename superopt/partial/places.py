@@ -56,8 +56,8 @@ class Place:
             yield single_source(cut, data, tuple(a for a in cut.args if a is not data))
 
     def copied(self, source: StackedSource) -> Iterator[StackedSource]:
-        """Yield versions of `source` with several copies of its data's channels. Each copy is used for a part of the output's
-        channels.
+        """Yield versions of the program `source` with several copies of its data along the channels. Each copy is used for a
+        part of the output's channels.
         """
         if source.x.rank == len(source.shape) == 4:
             several = [copies(source, times, 1, 1) for times in MUTANT.copy_counts]

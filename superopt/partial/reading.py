@@ -205,7 +205,7 @@ def _read(term: Term, linear: Linear, offsets: Offsets, box: Box, found: Mapping
 
 
 def _offsets(position: Affine | int, chosen: Array) -> Array:
-    """Return the distinct offsets of an index for the chosen combinations of summation indices, in order."""
+    """Return the distinct offsets of an index, in order, for the combinations of summation indices with a flag in `chosen`."""
     if not isinstance(position, Affine):
         return np.asarray([position])
     offsets = position.offsets

@@ -75,7 +75,7 @@ def _enclosing(run: Run, extent: int) -> Iterator[Run]:
     """Yield `run`, then a few larger runs that contain `run`, smaller runs first. The whole axis is never yielded.
 
     A run is an arithmetic progression of positions. Each end of a larger run is the end of `run`, an end of the axis, or a
-    multiple of a divisor of the axis.
+    multiple of a divisor of the axis's extent.
     """
     yield run
     start, stop = run.start, run.last + 1
@@ -213,7 +213,7 @@ def _attributes(
 def _numbers(term: Term, box: Box, halos: Mapping[int, Box]) -> Iterator[_Number]:
     """Yield each number in the attributes of the term, with other values to try for computing only `box` of the result.
 
-    The operator then reads only the part `halos[i]` of its operand i. The values include smaller numbers, extents of the parts,
+    The operator then needs only the part `halos[i]` of its operand i. The values include smaller numbers, extents of the parts,
     the number times the step between a part's positions, and the number plus or minus the first position of a part.
     """
     parts = [(box, term), *((h, term.args[place]) for place, h in halos.items())]
