@@ -295,7 +295,7 @@ FUNCTIONS: Mapping[str, Callable[..., Facts]] = {
 
 
 def _bounded(low: float, high: float, *, zero: bool = True) -> Callable[[Term, tuple[Facts, ...]], Facts]:
-    """Return a function for `TABLE`, which computes the `Facts` of an operator whose results are between `low` and `high`.
+    """Return a function for `TABLE`. It computes the `Facts` of an operator whose results are between `low` and `high`.
 
     The operator must be continuous on the extended reals.
     """

@@ -50,9 +50,9 @@ class ElementProduct:
 
 @dataclass(frozen=True)
 class SummedProducts:
-    """A value at chosen output positions: a sum of products of elements.
+    """A value at chosen output positions: the sum of all `products`.
 
-    The arrays of `products` have the output positions as last axis. The sum is over all `products` and over all other axes.
+    A product has arrays whose last axis is the output position. The products are summed over all axes before the last axis.
     """
 
     products: tuple[ElementProduct, ...]

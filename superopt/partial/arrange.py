@@ -71,7 +71,10 @@ class _Arrangement:
         self.parts = 0
 
     def owner(self, wanted: Array) -> Array:
-        """Return, for each element position in `wanted`, which of the given weights has it. `NOTHING` and `NUMBER` are kept."""
+        """Return, for each element position in `wanted`, the index of the given weight that has the element.
+
+        `NOTHING` and `NUMBER`, which stand for no position, are returned unchanged.
+        """
         return np.where(wanted < 0, wanted, np.searchsorted(self.starts, wanted, side="right") - 1)
 
     def of(self, wanted: Array) -> Term | None:

@@ -130,7 +130,8 @@ def _scaled(program: Term, mutant: Term, unequal: Sequence[Box], seed: int) -> t
 def _recomputed(program: Term, mutant: Term, unequal: Sequence[Box], kind: str) -> Iterator[_Draft]:
     """Yield versions of the term `mutant` in which the wrong boxes `unequal` are recomputed by the program's operators.
 
-    In each version, other boxes that contain the wrong boxes are recomputed. `kind` is the kind of correction.
+    The versions differ in the recomputed boxes, which contain the wrong boxes, and in how the mutant is cut elsewhere. `kind`
+    is the kind of correction.
     """
     for cover in box_covers(program.sizes, unequal):
         labelled = [(box, "anew") for box in cover]

@@ -1,9 +1,9 @@
 """Discovery of rules from mutants, which are terms that equal a program at some output positions.
 
 Mutants of one program at several sizes are generalised to a term over symbolic sizes. If this term is wrong at some positions,
-it is multiplied by a correction factor. The term is then compared with the program at other sizes, by
-`superopt.partial.judge`. It is accepted if, at the sizes tried, it equals the program exactly where its condition holds. An
-accepted term becomes a stored rule only if it is proved for all sizes.
+it is multiplied by a correction factor. The term is then compared with the program at other sizes, by `superopt.partial.judge`.
+If the term is not right at all of them, a condition on sizes is searched for. The term is accepted if, at the sizes tried, it
+equals the program exactly where the condition holds. An accepted term becomes a stored rule only if it is proved for all sizes.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class _Bench:
         return None
 
     def _general(self, term: Term) -> bool:
-        """Return whether the term equals the program at more than half of the `typical` sizes of round 0 of the tests."""
+        """Return whether the term equals the program at more than half of the sizes drawn to satisfy `typical` in round 0."""
         left = MUTANT.trial_size_count // 2
         for draw in self._round(0)[: MUTANT.trial_size_count]:
             left -= not self._tried(term, draw).holds

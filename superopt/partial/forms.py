@@ -27,8 +27,8 @@ Array = npt.NDArray[Any]
 class Sample:
     """The elements that a program reads at chosen output positions.
 
-    At each position, the program is a sum of products. A product has an element of the data, and an element of a weight or a
-    number, as factors.
+    At each position, the program is a sum of products. The factors of a product are a number, an element of the data, and
+    optionally an element of a weight.
 
     Attributes:
         y: The output positions, one array per axis.
@@ -75,8 +75,9 @@ class Form(Protocol):
     def flops(self) -> int: ...
 
     def places(self, sample: Sample) -> Array:
-        """Return the row-major position of the weight element that each product in the sample uses, of shape (products,
-        positions).
+        """Return the row-major position of the weight element that each product uses, of shape (products, positions).
+
+        `sample` has the products that a program sums at some output positions.
         """
 
     def term(self, x: Term, weight: Term) -> Term:

@@ -153,9 +153,9 @@ class Affine:
         return bool(((self.offsets + start + low) // divisor != (self.offsets + start + high) // divisor).any())
 
     def _jumps(self, rest: Vector, axis: int, divisor: int) -> tuple[Run, ...]:
-        """Cut the run of the axis wherever `(rest . q + offset) // divisor`, for a position q, changes for some offset.
+        """Cut the run of the axis wherever `(rest . q + offset) // divisor` changes for some offset.
 
-        Along the other axes, q is the position for which `rest . q` is smallest or largest.
+        The position in the box is q. Along the other axes, q is chosen such that `rest . q` is smallest or largest.
         """
         low, high = span([0 if a == axis else r for a, r in enumerate(rest)], self.box)
         run, offsets = self.box.runs[axis], np.unique(self.offsets)

@@ -131,8 +131,8 @@ class StackedSource:
         return sum(math.prod(w.sizes) for w in before)
 
     def probe(self, seed: int) -> Sample:
-        """Return the elements that are read at some output positions, which are those of many positions that read the most
-        elements.
+        """Return the elements that are read at some output positions. Of the positions tried, those that read the most elements
+        are used.
 
         For each member, some positions are chosen at random. Other positions differ along one axis from one of the random
         positions that reads the most elements.
