@@ -775,7 +775,7 @@ class CheckPolicy:
 
 @dataclass(frozen=True)
 class CostPolicy:
-    """Constants of the cost model, which is based on measured times of nodes, and of predictions for other devices."""
+    """Constants of the cost model (which uses measured times of nodes) and of the prediction of times on other devices."""
 
     split_launch_share: float = 0.8
     """The share of a launch that is saved for each further part that one Split makes or one Concat joins. Not measured."""

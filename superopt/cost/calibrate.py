@@ -1,4 +1,4 @@
-"""Calibration of a device's roofline: models with one operator each and of growing sizes are timed, which takes seconds."""
+"""Calibration of a device's roofline: its rates are measured with models of one operator each, which takes seconds."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _measured(clock: Clock) -> Roofline:
 def _point(clock: Clock, model: ModelProto) -> tuple[float, float, float]:
     """Time a model with one operator. Return the operator's number of operations, its number of bytes, and its seconds.
 
-    The seconds are the sum of the nodes' times, each without the time of the smallest node.
+    The seconds are the sum of the nodes' times, each without the time that even a node with one element takes.
     """
     wanted: list[Demand] = []
     seconds = 0.0

@@ -69,7 +69,10 @@ class Demand:
 
 
 def demand(signature: Sequence[Json], outputs: Sequence[Operand | None]) -> Demand:
-    """Return the demand of one run of a node. `signature` is the node's `Kernel.signature`: operator, attributes and inputs."""
+    """Return the demand of one run of a node: the number of operations, and the number of bytes that the node moves.
+
+    `signature` is the node's `Kernel.signature`: operator, attributes and inputs.
+    """
     op_type, attributes, inputs = signature[1], dict(signature[3]), signature[4]
     firsts = {position: entry for position, entry in enumerate(inputs) if entry is not None and entry[0] == position}
     read = sum(_bytes(entry[1], entry[2]) for entry in firsts.values())
@@ -136,7 +139,7 @@ def _einsum(attributes: Attributes, shapes: Shapes, made: Shape) -> tuple[str, f
 
 
 def _recurrence(shapes: Shapes, itemsize: int) -> Demand:
-    """Return the demand of a recurrent node, such as an LSTM. All numbers are for one step.
+    """Return the demand (operations and moved bytes) of a recurrent node, such as an LSTM. All numbers are for one time step.
 
     A step computes products with the input and with the state. A step reads the recurrent weights from a cache.
     """

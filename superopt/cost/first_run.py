@@ -137,15 +137,19 @@ def _in_child(
 
 
 def cached_search_pace(cache: Path) -> float:
-    """Return the relative search time from `measure_search_pace`, or its cached value for this processor."""
+    """Return how many times longer a search takes on this processor than on a reference processor, from the cache if possible.
+
+    See `measure_search_pace`.
+    """
     with closing(Cache(cache)) as known:
         return float(known.kept(["pace", cpu_name()], measure_search_pace))
 
 
 def measure_search_pace() -> float:
-    """Return the time of a search on this processor, relative to the processor for which time budgets were chosen.
+    """Estimate the time of a search on this processor, relative to the processor for which time budgets were chosen.
 
-    The ratio is rounded to tenths, and limited to the range from 1 to `COST.max_pace_factor`.
+    A simple loop is timed instead of a search. The ratio is rounded to tenths, and limited to the range from 1 to
+    `COST.max_pace_factor`.
     """
 
     def worked() -> float:

@@ -132,7 +132,7 @@ class ForecastClock(Clock):
 
     @property
     def overhead(self) -> tuple[float, float]:
-        """The seconds that a run of any model takes in addition to its nodes, and the seconds of the smallest node."""
+        """The seconds that a run of any model takes in addition to its nodes, and the seconds of a node with one element."""
         return self.roofline.call, self.roofline.node
 
     def warm(self) -> ForecastClock:
@@ -148,7 +148,7 @@ class ForecastClock(Clock):
         return self._known_plan(model).seconds
 
     def beside(self, model: ModelProto, reference: ModelProto) -> float:  # noqa: ARG002 (a prediction needs no reference)
-        """Return the predicted seconds of one run of the model.
+        """Return the predicted seconds of one run of the model. `reference` has no effect on predicted times.
 
         Raises:
             InvalidModelError: as `seconds`.
@@ -213,7 +213,7 @@ class Forecasts:
 
     @property
     def least(self) -> Forecast:
-        """The forecast in which the candidate gains the least."""
+        """The forecast at the sizes where the candidate gains the least."""
         return min((found for _, found in self.at), key=lambda f: f.ratio)
 
     @property

@@ -1,7 +1,7 @@
 """The measured cost of a segment, a part of a model.
 
 ONNX Runtime optimizes the segment as in a session, and each node of the optimized graph is timed alone. If the nodes are so
-short that the time between nodes matters as much, the whole segment is timed instead.
+short that the time between two nodes is not negligible, the whole segment is timed instead.
 """
 
 from __future__ import annotations
@@ -135,9 +135,9 @@ class Clock:
     def stands(self, before: ModelProto, after: ModelProto, predicted: float, least: float) -> bool:
         """Time both whole models in turns, and return whether the times confirm that the second model is faster.
 
-        If the clock times single nodes, the speedup estimated from `predicted` and these times must exceed `1 + least`. If the
-        clock times whole graphs, the measured gain must exceed the noise. If the weights do not fit into the processor's
-        caches, the weights are in no cache when a run starts.
+        If this clock times single nodes, the speedup estimated from `predicted` and these times must exceed `1 + least`. If
+        this clock times whole graphs (`together`), the measured gain must exceed the noise. If the weights do not fit into the
+        processor's caches, the weights are in no cache when a run starts.
 
         Args:
             before: the first model.
@@ -238,7 +238,7 @@ class Clock:
 
     @property
     def overhead(self) -> tuple[float, float]:
-        """The seconds that a run of any model takes in addition to its nodes, and the seconds of the smallest node."""
+        """The seconds that a run of any model takes in addition to its nodes, and the seconds of a node with one element."""
         if self._overhead is None:
             call, node = self.cache.kept(["overhead", self._identity], self._measured_overhead)
             self._overhead = call, node
@@ -311,7 +311,10 @@ def _believed(predicted: float, found: Comparison) -> float:
 
 
 def _ratio(one: Bound, other: Bound, more: int = 1) -> float:
-    """Return the median of the time of `one` divided by the time of `other`, over `more * COST.segment_turn_count` turns."""
+    """Return the time of `one` divided by the time of `other`: the median over `more * COST.segment_turn_count` rounds.
+
+    A round times each of the two sessions once.
+    """
     with one.alone():
         runs = max(
             1, round(COST.segment_timing_seconds / 2 / COST.segment_turn_count / min(other.seconds(1) for _ in range(3)))
@@ -320,7 +323,7 @@ def _ratio(one: Bound, other: Bound, more: int = 1) -> float:
 
 
 def _boundary(graph: onnx.GraphProto) -> list[bool]:
-    """Return, for each node, whether the node converts the layout of an input or output, or copies between devices."""
+    """Return, for each node, whether it converts the layout of an input or output of the graph, or copies between devices."""
     inputs = {port.name for port in graph.input}
     uses = Counter(name for node in graph.node for name in node.input)
 
@@ -383,7 +386,7 @@ def _value_digest(tensor: TensorProto) -> str:
 
 
 def _chain(length: int, device: Device) -> Any:
-    """Return a session of a chain of `length` copies of the smallest node, ready to be timed."""
+    """Return a session of a chain of `length` copies of a node with one element, ready to be timed."""
     names = [f"v{i}" for i in range(length + 1)]
     nodes = [helper.make_node("Neg", [a], [b]) for a, b in itertools.pairwise(names)]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in (names[0], names[-1])]

@@ -45,9 +45,9 @@ class Price:
     known: bool
 
     def doubt(self, sigmas: float) -> float:
-        """Return the seconds by which the price may be too low, at `sigmas` standard deviations.
+        """Return the seconds by which the predicted time may be too low if the error is `sigmas` standard deviations.
 
-        A negative `sigmas` gives a negative result. Its magnitude is the seconds by which the price may be too high.
+        A negative `sigmas` gives a negative result. Its magnitude is the seconds by which the predicted time may be too high.
         """
         return self.seconds * math.expm1(sigmas * self.error)
 
@@ -86,7 +86,9 @@ class Prices:
 
     @cached_property
     def unseen_error(self) -> float:
-        """The error that is assumed for the roofline's estimate of an operator that the profile does not have, as a logarithm.
+        """The error that is assumed for the roofline's estimate of an operator without nodes in the profile.
+
+        The error is the logarithm of the true time divided by the estimate.
 
         The roofline's average error is at most this large for 68 percent of the profile's operators. The assumed error is at
         least `COST.unknown_operator_error`.

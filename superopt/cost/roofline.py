@@ -24,7 +24,7 @@ class Roofline:
         traffic: bytes per second, by the number of bytes that a node moves.
         memory: bytes per second for weights that are in no cache.
         call: the fixed seconds of every run.
-        node: the seconds of the smallest node.
+        node: the seconds of a node with one element.
         last_level: the size of the last-level cache in bytes. Larger weights of a model are in no cache.
         caches: sizes of the processor's caches in bytes, the fastest first, if the system reports them.
     """
@@ -109,9 +109,9 @@ def _curve(points: Json) -> Curve:
 
 
 def rate(curve: Curve, amount: float) -> float:
-    """Return the curve's rate for this amount of work, by linear interpolation on logarithmic axes.
+    """Return the rate at which a node does this amount of work, by linear interpolation on logarithmic axes.
 
-    Beyond the ends of the curve, the rate is constant.
+    The curve contains measured rates for some amounts of work. Beyond the ends of the curve, the rate is constant.
     """
     if amount <= curve[0][0]:
         return curve[0][1]
@@ -123,7 +123,7 @@ def rate(curve: Curve, amount: float) -> float:
 
 
 def fit_curve(points: Sequence[tuple[float, float]]) -> Curve:
-    """Return the curve of rates through measured points. A point is an amount of work and the seconds that it took.
+    """Return the rate for each measured amount of work. A point is an amount of work and the seconds that it took.
 
     For equal amounts, the least time is used.
     """

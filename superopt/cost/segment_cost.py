@@ -38,9 +38,9 @@ class Measured:
         self._reference: tuple[tuple[Term, ...], ModelProto] | None = None
 
     def seconds(self, outputs: tuple[Term, ...], beside: tuple[Term, ...] | None = None) -> float:
-        """Return the seconds of one run of the segment with these outputs.
+        """Return the seconds of one run of the segment (a part of a model) that computes the terms in `outputs`.
 
-        If `beside` contains the outputs of another segment, both segments are timed in turns (see `Clock.beside`).
+        If `beside` contains the output terms of another segment, both segments are timed in turns (see `Clock.beside`).
 
         Raises:
             InvalidModelError: ONNX Runtime cannot run the segment.
@@ -57,18 +57,24 @@ class Measured:
         return self._known[wanted, others]
 
     def stands(self, before: tuple[Term, ...], after: tuple[Term, ...], predicted: float, least: float) -> bool:
-        """Return whether timing both segments in turns confirms that the second segment is faster (see `Clock.stands`)."""
+        """Return whether timing confirms that the segment with the outputs `after` is faster than the one with `before`.
+
+        A segment is a part of a model. The two segments are timed in turns (see `Clock.stands`).
+        """
         return self.clock.stands(self.model(before), self.model(after), predicted, least)
 
     def ratio(self, before: tuple[Term, ...], after: tuple[Term, ...]) -> float:
-        """Return the speed of the second segment relative to the first segment (see `Clock.ratio`)."""
+        """Return the speed of the segment with the outputs `after` relative to the segment with the outputs `before`.
+
+        A segment is a part of a model. The times are measured by `Clock.ratio`.
+        """
         return self.clock.ratio(self.model(before), self.model(after))
 
     def require_expressible(self, outputs: tuple[Term, ...]) -> None:
-        """Check that ONNX nodes can compute the outputs at all sizes of the dynamic dimensions.
+        """Check that ONNX nodes can compute the terms in `outputs` at all sizes of the dynamic dimensions.
 
         Raises:
-            ShapeError: no nodes can compute the outputs at all sizes.
+            ShapeError: no nodes can compute the terms at all sizes.
         """
         if outputs not in self._expressible:
             wanted = {f"output.{n}": t for n, t in enumerate(outputs) if not t.constant and not t.is_variable}
@@ -81,7 +87,10 @@ class Measured:
             raise ShapeError(self._expressible[outputs])
 
     def _known_model(self, outputs: tuple[Term, ...]) -> ModelProto:
-        """Return the segment as a model, and cache the last result, because many segments are timed against one reference."""
+        """Return the segment (a part of a model) with these outputs as a model, and cache the last result.
+
+        Many segments are timed in turns with the same reference segment, so the same model is requested again and again.
+        """
         if self._reference is None or self._reference[0] != outputs:
             self._reference = outputs, self.model(outputs)
         return self._reference[1]
@@ -94,7 +103,7 @@ class Measured:
         return np.dtype(np.bool_) if is_boolean(term) else self.dtype
 
     def model(self, outputs: tuple[Term, ...]) -> ModelProto:
-        """Return the segment with these outputs as a model. Outputs that are constants or variables are left out."""
+        """Return a model that computes the terms in `outputs`. Outputs that are constants or variables are left out."""
         terms = dict.fromkeys(t for t in outputs if not t.constant and not t.is_variable)
         wanted = {f"output.{position}": term for position, term in enumerate(terms)}
         salts = itertools.count()

@@ -62,7 +62,10 @@ class Explanation:
 
 
 def explain_rule(stored: StoredRule) -> Explanation:
-    """Return the explanation of a stored rule. The example uses the first ranks of variables for which the rule is stated."""
+    """Return the explanation of a stored rule.
+
+    If the rule is stated for several combinations of its variables' ranks, the example uses the first combination.
+    """
     equation = stored.rule.equations[0]
     typing = tuple(render_condition(c) for c in typing_conditions(*equation.left) if c is not True)
     return Explanation(

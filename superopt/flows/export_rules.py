@@ -183,7 +183,7 @@ def _call(node: NodeText) -> str:
 
 
 def _form(equation: Equation) -> Left | None:
-    """Return the ONNX pattern of the equation's left side at one random choice of small sizes.
+    """Return the ONNX pattern of the equation's left side at one random choice of small sizes of its dimensions.
 
     Returns None if there are no such sizes, or if ONNX nodes cannot express the left side.
     """
@@ -205,8 +205,8 @@ def _titled(terms: Sequence[Term]) -> dict[str, Term]:
 def _pattern(lowered: Lowered, named: set[str], outputs: int, *, shaped: bool) -> Left | None:
     """Return the nodes as a pattern in which all names are valid in Python, or None if the nodes cannot be a pattern.
 
-    `named` are the variables of the left side. If `shaped` is False, a Reshape of a variable only prepares broadcasting. Such a
-    node is removed, and its result becomes an input that matches any value.
+    `named` are the variables of the rule's left side. `shaped` says whether the left side contains a reshape. If not, a Reshape
+    node on a variable only prepares broadcasting. Such a node is removed, and the variable takes the place of its result.
     """
     if any(len(node.outputs) > 1 for node in lowered.nodes):
         return None
@@ -235,7 +235,7 @@ def _pattern(lowered: Lowered, named: set[str], outputs: int, *, shaped: bool) -
 
 
 def _operand(node: NodeText) -> bool:
-    """Return whether all inputs of the node are operands, so that no input is a shape or an axis, for example."""
+    """Return whether the node computes with all its inputs, so that no input is a parameter such as a shape or an axis."""
     return node.op_type in {"Add", "Sub", "Mul", "Div", "MatMul", "Gemm", "Conv", "Max", "Min", "Pow", "Where", "Concat"}
 
 

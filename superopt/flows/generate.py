@@ -81,12 +81,12 @@ class Generation:
 
     @property
     def core(self) -> int:
-        """The number of core rules, which no other core rules imply."""
+        """The number of core rules: rules that the other core rules do not imply."""
         return sum(found.part == store.CORE for found in self.rules)
 
     @property
     def search(self) -> int:
-        """The number of search rules, which the core rules imply."""
+        """The number of search rules: rules that the core rules imply, and that are stored because they help a search."""
         return len(self.rules) - self.core
 
     def of(self, family: str) -> tuple[FoundRule, ...]:
@@ -291,9 +291,9 @@ def _write_refuted(findings: Sequence[Findings], folder: Path | None) -> None:
 
 
 def _pruned(equalities: Sequence[Equality], tasks: Tasks) -> tuple[list[Equality], float]:
-    """Move equalities that other equalities imply from the core to the search rules.
+    """Move equalities that other equalities imply from the core rules (a minimal set) to the search rules.
 
-    Returns the equalities, and the processor seconds in all processes.
+    Returns all equalities, and the processor seconds in all processes.
     """
     started = time.process_time()
     found, elsewhere = demote_derivable(equalities, tasks, discovery_code_version())

@@ -477,8 +477,9 @@ def candidates(
     """Yield the candidate models of a search: first the model with all improvements, then models with fewer improvements.
 
     If all improvements together are too small to compare, or the search found none, a single candidate without rewrites is
-    yielded. After a candidate that failed the numerical check, no further candidate follows if the search has steps of
-    `doubtful` rules, because other candidates would have such steps too. The iteration also ends if judging has taken too long.
+    yielded. The rules named in `doubtful` may have too large rounding errors. If the search has steps of such rules, no
+    candidate follows a candidate that failed the numerical check, because it would have such steps too. The iteration also ends
+    if checking and timing the candidates has taken too long.
     """
     check_first = has_steps_of(doubtful, *searched.orders)
     choices = () if negligible_share(prepared, searched) else gain_choices(prepared, searched, outcomes)

@@ -171,7 +171,10 @@ def _rates(prices: Prices) -> Iterator[Rate]:
 
 
 def _shape(curve: Curve) -> tuple[float, float]:
-    """Return the highest rate of a curve, and the smallest amount of work at which at least half of this rate is reached."""
+    """Return the highest rate of a curve, and the smallest amount of work at which at least half of this rate is reached.
+
+    A curve contains a rate (work per second) for each of several amounts of work.
+    """
     highest = max(speed for _, speed in curve)
     return highest, next(amount for amount, speed in curve if speed >= highest / 2)
 

@@ -142,8 +142,8 @@ class SessionTuning:
     Attributes:
         entries: The configuration entries for the session.
         timing: The comparison of two sessions of the original: with default settings, and with the chosen settings.
-        tried: The comparison for each single setting. A setting switches off the ONNX Runtime optimizer of this name, or sets
-            an option.
+        tried: The comparison for each single setting. The key is the name of an ONNX Runtime optimizer that the setting
+            switches off, or `option=value`.
         options: The session options.
         provider_options: The options of the CUDA provider.
         chosen: The names of the chosen settings.

@@ -84,7 +84,7 @@ class Profiling:
         rates: The rates of arithmetic and of memory traffic.
         memory: The bytes per second that are read from memory.
         call: The seconds that a run of any model takes in addition to its nodes.
-        node: The seconds of the smallest node.
+        node: The seconds of a node with one element.
         caches: The sizes in bytes of the processor's caches.
         known: The number of measured nodes.
         largest: The measured nodes with the longest times.

@@ -15,7 +15,7 @@ COLOURS = {"proved": "green", "refuted": "bold red", "unknown": "bold yellow"}
 
 
 class VerdictRow(Protocol):
-    """The verdict on one axiom or rule."""
+    """The verdict (proved, refuted or unknown) on one axiom or rule."""
 
     @property
     def name(self) -> str: ...

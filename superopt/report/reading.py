@@ -81,7 +81,10 @@ def rule_listing(rules: Sequence[StoredRule]) -> Iterable[Text]:
 
 
 def rule_counts(rules: Sequence[StoredRule]) -> str:
-    """Return a line with the number of rules, the number in each family, and the numbers of core rules and search rules."""
+    """Return a line with the number of rules, the number in each family, and the numbers of core rules and search rules.
+
+    A search rule is a rule that the core rules imply.
+    """
     families = Counter(stored.family for stored in rules)
     core = sum(stored.core for stored in rules)
     by_family = ", ".join(f"{family} {count}" for family, count in sorted(families.items()))

@@ -112,7 +112,7 @@ def adversarial_values(
         seed: the seed of the values.
         sizes: the sizes of dynamic dimensions.
         high: the upper bounds of integer inputs, by name. Integers are less than the bound.
-        windowed: the names of the inputs from `images`.
+        windowed: the names of the inputs that are images, as `images` returns them.
     """
     floats = [port.name for port in ports if is_floating(port.dtype)]
     kinds: list[tuple[str, dict[str, _Change], str]]

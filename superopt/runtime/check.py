@@ -78,7 +78,9 @@ def check(
     sizes: Mapping[str, int] | None = None,
     adversarial: bool = True,
 ) -> Check:
-    """Run both models on the same inputs at one choice of sizes, and check that the outputs agree; see `check_all`.
+    """Run both models on the same inputs at the same sizes of dynamic dimensions, and check that the outputs agree.
+
+    See `check_all`, which also describes the other sizes at which the models run.
 
     Raises:
         CheckFailedError, InvalidModelError: as `check_all`.
@@ -196,7 +198,7 @@ class _Run:
 
     @property
     def bytes(self) -> int:
-        """The size in bytes of all arrays of the run: inputs and outputs. Lists are not counted."""
+        """The size in bytes of the inputs and of all outputs that this object holds. Outputs that are lists are not counted."""
         held = itertools.chain(self.feeds.values(), self.values, *self.nudged, self.exact or ())
         return sum(value.nbytes for value in held if isinstance(value, np.ndarray))
 
@@ -206,9 +208,10 @@ class _Run:
         return sum(value.nbytes for value in self.feeds.values())
 
     def beside(self, noise: float) -> _Run:
-        """Return a copy of the run with one more entry of `nudged`, for use if there is no time to measure rounding noise.
+        """Return a copy of this object with one more entry in `nudged`, the outputs that differ by rounding.
 
-        The entry consists of each output plus `noise` times the largest finite magnitude of the output.
+        The copy is used if there is no time to measure the rounding noise. The new entry consists of each output plus `noise`
+        times the largest finite magnitude of the output.
         """
         moved = [_moved(value, noise) if isinstance(value, np.ndarray) else value for value in self.values]
         return replace(self, nudged=[*self.nudged, moved])
@@ -260,7 +263,7 @@ class _Bench:
         return sum(run.bytes for run in self.runs) > CHECK.max_result_bytes
 
     def run(self, trial: CheckSizes, *, adversarial: bool) -> None:
-        """Run the original on the inputs of a trial, within the limits of time and memory.
+        """Run the original on the inputs of a trial (one choice of sizes, with a time limit), within the limit of memory.
 
         Two ordinary inputs come first, then the adversarial inputs, then the remaining ordinary inputs.
         """
@@ -385,7 +388,8 @@ class _Bench:
     def look_closer(self, run: _Run) -> _Run:
         """Return the run with more data to judge a candidate whose error seems too large.
 
-        The data are the float64 outputs, more samples of rounding noise, and a value for either `pointless` or `spread`.
+        The data are the float64 outputs and more samples of rounding noise. If all inputs are finite, the data include
+        `pointless` (whether values overflow). Otherwise, they include `spread` if a convolution or pooling reads an input.
         """
         if run.exact is None:
             exact, peak = self._exact(run.feeds, run.values, ordinary=run.ordinary)
@@ -667,9 +671,9 @@ def _tensors(names: Sequence[str], *runs: Sequence[Any]) -> Iterator[tuple[str, 
 
 
 def _parts(value: Mapping[Any, Any]) -> list[Array]:
-    """Return an array of the map's keys and an array of the map's numbers.
+    """Return two arrays for an output that is a map: the keys, and the numbers.
 
-    If the numbers are Python floats, ONNX Runtime has converted them from float32. In this case, the array is float32.
+    If the numbers are Python floats, ONNX Runtime has converted them from float32. In this case, the second array is float32.
     """
     numbers = np.array([*value.values()])
     own = all(isinstance(number, float) and not isinstance(number, np.floating) for number in value.values())

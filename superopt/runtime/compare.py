@@ -82,7 +82,7 @@ class StoppingRule:
     loads: int = 0
 
     def reached(self, rounds: Sequence[Times]) -> bool:
-        """Return whether the comparison of every candidate needs no further rounds after these rounds."""
+        """Return whether these rounds suffice, so that no candidate needs further rounds."""
         enough = self.clear if len(rounds) >= self.rounds else self.obvious
         return len(rounds) >= COMPARISON.min_obvious_rounds and all(map(enough, _summaries(rounds)))
 
@@ -138,7 +138,9 @@ class ComparisonOptions(TypedDict, total=False):
 def compare(
     original: Loadable, candidate: Loadable, device: Device, *, sizes: Sizes = None, **how: Unpack[ComparisonOptions]
 ) -> Comparison:
-    """Time two models on one device and at one choice of sizes, and stop once it is clear whether the candidate is faster.
+    """Time two models on one device, and stop once it is clear whether the candidate is faster.
+
+    `sizes` has the sizes of the models' dynamic dimensions.
 
     Raises:
         InvalidModelError, ProviderError: as `compare_settings`.
@@ -150,7 +152,9 @@ def compare(
 def compare_all(
     original: Loadable, candidates: Sequence[Loadable], device: Device, *, sizes: Sizes = None, **how: Unpack[ComparisonOptions]
 ) -> list[Comparison]:
-    """Time candidates against the original on one device, at one choice of sizes; see `compare_settings`.
+    """Time candidates against the original on one device; see `compare_settings`.
+
+    `sizes` has the sizes of the models' dynamic dimensions.
 
     Raises:
         InvalidModelError, ProviderError: as `compare_settings`.
@@ -333,7 +337,7 @@ def compare_in_blocks(
 
 
 def _is_settled(rounds: Sequence[Times], spent: float, seconds: float) -> bool:
-    """Return whether a comparison in blocks may end after these rounds. At least two rounds are necessary.
+    """Return whether the comparison of `compare_in_blocks` may end after these rounds. At least two rounds are necessary.
 
     The comparison may end if no candidate gained in any round, or if the result for every candidate is obvious. The comparison
     may also end if each candidate was slower in some round and four rounds would take all of the time. With so few rounds, the
@@ -392,9 +396,10 @@ def _rounds(timed: Sequence[Timed], deadline: float, until: StoppingRule, report
 
 
 def _runs_for_visit(timed: Timed) -> tuple[int, int]:
-    """Return the number of samples that are timed in one turn of the model, and the number of runs in each sample.
+    """Return the number of samples that are timed when it is the model's turn, and the number of runs in each sample.
 
-    All samples of a turn should take about 8 ms. If one run takes more than 50 ms, the turn has one sample of one run.
+    A round gives each model one turn. All samples of a turn should take about 8 ms. If one run takes more than 50 ms, the turn
+    has one sample of one run.
     """
     start = active_time()
     timed.run()

@@ -203,10 +203,11 @@ class Kernel:
 
 
 def least_seconds(bound: Sequence[Bound], budget: float = COST.node_timing_seconds) -> float:
-    """Return the time of one run in seconds: the smallest mean over short batches of runs.
+    """Return the time of one run of a session in seconds: the smallest mean over short batches of runs.
 
     There are at least three batches, and batches run for `budget` seconds. If `bound` has several sessions, a batch is one run
-    of each session. If one run takes longer than `budget`, there are no batches, and the result is the shorter of two times.
+    of each session. If the first run takes longer than `budget`, there are no batches. Each session runs once more, and the
+    result is the mean of these times or the time of the first run, whichever is shorter.
     """
     with bound[0].alone():
         for b in bound[1:]:

@@ -58,7 +58,7 @@ class SizeComparisons:
 
     @property
     def least(self) -> Comparison:
-        """The comparison in which the candidate gains least."""
+        """The comparison at the sizes where the candidate gains the least."""
         return min((comparison for _, comparison in self.at), key=lambda c: c.ratio)
 
     @property
@@ -77,14 +77,14 @@ class SizeComparisons:
 
     @property
     def open(self) -> bool:
-        """Return whether, by the measured confidence intervals, the candidate may be faster at some sizes."""
+        """Return whether the candidate may be faster at some sizes, by the upper ends of the confidence intervals."""
         return any(c.high >= 1 + COMPARISON.min_gain_margin_share for _, c in self.at)
 
 
 def check_all_sizes(
     original: Loadable, candidate: Loadable, device: Device, sizings: Sequence[DimBinding], settings: CheckSettings
 ) -> Check:
-    """Run the numerical check of the candidate against the original at each choice of sizes in `sizings`.
+    """Run the numerical check of the candidate against the original at each choice of sizes of the dynamic dimensions.
 
     Raises:
         CheckFailedError, InvalidModelError: as `check`.

@@ -385,8 +385,8 @@ _TILE = 5
 class Conv(OpRun):
     """Convolution (ONNX Conv), as one matrix product for each kernel element and group.
 
-    If `tiles` is True, an output is NaN if its tile contains an infinity or NaN. Winograd's algorithm computes such NaN, and so
-    do kernels that are enlarged by zeros.
+    A tile is a block of pixels that Winograd's algorithm computes together. If `tiles` is True, an output is NaN if its tile
+    contains an infinity or NaN. Winograd's algorithm computes such NaN, and so do kernels that are enlarged by zeros.
     """
 
     op_domain = ""

@@ -103,9 +103,9 @@ class Session:
         exact: whether TF32 is off, so that values can be compared (see `first_provider`).
         anywhere: whether a session is accepted in which the device's provider runs none of the nodes.
         portable: whether the graph is optimized without memory layouts that are specific to this machine's processor.
-        saved: the path to which ONNX Runtime's optimized graph is written. An initializer stays in the model's files or is
-            stored in the graph. A session with `saved` does not pack weights, so its run times are meaningless. For TensorRT,
-            the written graph is the graph that TensorRT receives.
+        saved: the path to which ONNX Runtime's optimized graph is written. Initializers of the written graph are in the graph
+            itself or in the files of `model`. A session with `saved` does not pack weights, so its run times are meaningless.
+            For TensorRT, the written graph is the graph that TensorRT receives.
         traced: a prefix of the path of the profile file that `trace` returns. If `traced` is None, no profile is written. For
             TensorRT, the profile is from a run on the CPU.
         sizes: sizes of dynamic dimensions. The session treats these dimensions as fixed.
@@ -327,8 +327,8 @@ class Bound:
     def seconds(self, runs: int) -> float:
         """Return the mean time of `runs` runs in seconds. Each run is finished on the device before the next run begins.
 
-        If the calling thread does all the work, the processor time of the thread is measured, unless `wall` was True. On an
-        idle machine, processor time equals wall-clock time. On a busy machine, processor time excludes the time of other
+        If the calling thread does all the work, the processor time of the thread is measured, unless `bind` got `wall=True`. On
+        an idle machine, processor time equals wall-clock time. On a busy machine, processor time excludes the time of other
         processes. In all other cases, wall-clock time is measured.
 
         No run options are passed. With run options, ONNX Runtime would create a logger for each run, which takes 24

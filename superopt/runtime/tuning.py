@@ -51,7 +51,8 @@ class Tuning:
     """The result of tuning a model's sessions.
 
     Attributes:
-        tried: for each single choice, the comparison of a session with this choice and a session with default settings.
+        tried: for each single choice (a setting to try), the comparison of a session with this choice and a session with
+            default settings.
         choices: the best choices for the session (see `settings`). The tuple is empty if the defaults are best.
         comparison: the comparison of a session with all `choices` and a session with default settings, or None if the defaults
             are best.
@@ -136,10 +137,10 @@ def _joined(names: Sequence[str]) -> list[str]:
 def _is_possible(
     model: Loadable, device: Device, choices: Sequence[str], inputs: Callable[[Sequence[Port]], dict[str, Array]]
 ) -> bool:
-    """Return whether the model runs in a session with these choices. Choices without provider options count as possible.
+    """Return whether the model runs in a session with these tuning choices, which are session settings to try.
 
-    Some operators do not support the layout NHWC. A CUDA graph supports no nodes on the CPU, no sequences and no dynamic
-    dimensions.
+    Choices that set no option of the execution provider count as possible without a test. Some operators do not support the
+    layout NHWC. A CUDA graph supports no nodes on the CPU, no sequences and no dynamic dimensions.
     """
     wanted = settings(choices).provider_options
     if not wanted:

@@ -90,7 +90,7 @@ def sizes_of(
 
 
 def _bare(extent: Extent) -> Atom | None:
-    """Return the dimension if the extent is a single dimension, otherwise None."""
+    """Return the dimension if the extent (the size of an axis) is a single dimension, otherwise None."""
     if isinstance(extent, Size) and len(extent.terms) == 1:
         (monomial, coefficient), *_ = extent.terms
         if coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Dim):

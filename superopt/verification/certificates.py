@@ -223,7 +223,7 @@ def _variable(name: Any, shape: Any, constant: Any, condition: Any, position: An
 
 
 def _value(value: Any, depth: int = 0) -> Any:
-    """Parse an attribute: a number, a text, an extent, or a tuple of attributes."""
+    """Parse an attribute: a number, a text, an expression over sizes, a condition on sizes, or a tuple of attributes."""
     if depth > VERIFY.max_nesting_depth:
         raise CertificateError("a value of the certificate is nested too deeply")
     match value:

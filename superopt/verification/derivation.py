@@ -63,7 +63,7 @@ class Tensors:
 
     @functools.cached_property
     def protos(self) -> Mapping[str, TensorProto]:
-        """The TensorProto of each initializer, by name."""
+        """The TensorProto of each initializer of the top graph, by name."""
         return {tensor.name: tensor for tensor in self.source.proto.graph.initializer}
 
     def array(self, name: str) -> Array:
@@ -141,7 +141,11 @@ class _Made:
         self.done: dict[tuple[int, str], tuple[Array, Array, bool]] = {}
 
     def require(self, name: str, array: Array) -> None:
-        """Raise CertificateError unless the array equals the term of the weight `name`, rounded to the array's type."""
+        """Check that the array equals the term that the certificate gives for the weight `name`, up to rounding.
+
+        Raises:
+            CertificateError: The array differs from the term.
+        """
         exact, magnitude, single = self._value(self.latest[name], name)
         if exact.shape != array.shape:
             raise CertificateError(f"weight {name!r} has shape {list(array.shape)}, but its term has shape {list(exact.shape)}")
@@ -176,9 +180,10 @@ class _Made:
         return self._value(self.latest.get(name, -1), name)[0]
 
     def _value(self, number: int, name: str) -> tuple[Array, Array, bool]:
-        """Return the value of a weight after pass `number` in float64, with two facts about the rounding of the weight.
+        """Return the value in float64 that a weight has after a pass of the optimizer, with two facts about its rounding.
 
-        The facts are the sum of the magnitudes of all numbers that were added, and whether ONNX Runtime adds in float32.
+        `number` is the index of the pass, or -1 for the original. The facts are the sum of the magnitudes of all numbers that
+        were added, and whether ONNX Runtime adds in float32.
         """
         while number >= 0 and name not in self.passes[number].weights:
             number -= 1
@@ -366,7 +371,8 @@ def _aliases(certificate: Certificate) -> Iterator[tuple[str, str]]:
 def _plain(node: NodeProto, aliases: Mapping[str, str], *, bodiless: bool = False) -> bytes:
     """Serialize the node without names and doc strings.
 
-    Inputs in `aliases` are replaced. If `bodiless` is True, the control flow bodies of the node are empty.
+    An input in `aliases` is replaced by the value that the rewrite uses instead. If `bodiless` is True, the control flow bodies
+    of the node are empty.
     """
     copy = NodeProto()
     copy.CopyFrom(node)
@@ -524,7 +530,7 @@ def check_segments(
 
 
 def _require_kinds(original: ModelSource, rewrites: Sequence[Rewrite], made: _Made) -> None:
-    """Check the variables of the terms against the values that they stand for.
+    """Check that the variables in the terms of the rewrites have the types of the model's values that they stand for.
 
     Raises:
         CertificateError: A variable is marked constant but stands for an input, or stands for a weight but is not marked
@@ -543,13 +549,13 @@ def _require_kinds(original: ModelSource, rewrites: Sequence[Rewrite], made: _Ma
 
 
 def _weights_read(rewrite: Rewrite, place: RewrittenNodes) -> list[str]:
-    """Return the names of the weights that the terms of a rewrite read: the model's values for the constant variables."""
+    """Return the names of the weights that a rewrite reads: the model's values for variables that are marked constant."""
     constant = (x.name for x in named_variables([*rewrite.before, *rewrite.after]) if x.constant)
     return [place.inputs[name] for name in constant if name in place.inputs]
 
 
 def _sizes(original: ModelSource, feeds: Feeds) -> dict[Atom, int]:
-    """Return the sizes of the model's dynamic input dimensions in a run. The keys are the dimensions as terms contain them."""
+    """Return the sizes of the model's dynamic input dimensions in a run. The keys are the dimensions' atoms in terms."""
     axes = ((axis, n) for port in original.inputs for axis, n in zip(port.axes, np.shape(feeds[port.name]), strict=True))
     return {Dim(f"%{axis}", 0): n for axis, n in axes if isinstance(axis, str)}
 
@@ -617,10 +623,10 @@ def _added_up(term: Term, known: Mapping[Term, Array]) -> Array:
 
 
 def _agree(value: Array, array: Array, magnitude: Array) -> bool:
-    """Return whether `value`, from a run of a model, agrees with `array`, the value of the term.
+    """Return whether `value`, a value from a run of a model, agrees with `array`, the value of the term that describes it.
 
     The shapes must be equal, and finite elements must be close. An element of `value` must not be finite if the element of
-    `array` is not finite. `magnitude` is the sum of the magnitudes that the term adds up.
+    `array` is not finite. `magnitude` is the sum of the magnitudes of all numbers that the term adds up (see `_added_up`).
     """
     if value.shape != array.shape:
         return False

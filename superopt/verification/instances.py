@@ -61,7 +61,8 @@ class StepBinding:
 def is_instance(rule: Rule, roots: Sequence[Term], replacements: Sequence[Term], state: Sequence[Term]) -> bool:
     """Return whether a step that replaces terms is an instance of the rule.
 
-    All roots are replaced at once. A replacement may contain the replacements of other roots.
+    The replaced terms are called roots. All roots are replaced at once. A replacement may contain the replacements of other
+    roots.
 
     Args:
         rule: The rule.
@@ -88,7 +89,7 @@ def is_instance(rule: Rule, roots: Sequence[Term], replacements: Sequence[Term],
 
 
 def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
-    """Return whether `new`, the rule's result for a root, is the replacement of the root.
+    """Return whether `new`, the rule's result for a root (a term that a step replaces), is the replacement of the root.
 
     The step may also replace other roots that occur in `new`. So `new` is accepted too if `new` equals the replacement after
     these roots are replaced. `wanted` has the replacement of each root.
@@ -103,6 +104,8 @@ def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
 
 def _together(shown: Mapping[Term, Term], wanted: Mapping[Term, Term]) -> bool:
     """Return whether each replacement is the rule's result for its root, after all roots inside the result are replaced too.
+
+    A root is a term that the step replaces.
 
     Args:
         shown: The rule's result for each root.
@@ -143,7 +146,7 @@ def _results(equation: Equation, root: Term, state: Sequence[Term]) -> Iterator[
     """Yield the matches of the equation at `root`. A match is a list of pairs of a replaced term and its new term.
 
     The list has one pair for each output of the equation. The first output of the left side matches `root`. The other outputs
-    match any terms of `state`.
+    match any terms of `state`, the terms before the step.
     """
     tries = itertools.count()
     for binding, rest in _outputs(equation.left[0], root, StepBinding({}, {})):
@@ -291,7 +294,7 @@ def _attributes(pattern: Term, term: Term, binding: StepBinding) -> StepBinding 
 
 
 def _symbol(extent: Size) -> str | None:
-    """Return the name of an attribute variable if the extent consists only of this variable, otherwise None."""
+    """Return the name of the attribute variable if the extent (a symbolic number) is a single such variable, otherwise None."""
     found = [a for a in extent.atoms() if isinstance(a, Sym)]
     return found[0].name if len(found) == 1 and size(found[0]) == extent else None
 

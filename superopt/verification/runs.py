@@ -249,7 +249,7 @@ def describe_difference(wanted: Any, found: Any, near: Iterable[Any] = ()) -> st
 
 
 def _allowed(a: Array, finite: Array, others: Sequence[Any], dtype: np.dtype[Any]) -> Array:
-    """Return the largest allowed difference between each element of the original's output `a` and the result.
+    """Return, for each element of the original's output `a`, how far the optimized model's output may differ from it.
 
     Args:
         a: The output of the original, in float64.

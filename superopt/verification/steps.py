@@ -29,7 +29,7 @@ corrected mutant.
 
 
 class StepEvidence(Enum):
-    """The means by which a step was shown to be right."""
+    """How a rewrite step was shown to be right: it matches a proved rule, or both of its sides agree in tests."""
 
     PROVED = "proved"
     TESTED = "tested"
@@ -37,7 +37,7 @@ class StepEvidence(Enum):
 
 @dataclass(frozen=True)
 class CheckedStep:
-    """A checked step: the name of the rule, how the step was shown to be right, and the number of replaced terms."""
+    """A rewrite step that passed its check: the name of the rule, the kind of evidence, and the number of replaced terms."""
 
     rule: str
     means: StepEvidence
@@ -124,10 +124,11 @@ class StepChecker:
     def _test(self, step: CertifiedStep) -> None:
         """Check that both sides of a step are equal at random sizes and values.
 
-        At first, common terms of both sides are replaced by variables. If the values then differ, the full terms are compared.
+        To save time, terms that occur on both sides are first replaced by variables. If this check fails, the sides are
+        compared without the replacement.
 
         Raises:
-            CertificateError: The full terms differ, or cannot be evaluated.
+            CertificateError: The values of the sides differ, or cannot be computed.
         """
         try:
             self._evaluate(step, *cut_common_terms(step.roots, step.replacements))
@@ -172,7 +173,7 @@ def draw_arrays(variables: Sequence[Term], rng: np.random.Generator, turn: int) 
     """Draw small sizes of the dynamic dimensions, and an array of random numbers for each variable.
 
     An array for a condition has zeros and ones. An array of positions has integers from 0 to 3. Any other array has numbers of
-    magnitude 1, which are positive if the number `turn` is odd.
+    magnitude around 1, which are positive if the number `turn` is odd.
     """
     sizes: dict[Atom, int] = {}
 
