@@ -38,8 +38,8 @@ The size exceeds the weights of any model, so no weights on a GPU are timed cold
 def calibrate_roofline(clock: Clock) -> Roofline:
     """Return the roofline (rates of arithmetic and memory traffic) of the clock's device, from the clock's cache if possible.
 
-    The times of the calibration models are not cached. The roofline's error is estimated from cached times, and would seem too
-    small at the models from which the roofline is made.
+    The times of the calibration models are not cached. The reason is that the roofline's error is estimated from cached times,
+    and would seem too small for the models from which the roofline is made.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot run one of the models on the device.

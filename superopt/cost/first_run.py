@@ -137,7 +137,7 @@ def _in_child(
 
 
 def cached_search_pace(cache: Path) -> float:
-    """Return how many times longer a search takes on this processor than on a reference processor, from the cache if possible.
+    """Return the time of a search on this processor relative to a reference processor, from the cache if possible.
 
     See `measure_search_pace`.
     """

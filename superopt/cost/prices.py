@@ -81,7 +81,7 @@ class Prices:
         return self._predicted(signature[1], demand(signature, outputs), cold=cold)
 
     def beside(self, signature: Json, *, cold: bool) -> tuple[float, Price]:
-        """Return the measured seconds of a node in the profile, and the price that the node has without this measurement."""
+        """Return the measured seconds of a node in the profile, and the time that is predicted without this measurement."""
         return self._beside(self._numbers[_name(signature, cold=cold)])
 
     @cached_property
@@ -101,9 +101,9 @@ class Prices:
         )
 
     def errors(self) -> list[float]:
-        """Return the error of the price of each node in the profile, if the price is predicted without this node's measurement.
+        """Return the error of the predicted time of each node in the profile. The node's own measurement is not used.
 
-        The error is the logarithm of the measured time divided by the predicted price.
+        The error is the logarithm of the measured time divided by the predicted time.
         """
         both = map(self._beside, range(len(self._wanted)))
         return [math.log(measured / price.seconds) for measured, price in both]
@@ -143,7 +143,7 @@ class Prices:
 
 
 def load_prices(path: str | os.PathLike[str], provider: str = "cpu") -> Prices:
-    """Return the prices for the device whose profile is in the file.
+    """Return the prices (predicted times) of nodes on the device whose profile is in the file.
 
     Raises:
         ProfileError: `provider` is neither the default nor the profile's provider, or the file is not a profile.

@@ -38,9 +38,10 @@ class Roofline:
     caches: tuple[int, ...] = ()
 
     def seconds(self, wanted: Demand, *, cold: bool = False) -> float:
-        """Return the estimated seconds of a node with the demand `wanted`, within a longer graph.
+        """Return the estimated seconds of a node within a longer graph.
 
-        If `cold` is True, weights are read from memory instead of a cache.
+        `wanted` has the node's operations and the bytes that the node moves. If `cold` is True, weights are read from memory
+        instead of a cache.
         """
         computing = wanted.operations / rate(self.rates[wanted.kind], wanted.operations) if wanted.operations else 0.0
         moving = wanted.moved / rate(self.traffic, wanted.moved) if wanted.moved else 0.0

@@ -77,7 +77,7 @@ class Evidence:
         return json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
 
     def _start(self) -> Model:
-        """Return the model that the first pass rewrote: functions inlined, requested opset, constants folded."""
+        """Return the model with which the search began: functions inlined, opset converted if requested, constants folded."""
         if not self.rewritten:
             return self.original
         plain = inline_functions(self.original)

@@ -183,7 +183,7 @@ def _call(node: NodeText) -> str:
 
 
 def _form(equation: Equation) -> Left | None:
-    """Return the ONNX pattern of the equation's left side at one random choice of small sizes of its dimensions.
+    """Return the ONNX pattern of the equation's left side at one random choice of small sizes for all dimensions.
 
     Returns None if there are no such sizes, or if ONNX nodes cannot express the left side.
     """
@@ -206,7 +206,7 @@ def _pattern(lowered: Lowered, named: set[str], outputs: int, *, shaped: bool) -
     """Return the nodes as a pattern in which all names are valid in Python, or None if the nodes cannot be a pattern.
 
     `named` are the variables of the rule's left side. `shaped` says whether the left side contains a reshape. If not, a Reshape
-    node on a variable only prepares broadcasting. Such a node is removed, and the variable takes the place of its result.
+    node on a variable only prepares broadcasting. Such a node is removed, and the variable replaces its result.
     """
     if any(len(node.outputs) > 1 for node in lowered.nodes):
         return None

@@ -191,9 +191,10 @@ def generate_operators(
 
 
 def sort_rules(rules: Sequence[FoundRule]) -> list[FoundRule]:
-    """Sort the rules by family, with the core rules of a family before its other rules, and give all rules unique names.
+    """Sort the rules by family (the rules of one file), and give all rules unique names.
 
-    The names in a family do not depend on later families.
+    In a family, the core rules, which form a minimal set, come before the rules that they imply. The names in a family do not
+    depend on later families.
     """
     ordered: list[FoundRule] = []
     for family in EVERY:
@@ -227,7 +228,7 @@ def _of_operators(
 
 
 def _replace(family: str, names: Sequence[str], new: Sequence[_StoredRule], folder: Path | None) -> None:
-    """Replace all rules of the family that were found for the operators in `names` by the rules `new`, and write the family."""
+    """Replace all rules that were found for the operators in `names` by `new` in a family, and write the family's file."""
     families, witnesses = store.families(folder), read_witnesses(family, folder)
     old = [
         _StoredRule(family, rule, entry, tuple(w for w in witnesses if w.rule == rule.name))
@@ -265,7 +266,7 @@ class _StoredRule:
 
 
 def _with_flags(rules: Sequence[FoundRule], tasks: Tasks, seed: int) -> list[_StoredRule]:
-    """Determine the floating-point flags that each rule needs, and return the rules in the form in which they are stored."""
+    """Determine the floating-point flags (like fast-math flags) that each rule needs, and return the rules to store."""
     stored: list[_StoredRule] = []
     for found, flagged in zip(rules, flag_all([one.rule for one in rules], tasks, seed), strict=True):
         entry = store.entry_of(

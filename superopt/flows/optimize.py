@@ -406,7 +406,7 @@ def spreads_special(prepared: PreparedModel, orders: Sequence[Passes]) -> bool:
 def search_model(
     prepared: PreparedModel, rules: list[Rule], budget: float, before: SearchedModel, *, strict: bool = False
 ) -> SearchedModel:
-    """Search the model by the given rules for at most `budget` seconds, and return the result.
+    """Search for rewrites of the model by the given rules, for at most `budget` seconds, and return the result.
 
     `before` is the result of the previous search. If `strict` is True, the search does not conclude that a value is finite from
     the assumption that inputs have ordinary magnitudes.
@@ -478,8 +478,8 @@ def candidates(
 
     If all improvements together are too small to compare, or the search found none, a single candidate without rewrites is
     yielded. The rules named in `doubtful` may have too large rounding errors. If the search has steps of such rules, no
-    candidate follows a candidate that failed the numerical check, because it would have such steps too. The iteration also ends
-    if checking and timing the candidates has taken too long.
+    candidate follows a candidate that failed the numerical check, because other candidates would have such steps too. The
+    iteration also ends if checking and timing the candidates has taken too long.
     """
     check_first = has_steps_of(doubtful, *searched.orders)
     choices = () if negligible_share(prepared, searched) else gain_choices(prepared, searched, outcomes)

@@ -39,8 +39,8 @@ def reason_details(*, apart: bool, found: int, taken: int, too_large: int, small
     Args:
         apart: Whether both models were measured in sessions with tuned settings.
         found: The number of segments for which an improvement was found.
-        taken: The number of segments whose improvements are in the judged model.
-        too_large: The number of improvements that are not in the judged model because the weights would grow too much.
+        taken: The number of segments whose improvements are in the reported candidate model.
+        too_large: The number of improvements that are not in the candidate model because the weights would grow too much.
         small: The share of the run time that all improvements save, if it was too small to be tried, or else 0.
     """
     sessions = ", both in tuned sessions" if apart else ""

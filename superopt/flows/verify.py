@@ -33,7 +33,7 @@ def verify(
     seed: int = 0,
     progress: Listener = ignore_progress,
 ) -> Verification:
-    """Check that the optimized model is equivalent to the original, and return the evidence.
+    """Check that the optimized model is equivalent to the original, and return a report of what was checked.
 
     Args:
         original: The path of the original model.
@@ -68,7 +68,7 @@ def verify_certificate(
     seed: int = 0,
     progress: Listener = ignore_progress,
 ) -> Verification:
-    """Check that the optimized model is equivalent to the original, and return the evidence.
+    """Check that the optimized model is equivalent to the original, and return a report of what was checked.
 
     `given` is the parsed certificate, and `rules` are the stored rules. The other arguments are those of `verify`.
 

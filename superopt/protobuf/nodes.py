@@ -170,8 +170,9 @@ def hollow_tensor(array: Hollow, name: str) -> TensorProto:
 def with_weights(model: ModelProto, folder: Path) -> ModelProto | Path:
     """Return the model in a form that a session can load.
 
-    A model without `Hollow` tensors is returned unchanged. A model with `Hollow` tensors is written to the folder, together
-    with a sufficiently large file `WEIGHTS`, and the path of the model is returned.
+    A `Hollow` tensor has a shape but no stored elements. A model without such tensors is returned unchanged. A model with
+    `Hollow` tensors is written to the folder, together with a sufficiently large file `WEIGHTS`, and the path of the model is
+    returned.
     """
     lengths = [int(e.value) for t in model.graph.initializer for e in t.external_data if e.key == "length"]
     if not lengths:

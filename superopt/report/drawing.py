@@ -49,7 +49,7 @@ class NodeBox:
 
 @dataclass(frozen=True)
 class Side:
-    """The layout of one side of a rule: its boxes by term, its outputs, and its size in pixels."""
+    """The layout of one side of a rule in a drawing: the box of each term, the outputs, and the size in pixels."""
 
     boxes: Mapping[Term, NodeBox]
     outputs: tuple[Term, ...]
@@ -114,7 +114,7 @@ def _leaves_lowered(rows: list[list[Term]], graph: nx.DiGraph[Term]) -> list[lis
 
 
 def _middle(term: Term, column: Mapping[Term, float]) -> float:
-    """Return the mean column of the term's operands that have a column, or zero if there are none."""
+    """Return the mean horizontal position (`column`) of the term's operands, or zero if no operand has a position."""
     known = [column[a] for a in term.args if a in column]
     return sum(known) / len(known) if known else 0.0
 

@@ -1,4 +1,4 @@
-"""Render the verdicts on axioms or rules as tables: one table by family, and one table of single axioms or rules."""
+"""Render the verdicts on axioms or rules as tables: one by family (a group of axioms or rules), and one of single items."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class VerdictRow(Protocol):
 
 
 def verdicts(title: str, rows: Iterable[VerdictRow], *, each: bool) -> RenderableType:
-    """Return two tables of the verdicts in `rows`, and a line of totals. The first table has a line for each family.
+    """Return two tables of the verdicts in `rows`, and a line of totals.
 
-    The second table has a line for each axiom or rule that is not proved for all sizes. If `each` is True, the second table has
-    a line for every axiom or rule.
+    The first table has a line for each family, a group of axioms or rules. The second table has a line for each axiom or rule
+    that is not proved for all sizes. If `each` is True, the second table has a line for every axiom or rule.
     """
     rows = list(rows)
     chosen = [row for row in rows if each or row.word != "proved" or row.bounded]

@@ -33,8 +33,9 @@ class Verification:
         mode: The floating-point mode.
         assumptions: The assumptions in the certificate.
         weights: The numbers of unchanged weights, of new weights that equal their terms, and of new weights without a term.
-        linked: The numbers of three kinds of comparisons: of a segment's terms before the steps with values of the original, of
-            the terms after the steps with values of the optimized model, and comparisons that were left out.
+        linked: Three numbers of comparisons. The first counts comparisons of a segment's terms before the steps with values of
+            the original. The second counts comparisons of the terms after the steps with values of the optimized model. The
+            third counts comparisons that were left out.
         run: The numbers of sizes, inputs and elements for which the outputs of both models were compared.
     """
 
@@ -50,7 +51,7 @@ class Verification:
 
 
 def verification_lines(found: Verification) -> list[str]:
-    """Return the lines of the report. The lines count rewrite steps, weights, segments and runs, and state the verdict."""
+    """Return the report's lines: counts of steps, weights, segments (rewritten parts of a model) and runs, and the verdict."""
     lines = [_kind(kind) for kind in found.kinds]
     if found.segments:
         kept, computed, small = found.weights

@@ -78,9 +78,9 @@ def check(
     sizes: Mapping[str, int] | None = None,
     adversarial: bool = True,
 ) -> Check:
-    """Run both models on the same inputs at the same sizes of dynamic dimensions, and check that the outputs agree.
+    """Run both models on the same inputs, at the dimension sizes `sizes` and at other sizes, and compare the outputs.
 
-    See `check_all`, which also describes the other sizes at which the models run.
+    See `check_all`.
 
     Raises:
         CheckFailedError, InvalidModelError: as `check_all`.
@@ -263,7 +263,7 @@ class _Bench:
         return sum(run.bytes for run in self.runs) > CHECK.max_result_bytes
 
     def run(self, trial: CheckSizes, *, adversarial: bool) -> None:
-        """Run the original on the inputs of a trial (one choice of sizes, with a time limit), within the limit of memory.
+        """Run the original on the inputs of a trial (one choice of sizes), within the limits of time and memory.
 
         Two ordinary inputs come first, then the adversarial inputs, then the remaining ordinary inputs.
         """
@@ -389,7 +389,7 @@ class _Bench:
         """Return the run with more data to judge a candidate whose error seems too large.
 
         The data are the float64 outputs and more samples of rounding noise. If all inputs are finite, the data include
-        `pointless` (whether values overflow). Otherwise, they include `spread` if a convolution or pooling reads an input.
+        `pointless` (whether values overflow). Otherwise, they include `spread` if an input is an image (see `images`).
         """
         if run.exact is None:
             exact, peak = self._exact(run.feeds, run.values, ordinary=run.ordinary)
@@ -705,7 +705,7 @@ def _listed(ports: Sequence[Port]) -> str:
 def ordinary_inputs(
     ports: Sequence[Port], seed: int, sizes: Mapping[str, int] | None, high: Mapping[str, int]
 ) -> list[tuple[str, Callable[[], dict[str, Array]]]]:
-    """Return sets of input values that are not adversarial, the most significant first.
+    """Return sets of ordinary input values (random, zero, one, large, tiny or negative), the most significant first.
 
     Each set has a name and a function that computes the values. Integers are random in all sets, because integers are indices,
     masks or sizes. An input with a single boolean usually selects a branch. So this boolean is true in about half of the sets.

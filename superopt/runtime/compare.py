@@ -375,7 +375,7 @@ def _report(progress: Callable[[float], None] | None, start: float, seconds: flo
 
 
 def _rounds(timed: Sequence[Timed], deadline: float, until: StoppingRule, report: Callable[[], None]) -> list[Times]:
-    """Time all models in rounds until `until` is reached or the deadline has passed.
+    """Time all models in rounds until the stopping rule `until` is met or the deadline has passed.
 
     In each round, each model is timed once. The deadline has no effect before 3 rounds, or 4 rounds if all runs are long.
     `report` is called after each round.

@@ -254,8 +254,9 @@ def _noise(original: Array, nudged: Sequence[Array]) -> Array:
 def _excess(value: Array, center: Array, noise: Array, samples: int, factor: float, floor: float, least: float) -> Array:
     """Return, for each element, the ratio of its error to its allowed error, or 0 if the error is allowed.
 
-    The error is the distance between `value` and `center`. The allowed error is `factor` times the noise plus `least`. The
-    noise of an element is at least `floor` times the magnitude of `center`. The result is NaN where the error is not finite.
+    The error is the distance between `value` and `center`. The allowed error is `factor` times the rounding noise,
+    plus `least`. The noise of an element counts as at least `floor` times the magnitude of `center`. The result is NaN where
+    the error is not finite.
     """
     error = np.abs(value - center)
     noise = np.where(np.isfinite(noise), noise, 0.0)
@@ -283,7 +284,7 @@ def _pooled(noise: Array, samples: int) -> Array:
 
 
 def _quiet(noise: Array, axis: int) -> Array:
-    """Return the lowest decile of the noise along an axis, or 0 where few elements have noise.
+    """Return the lowest decile of the rounding noise along an axis, or 0 where few elements have noise.
 
     Elements without noise are left out.
     """

@@ -47,7 +47,7 @@ def dynamic_dimension_keys(model: ModelProto) -> list[str]:
 
 
 def sizes_to_check(model: ModelProto, start: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Yield sizes for some or all dynamic dimensions, the most significant sizes first.
+    """Yield mappings from some or all dynamic dimensions to sizes, the most significant mapping first.
 
     A dimension that a mapping leaves out may have any size at which the model runs.
 
@@ -97,7 +97,7 @@ def _unequal(names: Sequence[str]) -> Iterator[dict[str, int]]:
 def _empty(names: Sequence[str]) -> Iterator[dict[str, int]]:
     """Yield sizes in which one or two dimensions are 0, and the other dimensions have unequal sizes.
 
-    Proofs of rules hold only for sizes of at least 1.
+    The size 0 must be tested, because proofs of rules hold only for sizes of at least 1.
     """
     for sizes, count in itertools.product(itertools.islice(_unequal(names), 3), (1, 2)):
         for chosen in itertools.combinations(names, count) if count < len(names) else ():
@@ -105,9 +105,10 @@ def _empty(names: Sequence[str]) -> Iterator[dict[str, int]]:
 
 
 def _around(names: Sequence[str], constants: Sequence[int]) -> Iterator[dict[str, int]]:
-    """Yield sizes with each constant, the constant plus 1, and the constant minus 1, for one dimension and for all dimensions.
+    """Yield sizes near each of the model's constants: the constant, the constant plus 1, and the constant minus 1.
 
-    Before a large constant, an eighth of the constant is yielded as the size of one dimension.
+    Either one dimension or all dimensions have this size. Before the sizes near a large constant, an eighth of the constant is
+    yielded as the size of one dimension.
     """
     for constant in constants:
         if constant > CHECK.min_laddered_size:
@@ -126,8 +127,8 @@ def _by_turns(kinds: Sequence[Iterator[dict[str, int]]]) -> Iterator[dict[str, i
 def telling_constants(model: ModelProto) -> list[int]:
     """Return positive integers with which the model compares, slices or computes, the most significant first.
 
-    If the model multiplies or divides by constants, the products of these factors and the thresholds are included. For example,
-    `N // 2 > 100` becomes true near N = 200, so 200 is included.
+    If the model also multiplies or divides by constants, the products of these constants and the constants in comparisons are
+    included. For example, `N // 2 > 100` becomes true near N = 200, so 200 is included.
     """
     ranks: dict[int, int] = {}
     factors: dict[int, None] = {}

@@ -207,7 +207,7 @@ def _place(record: Any) -> RewrittenNodes:
 
 
 def _terms(nodes: Sequence[Any]) -> list[Term]:
-    """Return the terms of a table with one row for each term. The rows of a term's operands come before the row of the term."""
+    """Parse the terms in a certificate's table. The table has one row for each term, after the rows of the term's operands."""
     terms: list[Term] = []
     for op, operands, attributes in nodes:
         values = {_text(name): _value(value) for name, value in attributes.items()}

@@ -286,13 +286,15 @@ def check_nodes(original: ModelSource, optimized: ModelSource, certificate: Cert
 def _require_same(
     before: GraphProto, after: GraphProto, scope: Scope, allowed: Mapping[Scope, set[str]], aliases: Mapping[str, str]
 ) -> None:
-    """Check that each node of the graph and of nested bodies is in the original, or computes allowed or new values.
+    """Check that each node of the optimized graph is in the original, or computes only outputs of segments or new values.
+
+    The nodes of nested bodies are checked too. A segment is a group of rewritten nodes.
 
     Args:
         before: The graph in the original.
         after: The graph in the optimized model.
         scope: The path to the graph from the top graph.
-        allowed: For each path, the outputs of the segments, which are groups of rewritten nodes, in the graph.
+        allowed: For the path of each graph, the outputs of the segments in this graph.
         aliases: For each value that the rewrite replaced by another value, the name of the other value.
 
     Raises:
@@ -432,8 +434,8 @@ class SegmentCounts:
     """Counts of comparisons between the terms of segments (groups of rewritten nodes) and values from runs of the models.
 
     Attributes:
-        before: The number of comparisons of terms before the steps with values of the original.
-        after: The number of comparisons of terms after the steps with values of the optimized model.
+        before: The number of comparisons of the terms before the rewrite steps with values of the original.
+        after: The number of comparisons of the terms after the rewrite steps with values of the optimized model.
         left_out: The number of comparisons that were not made, because terms are too large or values are missing.
     """
 
@@ -530,7 +532,9 @@ def check_segments(
 
 
 def _require_kinds(original: ModelSource, rewrites: Sequence[Rewrite], made: _Made) -> None:
-    """Check that the variables in the terms of the rewrites have the types of the model's values that they stand for.
+    """Check that the variables in the terms of the rewrites are marked in the same way as the values that they stand for.
+
+    A variable may be marked as constant (a weight), boolean or integer.
 
     Raises:
         CertificateError: A variable is marked constant but stands for an input, or stands for a weight but is not marked
@@ -555,7 +559,7 @@ def _weights_read(rewrite: Rewrite, place: RewrittenNodes) -> list[str]:
 
 
 def _sizes(original: ModelSource, feeds: Feeds) -> dict[Atom, int]:
-    """Return the sizes of the model's dynamic input dimensions in a run. The keys are the dimensions' atoms in terms."""
+    """Return the sizes of the model's dynamic input dimensions in a run. The keys are the dimensions' symbols in terms."""
     axes = ((axis, n) for port in original.inputs for axis, n in zip(port.axes, np.shape(feeds[port.name]), strict=True))
     return {Dim(f"%{axis}", 0): n for axis, n in axes if isinstance(axis, str)}
 
@@ -568,7 +572,7 @@ def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], 
 
     Args:
         place: The nodes of the segment.
-        terms: The terms before or after the steps.
+        terms: The terms of the segment before or after the rewrite steps.
         values: The values of the run, by name.
         sizes: The sizes of the dynamic dimensions.
         which: `before` or `after`, for error messages.

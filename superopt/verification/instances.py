@@ -187,7 +187,7 @@ def _further(
         binding: The values of the rule's variables.
         roots: The term that each output matches.
         rests: For each output, the operands of the term that the pattern does not match.
-        state: The terms to match.
+        state: The terms before the step, which the remaining outputs may match.
     """
     if place == len(equation.left):
         yield binding, roots, rests

@@ -121,8 +121,8 @@ class ModelSource:
     def masks(self) -> frozenset[str]:
         """The inputs that may be masks, such as attention masks, whose elements switch off elements of other tensors.
 
-        An input may be a mask if an operator that absorbs infinities reads the input, directly or through operators that pass
-        infinities on.
+        An input may be a mask if it is read by an operator that may turn infinities into finite numbers, as Softmax does. The
+        operator reads the input directly or through operators that pass infinities on.
         """
         found: set[str] = set()
         for node in reversed([*nodes(self.proto.graph)]):

@@ -62,7 +62,7 @@ class StepChecker:
     def follow(self, rewrite: Rewrite) -> list[CheckedStep]:
         """Check the steps of a rewrite, and return the checked steps.
 
-        The steps must lead from the rewrite's terms before the steps to the rewrite's terms after the steps.
+        The steps must lead from the terms `rewrite.before` to the terms `rewrite.after`.
 
         Raises:
             CertificateError: A step replaces a missing term, names no stored rule, or is not shown to be right.
