@@ -127,8 +127,8 @@ def _by_turns(kinds: Sequence[Iterator[dict[str, int]]]) -> Iterator[dict[str, i
 def telling_constants(model: ModelProto) -> list[int]:
     """Return positive integers with which the model compares, slices or computes, the most significant first.
 
-    If the model also multiplies or divides by constants, the products of these constants and the constants in comparisons are
-    included. For example, `N // 2 > 100` becomes true near N = 200, so 200 is included.
+    If the model also multiplies or divides by constants, the products of these factors and of thresholds (such as constants in
+    comparisons) are included. For example, `N // 2 > 100` becomes true near N = 200, so 200 is included.
     """
     ranks: dict[int, int] = {}
     factors: dict[int, None] = {}
