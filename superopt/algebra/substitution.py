@@ -1,4 +1,4 @@
-"""Substitution of extents for atoms (dimensions, attribute variables ...) in extents and conditions, and negated conditions."""
+"""Substitute extents for atoms (dimensions, attribute variables ...) in extents and conditions, and negate conditions."""
 
 from __future__ import annotations
 

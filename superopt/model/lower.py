@@ -124,8 +124,8 @@ def _broadcast_shape(terms: Sequence[Term]) -> Shape:
 
 def literal_array(term: Term, dtype: npt.DTypeLike) -> Array:
     """Return the value of a term without variables as an array. A number that is too large for `dtype` becomes infinite."""
-    (value,) = evaluate_terms((term,), {}, lambda _: None, Floats())
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
+        (value,) = evaluate_terms((term,), {}, lambda _: None, Floats())
         return np.asarray(value, dtype=dtype, order="C")
 
 

@@ -94,7 +94,8 @@ def _narrow_literal(x: Term) -> Term:
     fixed = all(isinstance(n, int) for n in x.shape)
     if x.op == "expand" or not fixed or not 1 < math.prod(x.sizes) <= MODEL.max_narrowed_elements:
         return x
-    (value,) = evaluate_terms((x,), {}, lambda _: None, Floats())
+    with np.errstate(all="ignore"):
+        (value,) = evaluate_terms((x,), {}, lambda _: None, Floats())
     axes = [axis for axis in range(x.rank) if (value != value.take([0], axis)).any()]
     if len(axes) == x.rank:
         return x

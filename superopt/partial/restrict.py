@@ -142,8 +142,10 @@ def positions_of(box: Box) -> Array:
 
 
 def _candidates(term: Term, axis: int, operands: Sequence[Term], box: Box, halos: Mapping[int, Box]) -> Iterator[Term]:
-    """Yield terms that may equal `term` in the box, best guesses first. `operands` are the needed parts of the operands, and
-    every term has the shape of the box. The caller must test whether a term equals `term` in the box.
+    """Yield terms that may equal `term` in the box, best guesses first.
+
+    `operands` are the needed parts of the term's operands. Every yielded term has the shape of the box. The caller must test
+    whether a yielded term equals `term` in the box.
     """
     yield from (x for x in operands if x.shape == box.shape)
     if len(operands) < len(term.args):

@@ -519,10 +519,12 @@ def _compared(
     """
     errors: list[tuple[str, OutputErrors]] = []
     doubtful: list[tuple[_Run, Sequence[Any]]] = []
+    where = ""
     try:
         session = Session(candidate, device, exact=exact)
         _same_interface(*interface, session)
         for run in runs:
+            where = f"on {run.name} inputs: "
             others = session.run(run.feeds)
             outputs = list(run.outputs(session.outputs, others, direct=direct))
             if any(output.fault(factor) for _, output in outputs):
@@ -530,7 +532,7 @@ def _compared(
             elif run.exact is not None or (direct and run.ordinary):
                 errors += [(name, output.errors(factor)) for name, output in outputs]
     except InvalidModelError as error:
-        raise CheckFailedError(str(error)) from error
+        raise CheckFailedError(f"{where}{error}") from error
     return errors, doubtful
 
 

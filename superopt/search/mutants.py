@@ -62,7 +62,7 @@ class MutantTally:
         recalled: Mutants that stored rules give.
         enumerated: Mutants from enumeration.
         measured: Mutants that were timed.
-        solved: Mutants whose weights were computed.
+        solved: Mutants whose constant operands (weights) were computed.
         judged: Mutants that were compared with their programs.
         corrected: Corrected mutants.
         positions: Output positions at which mutants were compared with their programs.

@@ -77,7 +77,10 @@ class _Walk:
         return tuple(self._narrow(root) for root in state)
 
     def _meet(self, term: Term) -> None:
-        """Record the term's form in the new state (with padded tensors). The term's operands must already have such forms."""
+        """Record the padded form of the term: the term over tensors that are padded to whole vectors.
+
+        The padded forms of the term's operands must be recorded already.
+        """
         own, wider = self._form(apply(term.op, *map(self._narrow, term.args), **dict(term.attributes)))
         if wider is None:
             self.plain[term] = own

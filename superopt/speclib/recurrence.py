@@ -65,7 +65,7 @@ class Recurrence:
 
         Args:
             operands: The element `x`, the states before the step, and the parts of the weights and biases, by name.
-            text: The step to apply, such as one of `equals`. The default, an empty text, means `step`.
+            text: The text of another definition of the step. The default, an empty text, means `step`.
         """
         return parse(" ".join((text or self.step).split()), operands)
 

@@ -1,6 +1,6 @@
 """The heads family: attention heads that are flattened into one axis with the batch, or share keys and values in groups.
 
-The universes include:
+The universes (vocabularies from which terms are enumerated) include:
 
 - elementwise and row operations on scores, where heads are an axis, are grouped, or are flattened into the batch,
 - heads of a batch of one, for which ONNX Runtime fuses a transpose of three axes into a product, but not a transpose of four
