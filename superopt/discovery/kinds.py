@@ -67,7 +67,7 @@ class Typing:
         self._spreads: dict[tuple[str, int], Hashes] = {}
 
     def applied(self, rows: Ints, level: int) -> Iterator[Rows]:
-        """For each row of `rows`, apply each operator template to the operands in the row, and yield the terms of `level` operators.
+        """Apply each operator template to the operands in each row of `rows`, and yield the terms of `level` operators.
 
         A batch of terms of one kind (operator, attributes and operand shapes) is yielded at a time.
         """

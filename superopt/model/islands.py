@@ -57,8 +57,8 @@ class Island:
     """A region of a graph that the algebra can express: its nodes, and the terms that the nodes compute.
 
     No path leaves the region and returns to it. The variables of the terms are the values from outside the region. A variable
-    for a weight is constant, a variable for booleans is a condition, and a variable for integers is a position (an index into an axis). All other
-    variables are numbers of type `dtype`.
+    for a weight is constant, and a variable for booleans is a condition. A variable for integers is a position (an index along
+    an axis). All other variables are numbers of type `dtype`.
 
     Attributes:
         nodes: the island's nodes, in topological order.

@@ -611,7 +611,7 @@ def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], 
         off = [name for name, value, term in rows if not _agree(value, known[term], _added_up(term, known))]
         if not off:
             return True
-    raise CertificateError(f"value {off[0]!r} of the model differs from its term in the certificate, {which} the certificate's steps")
+    raise CertificateError(f"value {off[0]!r} differs from its term {which} the steps of the certificate")
 
 
 def _added_up(term: Term, known: Mapping[Term, Array]) -> Array:

@@ -11,7 +11,7 @@ SMALL: tuple[Extent, ...] = (2, 3, 4)
 
 
 def _alone(op: str, **attributes: Attribute) -> Template:
-    """Return a template (an operator with attributes, for enumeration) that is applied to the variable `x` (a column vector) only."""
+    """Return an operator template for enumeration that is applied to the variable `x` (a column vector) only."""
     return Template(op, 1, attributes, takes=(("x",),))
 
 
