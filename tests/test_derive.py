@@ -15,7 +15,7 @@ from superopt.algebra.operators import substitutions_folder
 from superopt.cli import main as cli
 from superopt.proof.derivation import audit as derive_audit
 from superopt.proof.derivation.audit import Numbers, delta_debug, generic_instance, opinion, opinions
-from superopt.proof.derivation.core import derive_chains
+from superopt.proof.derivation.core import derive_chains, distinct_equalities
 from superopt.proof.derivation.derive import Laws, derive_equation, derive_rule, with_typing_conditions
 from superopt.proof.derivation.egglog_engine import Outcome, outcome
 from superopt.proof.derivation.rule_file import (
@@ -168,6 +168,13 @@ def test_the_core_is_what_nothing_else_derives() -> None:
     left = [rule for p, rule in enumerate(rules) if p not in removed]
     assert all(derive_rule(rule, [r for r in left if r is not rule]) is None for rule in left)
     assert all(set(chain.rules) <= {r.name for r in left} for chains in removed.values() for chain in chains)
+
+
+def test_of_equalities_the_more_general_one_is_left() -> None:
+    special, general = (
+        parse_rule(f"{name}: relu({v}) => relu(relu({v})) for {v}[{r}]") for name, v, r in (("a", "x", 2), ("b", "y", "1, 2"))
+    )
+    assert distinct_equalities([special, general]) == distinct_equalities([general, special]) == [general]
 
 
 def test_a_search_has_the_same_scope_where_laws_that_it_cannot_meet_are_left_out() -> None:

@@ -126,9 +126,10 @@ def test_expressions_of_few_operations_fit_first() -> None:
     names = {name: size(d) for name, d in zip("nhd", DILATED.atoms[:3], strict=True)}
     rows = {"n": (2, 3, 5, 2), "h": (8, 9, 12, 6), "d": (2, 3, 4, 3)}
     expressions = Expressions([NamedNumber(names[name], column) for name, column in rows.items()], 2)
-    quotient, product = (next(expressions.fitting(c)) for c in ((4, 3, 3, 2), (8, 27, 80, 18)))
+    quotient, product, square = (next(expressions.fitting(c)) for c in ((4, 3, 3, 2), (8, 27, 80, 18), (4, 9, 16, 9)))
     assert str(quotient) == f"(({names['h']}) // ({names['d']}))"
     assert product == names["n"] * names["d"] * names["d"]
+    assert square == names["d"] * names["d"]
     assert next(expressions.fitting((7, 7, 7, 7))) == 7
     assert list(expressions.fitting((1001, 5, 90001, 17))) == []
 

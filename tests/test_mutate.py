@@ -15,7 +15,9 @@ from superopt.partial.access import Reads, product_reads
 from superopt.partial.arrange import NOTHING, NUMBER, Elements, arrange_weight
 from superopt.partial.judge import judge
 from superopt.partial.layout import Exchange, Fold, Grow, Layout, Step
+from superopt.partial.moves import layouts
 from superopt.partial.mutate import Mutant, Program, mutants, sketches
+from superopt.policy import MUTANT
 from superopt.rules.rule import parse_rule
 
 pytestmark = pytest.mark.slow
@@ -279,6 +281,13 @@ def test_a_layout_moves_what_it_says_and_is_undone(name: str) -> None:
     assert np.array_equal(after[layout.to(positions)], before)
     assert np.array_equal(again, before)
     assert all(np.array_equal(a, b) for a, b in zip(layout.back(layout.to(positions)), positions, strict=True))
+
+
+def test_only_axes_that_are_no_multiple_are_padded_to_one() -> None:
+    grown = {step for *_, steps in layouts((6, 8), (6, 8), (), 1) for step in steps if isinstance(step, Grow)}
+    assert {(step.axis, step.multiple) for step in grown} == {
+        (axis, k) for axis, n in enumerate((6, 8)) for k in MUTANT.padding_multiple_counts if k < n and n % k
+    }
 
 
 def test_steps_that_undo_each_other_leave_no_operator() -> None:
