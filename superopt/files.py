@@ -30,7 +30,7 @@ SAVING, SCRATCH = ".superopt-saving-", "superopt-scratch-"
 _RANDOM = re.compile(r"[a-z0-9_]{8}")
 """The random part of a temporary folder's name, as the module `tempfile` makes it."""
 _DATA = re.compile(r".*-[0-9a-f]{16}\.data", re.DOTALL)
-"""The form of the names that `data_name` gives to data files."""
+"""The form of the names that `output_data_file_name` gives to data files."""
 _JOURNAL, _NEW = "data-files", "new"
 """Names inside a staging folder: a list of data files, and the folder of staged files.
 
@@ -156,7 +156,7 @@ def _ignores_case(folder: Path) -> bool:
 # ---------------------------------------------------------------- writing
 
 
-def save_text(text: str, path: str | os.PathLike[str]) -> None:
+def write_text_atomically(text: str, path: str | os.PathLike[str]) -> None:
     """Write `text` to the file at `path` as UTF-8.
 
     Characters that UTF-8 cannot encode, such as surrogates from file names, are written as backslash escapes.
@@ -164,10 +164,10 @@ def save_text(text: str, path: str | os.PathLike[str]) -> None:
     Raises:
         TargetError: The file cannot be written; an existing file is unchanged.
     """
-    save_bytes(text.encode("utf-8", "backslashreplace"), path)
+    write_bytes_atomically(text.encode("utf-8", "backslashreplace"), path)
 
 
-def save_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
+def write_bytes_atomically(content: bytes, path: str | os.PathLike[str]) -> None:
     """Write `content` to the file at `path`.
 
     Raises:
@@ -197,7 +197,7 @@ def staging(target: Path) -> Iterator[Path]:
         raise TargetError(f"{target}: cannot write: {cause(error)}") from error
 
 
-def data_name(target: Path, data: Path) -> str:
+def output_data_file_name(target: Path, data: Path) -> str:
     """Return a file name for `data`, the external data of the model that is saved as `target`.
 
     The name consists of the model's name and a digest of the content of `data`.
@@ -208,8 +208,11 @@ def data_name(target: Path, data: Path) -> str:
     return f"{stem}-{digest}.data"
 
 
-def is_data_name(target: Path, path: Path) -> bool:
-    """Return whether `path` is in the folder of the model `target` and has a name that `data_name` may give for the model."""
+def is_output_data_file_name(target: Path, path: Path) -> bool:
+    """Return whether `path` is in the folder of the model `target` and has a name that may be the name of the model's data.
+
+    `output_data_file_name` gives such names.
+    """
     beside = path.name.startswith(f"{target.stem}-") and _DATA.fullmatch(path.name) is not None
     return beside and path.parent.exists() and target.parent.exists() and path.parent.samefile(target.parent)
 
@@ -219,7 +222,7 @@ def publish(staged: Path, target: Path, data: Path | None = None) -> None:
 
     `staged` and `data` are complete files in a temporary folder. `data`, the external data of the new model, has its final name
     already and is moved first. Afterwards, a data file of the replaced model is removed if its name has the form that
-    `data_name` gives and no file in the folder contains this name.
+    `output_data_file_name` gives and no file in the folder contains this name.
 
     Raises:
         OSError: The replacement failed; the target and its data files are unchanged.
@@ -270,7 +273,7 @@ def _remove_unnamed(folder: Path, names: Collection[str]) -> None:
 
 
 def _data_files(folder: Path) -> list[str]:
-    """Return the names of the files in the folder whose names have the form that `data_name` gives to data files."""
+    """Return the names of the files in the folder whose names have the form of names from `output_data_file_name`."""
     return [entry.name for entry in os.scandir(folder) if _DATA.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)]
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from superopt.errors import SchedulerError, TargetError
-from superopt.files import cache_folder, cause, save_bytes
+from superopt.files import cache_folder, cause, write_bytes_atomically
 from superopt.policy import PROCESS
 
 CHECKSUM = 32
@@ -79,7 +79,7 @@ class Finished:
         body = pickle.dumps(result, protocol=5)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            save_bytes(hashlib.sha256(body).digest() + body, self._path(key))
+            write_bytes_atomically(hashlib.sha256(body).digest() + body, self._path(key))
         except (OSError, TargetError) as error:
             raise SchedulerError(f"{self.folder} cannot be written ({cause(error)})") from None
 

@@ -18,7 +18,7 @@ from superopt.algebra.terms import Attribute, Sym, Term, size, substitute_attrib
 from superopt.errors import ShapeError
 from superopt.model.lift import leaf_of, lift_node
 from superopt.notation.parsing import Equation
-from superopt.protobuf.nodes import Lowered, model_of
+from superopt.protobuf.nodes import Lowered, lowered_model_proto
 from superopt.rules.instances import instantiations
 from superopt.runtime.session import Device, Session
 
@@ -127,6 +127,6 @@ def ran(lowered: Lowered, outputs: Mapping[str, Term], arrays: Mapping[str, Arra
     """What ONNX Runtime, with its own optimizations off, computes for lowered terms."""
     inputs = variables(*outputs.values())
     dtype = next((a.dtype for a in arrays.values()), np.dtype(np.float32))
-    model = model_of(lowered, inputs, outputs, opset, dtype)
+    model = lowered_model_proto(lowered, inputs, outputs, opset, dtype)
     onnx.checker.check_model(model, full_check=True)
     return Session(model, Device(), optimize=False).run({v.name: arrays[v.name] for v in inputs})

@@ -16,7 +16,7 @@ from superopt.model.load import Model
 from superopt.model.lower import lower
 from superopt.model.splice import Replacement, splice
 from superopt.notation.parsing import Equation
-from superopt.protobuf.nodes import model_of
+from superopt.protobuf.nodes import lowered_model_proto
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.instances import instantiations
 from superopt.rules.match import Binding, instantiate
@@ -84,7 +84,7 @@ def proto_of(root: Term, feeds: Mapping[str, Array], constants: set[str]) -> Mod
     """The model of the term, the named variables its weights."""
     dtype = next((a.dtype for a in feeds.values() if a.dtype.kind == "f"), np.dtype(np.float32))
     outputs = {"out": root}
-    proto = model_of(lower(outputs, OPSET, dtype=dtype), variables(root), outputs, OPSET, dtype)
+    proto = lowered_model_proto(lower(outputs, OPSET, dtype=dtype), variables(root), outputs, OPSET, dtype)
     ports = [port for port in proto.graph.input if port.name not in constants]
     del proto.graph.input[:]
     proto.graph.input.extend(ports)

@@ -17,7 +17,7 @@ from superopt.proof.axioms.replay import Derivation, replay_proof, type_objectio
 from superopt.proof.definedness import undefined_somewhere
 from superopt.proof.definitions.assumptions import Assumptions
 from superopt.proof.precondition import add_preconditions
-from superopt.rules.rule import Rule, axioms, law_names, laws, parse_rule, parse_rules
+from superopt.rules.rule import Rule, axiom_law_names, axiom_laws, axioms, parse_rule, parse_rules
 from superopt.rules.store import load
 from superopt.rules.verdict import Proved, Unknown
 
@@ -92,7 +92,7 @@ REFUTED = [
 
 
 def test_laws_are_named_without_being_read() -> None:
-    assert law_names() == laws().keys()
+    assert axiom_law_names() == axiom_laws().keys()
 
 
 @pytest.mark.parametrize("rule", TRUE, ids=lambda r: r.name)
@@ -101,7 +101,7 @@ def test_a_true_rule_is_proved_and_replays(rule: Rule) -> None:
     assert isinstance(verdict, Proved), verdict
     assert verdict.kind == "axioms"
     assert verdict.axioms
-    assert set(verdict.axioms) <= set(laws())
+    assert set(verdict.axioms) <= set(axiom_laws())
     again = replay_proof(rule, verdict.instances)
     assert isinstance(again, Proved), again
     assert again.instances == verdict.instances
@@ -236,7 +236,7 @@ def test_a_false_axiom_proves_too_much_but_has_no_standing(monkeypatch: pytest.M
     wrong = {**axioms(), name: Rule(name, false.statement, false.equations)}
     for module in ("saturate", "ground"):
         monkeypatch.setattr(f"superopt.proof.axioms.{module}.axioms", lambda: wrong)
-    monkeypatch.setattr("superopt.proof.axioms.standing.laws", lambda: wrong)
+    monkeypatch.setattr("superopt.proof.axioms.standing.axiom_laws", lambda: wrong)
     forget_axioms()
     standing.axiom_verdict.cache_clear()
     try:

@@ -14,7 +14,7 @@ from superopt.algebra.dim_binding import dimension
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms, variable
 from superopt.model.lower import lower
-from superopt.protobuf.nodes import model_of
+from superopt.protobuf.nodes import lowered_model_proto
 from superopt.runtime.session import Device, Session
 from superopt.speclib.image_blocks import blocked
 from tests.operator_cases import evaluated
@@ -90,7 +90,7 @@ def test_lowering_writes_the_operator_and_the_runtime_agrees() -> None:
     lowered = lower({"y": term}, 18)
     assert Counter(node.op_type for node in lowered.nodes) == {"Reshape": 2, "SpaceToDepth": 1}
     x = np.random.default_rng(0).standard_normal((1, 640)).astype(np.float32)
-    model = model_of(lowered, [variable("x", x.shape)], {"y": term}, 18)
+    model = lowered_model_proto(lowered, [variable("x", x.shape)], {"y": term}, 18)
     (found,) = Session(model, Device("cpu")).run({"x": x})
     (expected,) = evaluated({"x": x}, term)
     assert np.array_equal(found, expected)

@@ -36,12 +36,12 @@ from superopt.search.record import steps_recorded, steps_restored
 from superopt.search.roofline import CPU, estimate_seconds
 from superopt.search.ruleset import RuleSet
 from superopt.search.widen import widened_states
-from superopt.verification.arrays import NUMPY, UndecidedError, apply_operator, evaluate_arrays
+from superopt.verification.arrays import NUMPY, UndecidedError, apply_operator, evaluate_certificate_terms
 from superopt.verification.certificates import Certificate, CertifiedStep, Pass, Rewrite, RewrittenNodes, parse_certificate
 from superopt.verification.contents import content_digest
 from superopt.verification.derivation import check_nodes
 from superopt.verification.instances import is_instance
-from superopt.verification.models import ModelSource, expression_names, extent_of
+from superopt.verification.models import ModelSource, dimension_expression_extent, dimension_expression_names
 from superopt.verification.runs import compare_runs, describe_difference
 from superopt.verification.steps import StepChecker, StepEvidence
 from tests.certified import MODELS, Certified, at_random
@@ -431,9 +431,14 @@ def test_elements_are_compared_with_those_beside_them() -> None:
 
 
 def test_names_of_dimensions_may_be_expressions() -> None:
-    assert expression_names("past + length") == {"past", "length"}
-    assert expression_names("unk__12") == expression_names("batch") == expression_names("?") == frozenset()
-    assert extent_of("past + 2 * length", {"past": 3, "length": 4}) == 11
+    assert dimension_expression_names("past + length") == {"past", "length"}
+    assert (
+        dimension_expression_names("unk__12")
+        == dimension_expression_names("batch")
+        == dimension_expression_names("?")
+        == frozenset()
+    )
+    assert dimension_expression_extent("past + 2 * length", {"past": 3, "length": 4}) == 11
 
 
 def test_sizes_that_are_expressions_are_known_where_the_dimensions_are() -> None:
@@ -442,12 +447,12 @@ def test_sizes_that_are_expressions_are_known_where_the_dimensions_are() -> None
     padded = variable("padded", (2 * rows - rows // 2 * 2, 4))
     half = apply("slice", padded, axis=0, start=0, stop=rows - rows // 2)
     array = np.ones((6, 4))
-    (found,) = evaluate_arrays([half], {"padded": array[:4]}, {atom: 3})
+    (found,) = evaluate_certificate_terms([half], {"padded": array[:4]}, {atom: 3})
     assert found.shape == (2, 4)
     with pytest.raises(UndecidedError, match="not all of these sizes are known"):
-        evaluate_arrays([half], {"padded": array[:4]})
+        evaluate_certificate_terms([half], {"padded": array[:4]})
     with pytest.raises(ShapeError, match="axis 0 of padded is 6"):
-        evaluate_arrays([half], {"padded": array}, {atom: 3})
+        evaluate_certificate_terms([half], {"padded": array}, {atom: 3})
 
 
 # ---------------------------------------------------------------- forms

@@ -242,7 +242,7 @@ def test_a_model_can_be_optimized_in_place(monkeypatch: pytest.MonkeyPatch, sour
 def test_outputs_of_other_commands_that_are_one_file_with_an_input(
     capsys: pytest.CaptureFixture[str], source: Path, tmp_path: Path
 ) -> None:
-    rules = next(iter(cli.rule_files().values()))
+    rules = next(iter(cli.command_rule_files().values()))
     for arguments in (
         ("profile", source, "--export", source),
         ("profile", "--import", source, "--export", source),

@@ -19,7 +19,7 @@ from superopt.model.fold import fold
 from superopt.model.islands import Chart, Island
 from superopt.model.lower import is_boolean, lower
 from superopt.model.splice import Replacement, require_valid, splice
-from superopt.protobuf.nodes import Lowered, model_of
+from superopt.protobuf.nodes import Lowered, lowered_model_proto
 from superopt.runtime.session import Device, Session
 from superopt.search.canonical import canonical
 from tests.operator_cases import evaluated
@@ -35,7 +35,7 @@ MASK = np.array([[True, False, True], [False, False, True]])
 
 def computed(outputs: dict[str, Term], opset: int = 17, **more: Any) -> dict[str, Array]:
     lowered = lower(outputs, opset, **more)
-    proto = model_of(lowered, variables(*outputs.values()), outputs, opset)
+    proto = lowered_model_proto(lowered, variables(*outputs.values()), outputs, opset)
     onnx.checker.check_model(proto, full_check=True)
     feeds = {"x": SIDES[0], "y": SIDES[1], "c": MASK}
     values = Session(proto, Device(), optimize=False).run({port.name: feeds[port.name] for port in proto.graph.input})

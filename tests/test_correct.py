@@ -14,7 +14,7 @@ from superopt.algebra.terms import Term, subterms, variable, variables
 from superopt.notation.parsing import parse
 from superopt.partial.assemble import assemble_boxes, box_covers, is_box_within, piecewise_constant
 from superopt.partial.box import Box, Run, full_box
-from superopt.partial.correct import Corrected, corrections, estimate_operations
+from superopt.partial.correct import Corrected, corrections, estimate_correction_operations
 from superopt.partial.judge import equal_positions, judge
 from superopt.partial.restrict import restrict_program, slice_box
 from superopt.rules.work import total_work
@@ -183,7 +183,7 @@ def stacked(axis: int) -> Term:
 def found(program: Term, mutant: Term) -> list[Corrected]:
     """The corrections, each of which is what it is said to be."""
     every = list(corrections(program, mutant, judge(program, mutant)))
-    costs = [estimate_operations(c.term) for c in every]
+    costs = [estimate_correction_operations(c.term) for c in every]
     assert costs == sorted(costs)
     for corrected in every:
         assert not corrected.judgement.unequal

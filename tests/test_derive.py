@@ -14,8 +14,8 @@ import pytest
 from superopt.algebra.operators import substitutions_folder
 from superopt.cli import main as cli
 from superopt.proof.derivation import audit as derive_audit
-from superopt.proof.derivation.audit import Numbers, delta_debug, generic_instance, opinion, opinions
-from superopt.proof.derivation.core import derive_chains, distinct_equalities
+from superopt.proof.derivation.audit import Numbers, delta_debug, generic_audit_instance, opinion, opinions
+from superopt.proof.derivation.core import derive_chains, distinct_rules_to_derive
 from superopt.proof.derivation.derive import Laws, derive_equation, derive_rule, with_typing_conditions
 from superopt.proof.derivation.egglog_engine import Outcome, outcome
 from superopt.proof.derivation.rule_file import (
@@ -27,10 +27,10 @@ from superopt.proof.derivation.rule_file import (
     WRONG,
     compare_rules,
     comparison_text,
-    definition_axioms,
+    definition_axioms_for_derivation,
     examine_line,
-    read_lines,
-    rearrangements,
+    read_rules_to_derive,
+    rearrangement_axioms,
     refute_rule,
     restrict_to_typed,
 )
@@ -174,7 +174,7 @@ def test_of_equalities_the_more_general_one_is_left() -> None:
     special, general = (
         parse_rule(f"{name}: relu({v}) => relu(relu({v})) for {v}[{r}]") for name, v, r in (("a", "x", 2), ("b", "y", "1, 2"))
     )
-    assert distinct_equalities([special, general]) == distinct_equalities([general, special]) == [general]
+    assert distinct_rules_to_derive([special, general]) == distinct_rules_to_derive([general, special]) == [general]
 
 
 def test_a_search_has_the_same_scope_where_laws_that_it_cannot_meet_are_left_out() -> None:
@@ -201,7 +201,7 @@ def test_egglog_has_the_same_opinion() -> None:
         assert [*opinions(rules, executor)] == [*opinions(rules)]
     taken, laws = parse_rule(TAKEN), Laws(parse_rules(PIECES))
     readings = [d for found in laws.among(frozenset({"matmul", "concat", "slice"})).values() for d in found]
-    instance = generic_instance(taken.equations[0], 0)
+    instance = generic_audit_instance(taken.equations[0], 0)
     assert outcome(taken.equations[0], instance, readings) is Outcome.JOINED
     assert outcome(taken.equations[0], instance, readings[:1]) is Outcome.APART
 
@@ -291,7 +291,7 @@ distribution:  x * y + x * z => x * (y + z) for x[1, 2], y[1, 2], z[1, 2]
 def test_every_line_of_a_file_gets_an_answer(tmp_path: Path) -> None:
     path = tmp_path / "odd.rules"
     path.write_text(ODD)
-    found = compare_rules(read_lines(path), parse_rules(GIVEN), backwards=parse_rules(GIVEN))
+    found = compare_rules(read_rules_to_derive(path), parse_rules(GIVEN), backwards=parse_rules(GIVEN))
     words = {f.name: f.word for f in found.theirs}
     assert words == {
         "matmul-assoc-1": "follows",
@@ -340,7 +340,7 @@ def ours() -> Laws:
     rules: list[Rule] = []
     for path in sorted(substitutions_folder().glob("*.rules")):
         rules += stated_rules(path.read_text(encoding="utf-8"))
-    return Laws([*rules, *definition_axioms(), *rearrangements()])
+    return Laws([*rules, *definition_axioms_for_derivation(), *rearrangement_axioms()])
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ def ours() -> Laws:
     ],
 )
 def test_sound_rules_of_others_follow_from_ours(name: str, count: int, wrong: set[str], constant: set[str]) -> None:
-    lines = read_lines(FOREIGN / f"{name}.rules")
+    lines = read_rules_to_derive(FOREIGN / f"{name}.rules")
     assert len(lines) == count
     assert not [line.name for line in lines if line.rule is None]
     for line in lines:
@@ -376,7 +376,7 @@ def test_sound_rules_of_others_follow_from_ours(name: str, count: int, wrong: se
 
 
 def test_what_a_grouped_convolution_refutes_is_not_derived() -> None:
-    (line,) = (line for line in read_lines(FOREIGN / "taso.rules") if line.name == "taso-126")
+    (line,) = (line for line in read_rules_to_derive(FOREIGN / "taso.rules") if line.name == "taso-126")
     finding, rule = examine_line(line, ours(), 0)
     assert (finding.word, rule) == (WRONG, None)
     assert finding.counterexample is not None

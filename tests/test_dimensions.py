@@ -26,7 +26,7 @@ from superopt.model.dynamic_lowering import LAST
 from superopt.model.islands import Chart
 from superopt.model.lower import lower
 from superopt.model.views import Views
-from superopt.protobuf.nodes import materialize
+from superopt.protobuf.nodes import materialize_initializer
 from superopt.rules.match import Pattern
 from superopt.rules.rule import parse_rule
 from superopt.runtime.session import Device, Session
@@ -226,7 +226,7 @@ def test_views_of_a_model_without_open_dimensions_are_one() -> None:
 
 def constants(**outputs: Term) -> list[list[int]]:
     found = lower(outputs, 17)
-    return [materialize(array).tolist() for array in found.initializers.values()]
+    return [materialize_initializer(array).tolist() for array in found.initializers.values()]
 
 
 def test_shapes_and_bounds_are_written_as_onnx_finds_them_out() -> None:

@@ -14,7 +14,7 @@ from superopt.algebra.evaluate import evaluate_terms
 from superopt.algebra.exact import Fields
 from superopt.algebra.operators import apply, operator
 from superopt.algebra.terms import Compare, Term, subterms, variable, variables
-from superopt.discovery.enumerate import Candidate, Enumeration, candidate_order, enumerate_universe, term_size
+from superopt.discovery.enumerate import Candidate, Enumeration, candidate_order, enumerate_universe, enumerated_term_size
 from superopt.discovery.fingerprint import Environment, Fingerprints, comparison_domain, draw_environment, environments
 from superopt.discovery.join import joins
 from superopt.discovery.universe import Constant, Template, Universe, binary, split_parts, unary
@@ -185,7 +185,9 @@ def value_in(universe: Universe, term: Term) -> object:
 def built(universe: Universe, below: list[Term], level: int) -> Iterator[Term]:
     for template in universe.templates:
         for operands in itertools.product(below, repeat=template.operands):
-            if sum(term_size(a) for a in operands) + 1 < level or (not universe.repeats and len(set(operands)) < len(operands)):
+            if sum(enumerated_term_size(a) for a in operands) + 1 < level or (
+                not universe.repeats and len(set(operands)) < len(operands)
+            ):
                 continue
             if any(t.op == template.op for t in operands[:1]) and template.op in ("relu", "scale") and not universe.repeats:
                 continue
@@ -217,7 +219,11 @@ def typed(universe: Universe, template: Template, operands: tuple[Term, ...], le
         except ShapeError:
             continue
         distinct = universe.repeats or len(set(term.args)) == len(term.args)
-        if all(isinstance(c, Compare) and c.relation == ">=" for c in term.requires) and term_size(term) == level and distinct:
+        if (
+            all(isinstance(c, Compare) and c.relation == ">=" for c in term.requires)
+            and enumerated_term_size(term) == level
+            and distinct
+        ):
             yield term
 
 
@@ -225,10 +231,10 @@ def typed(universe: Universe, template: Template, operands: tuple[Term, ...], le
 def test_columns_find_what_brute_force_finds(universe: Universe) -> None:
     value_of, _ = brute(universe)
     found = enumerate_universe(universe, 0, every=True)
-    below = {value for term, value in value_of.items() if term_size(term) < universe.limit}
+    below = {value for term, value in value_of.items() if enumerated_term_size(term) < universe.limit}
     assert {value_in(universe, t) for t in found.representatives} == below
     assert len(found.representatives) == len(below)
-    last = {v for t, v in value_of.items() if term_size(t) == universe.limit and prefixed(universe, t)}
+    last = {v for t, v in value_of.items() if enumerated_term_size(t) == universe.limit and prefixed(universe, t)}
     assert found.classes == len(below | last)
 
 
@@ -261,7 +267,7 @@ def test_terms_are_over_representatives_within_the_limit(universe: Universe, enu
     representatives = set(found.representatives)
     assert len(representatives) == len(found.representatives)
     for candidate in found.candidates:
-        assert term_size(*candidate.right) <= term_size(*candidate.left) <= universe.limit
+        assert enumerated_term_size(*candidate.right) <= enumerated_term_size(*candidate.left) <= universe.limit
         assert all(a in representatives for a in candidate.left[0].args)
     assert found.graphs >= found.built >= found.classes > len(representatives)
 

@@ -17,7 +17,7 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
-from superopt.flows.export_rules import ExportedRules, export, function_pairs, onnxscript_module
+from superopt.flows.export_rules import ExportedRules, export, export_function_pairs, onnxscript_module
 from superopt.rules.rule import Rule, parse_rules
 from superopt.runtime.session import Device, Session
 
@@ -193,7 +193,7 @@ def test_onnxsim_applies_a_pair_of_functions(rules: dict[str, Rule], tmp_path: P
 
 
 def test_a_rule_whose_conditions_a_pattern_cannot_ask_for_is_no_pair(rules: dict[str, Rule]) -> None:
-    exported = function_pairs(list(rules.values()))
+    exported = export_function_pairs(list(rules.values()))
     assert "relu-twice" in exported.written
     left_out = dict(exported.left_out)
     assert "conditions" in left_out["merge-conv"]
@@ -206,5 +206,5 @@ def test_a_rule_that_broadcasting_breaks_is_no_pair() -> None:
         "for x[2], y[2], z[2], w[2] where x.shape[-1] == z.shape[-1]"
     )
     stripped = Rule(rule.name, replace(rule.statement, where=()))
-    assert function_pairs([rule]).written == ()
-    assert function_pairs([stripped]).written == ()
+    assert export_function_pairs([rule]).written == ()
+    assert export_function_pairs([stripped]).written == ()

@@ -25,8 +25,8 @@ from superopt.files import (
     require_distinct,
     require_writable,
     same_file,
-    save_text,
     scratch_folder,
+    write_text_atomically,
 )
 from superopt.model.load import as_model, load
 from superopt.model.save import save
@@ -204,9 +204,9 @@ def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path: Path) -> None:
 
 
 def test_text_is_written_whole_whatever_is_in_it(tmp_path: Path) -> None:
-    save_text("{}\n", tmp_path / "r.json")
+    write_text_atomically("{}\n", tmp_path / "r.json")
     assert (tmp_path / "r.json").read_text() == "{}\n"
-    save_text('{"model": "\udcff.onnx"}', tmp_path / "r.json")
+    write_text_atomically('{"model": "\udcff.onnx"}', tmp_path / "r.json")
     assert (tmp_path / "r.json").read_text() == '{"model": "\\udcff.onnx"}'
 
 
@@ -248,7 +248,7 @@ def test_what_is_no_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     path = Path("target")
     KINDS[kind](path)
     was = path.lstat()
-    for write in (require_writable, lambda p: save_text("", p), lambda p: save(as_model(layers("a")), p)):
+    for write in (require_writable, lambda p: write_text_atomically("", p), lambda p: save(as_model(layers("a")), p)):
         with pytest.raises(TargetError, match=kind):
             write(path)
     assert path.lstat() == was

@@ -17,7 +17,7 @@ from superopt.discovery.enumerate import Candidate, enumerate_universe
 from superopt.discovery.generalise import general_rules
 from superopt.discovery.names import name_rules
 from superopt.discovery.numbers import Numbered, distinct_numbers
-from superopt.discovery.phrase import backwards
+from superopt.discovery.phrase import phrase_converse
 from superopt.discovery.prune import KeptEqualities, crosses_hill, is_shortcut, is_useful
 from superopt.discovery.rewriter import Classes, Rewriter
 from superopt.discovery.universe import FACTOR, Universe
@@ -192,7 +192,7 @@ def test_backwards_drops_the_conditions_on_extents() -> None:
     )
     assert rule is not None
     assert rule.statement.where
-    turned = backwards(rule)
+    turned = phrase_converse(rule)
     assert turned.statement.left == rule.statement.right
     assert not turned.statement.where
 

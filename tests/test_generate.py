@@ -21,10 +21,16 @@ from superopt import worker_pool as execute
 from superopt.algebra.terms import Term, variable, variables
 from superopt.discovery import explore
 from superopt.discovery.candidates import FoundRule
-from superopt.discovery.enumerate import term_size
+from superopt.discovery.enumerate import enumerated_term_size
 from superopt.discovery.explore import Findings, examine_slice, explore_universe, prove_definition
 from superopt.discovery.job import discovery_code_version, merge_findings, universe_text
-from superopt.discovery.minimal import Derivability, derive_from_law_sets, derive_laws, derived_widely, find_redundant_laws
+from superopt.discovery.minimal import (
+    Derivability,
+    derive_generated_laws,
+    derive_generated_laws_from_subsets,
+    derive_generated_laws_widely,
+    find_redundant_generated_laws,
+)
 from superopt.discovery.universe import FACTOR, FACTORS, Template, Universe, binary, split_parts, unary
 from superopt.discovery.universe_order import foundations
 from superopt.discovery.universes import convolution, matrix
@@ -204,7 +210,7 @@ def test_what_is_known_is_not_found_again() -> None:
 def test_larger_candidates_are_examined_after_all_small_ones_and_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explore, "DISCOVERY", replace(DISCOVERY, max_slice_candidates=1_000_000))
     alone = explore_universe(convolution.ENLARGED, [], 0)
-    assert all(term_size(*e.candidate.left) <= DISCOVERY.small_operator_count for e in alone.equalities)
+    assert all(enumerated_term_size(*e.candidate.left) <= DISCOVERY.small_operator_count for e in alone.equalities)
     (rest,) = alone.rest
     whole = examine_slice(rest, [alone.known], 0)
     monkeypatch.setattr(explore, "DISCOVERY", replace(DISCOVERY, max_slice_candidates=12))
@@ -240,17 +246,21 @@ def test_the_core_says_nothing_twice() -> None:
     )
     laws = [parse_rule(text) for text in texts]
     with Tasks() as tasks:
-        left_out, _, _ = find_redundant_laws(laws, range(len(laws)), tasks, "", derive_laws)
+        left_out, _, _ = find_redundant_generated_laws(laws, range(len(laws)), tasks, "", derive_generated_laws)
     assert [laws[i].name for i in left_out] == ["two", "three"]
     with Tasks() as tasks:
-        assert find_redundant_laws(laws, [3], tasks, "", derive_laws)[0] == []
+        assert find_redundant_generated_laws(laws, [3], tasks, "", derive_generated_laws)[0] == []
 
 
 def test_what_egglog_says_of_a_law_is_known() -> None:
     laws = [parse_rule("twice: relu(relu(x)) => relu(x) for x[2]"), parse_rule("zero: relu(x) + y => x + y for x[2], y[2]")]
-    for search, outcome in ((derive_laws, None), (derived_widely, Outcome.APART), (derive_from_law_sets, Outcome.APART)):
+    for search, outcome in (
+        (derive_generated_laws, None),
+        (derive_generated_laws_widely, Outcome.APART),
+        (derive_generated_laws_from_subsets, Outcome.APART),
+    ):
         with Tasks() as tasks:
-            gone, verdicts, _ = find_redundant_laws(laws, [0, 1], tasks, "", search)
+            gone, verdicts, _ = find_redundant_generated_laws(laws, [0, 1], tasks, "", search)
         assert gone == []
         assert verdicts == {0: Derivability(None, outcome), 1: Derivability(None, outcome)}
 

@@ -14,7 +14,7 @@ from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, variable
 from superopt.errors import Undecidable
 from superopt.partial.box import Box, Run, full_box, merge_boxes
-from superopt.partial.field import PrimeFields, primes, reconstruct_rational, residues
+from superopt.partial.field import PrimeFields, program_field_primes, reconstruct_rational, residues
 from superopt.partial.judge import Judgement, equal_positions, glance, judge, ratio
 from superopt.partial.points import Points, evaluate_residues
 from superopt.partial.region import regions, variable_halos
@@ -130,7 +130,7 @@ def test_too_many_regions_are_refused() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_points_have_the_values_of_whole_tensors(seed: int) -> None:
     program = Programs(seed).program(4)
-    domain = PrimeFields(primes(2))
+    domain = PrimeFields(program_field_primes(2))
     (values,) = evaluate_residues((program,), domain, seed)
     rng = np.random.default_rng(seed)
     at = np.stack([rng.integers(0, n, 30) for n in program.sizes], axis=-1) if program.rank else np.zeros((30, 0), np.int64)
@@ -141,7 +141,7 @@ def test_points_have_the_values_of_whole_tensors(seed: int) -> None:
 def test_points_are_worked_out_in_pieces_where_memory_asks_for_it(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     first = apply("conv", X, W, pads=(1, 1, 1, 1))
     program = apply("avg_pool", first, kernel=(3, 3), strides=(1, 2), pads=(1, 1, 1, 1), include_pads=0)
-    domain = PrimeFields(primes(2))
+    domain = PrimeFields(program_field_primes(2))
     (values,) = evaluate_residues((program,), domain, 0)
     for module in ("points", "field"):
         monkeypatch.setattr(f"superopt.partial.{module}.MUTANT", replace(MUTANT, max_residues=most))
@@ -151,7 +151,7 @@ def test_points_are_worked_out_in_pieces_where_memory_asks_for_it(most: int, mon
 
 
 def test_the_fields_multiply_as_python_does() -> None:
-    domain = PrimeFields(primes(3))
+    domain = PrimeFields(program_field_primes(3))
     rng = np.random.default_rng(0)
     a = rng.integers(0, domain.primes[-1], (40, 7, 1, 3))
     b = rng.integers(0, domain.primes[-1], (40, 1, 5, 3))
@@ -163,7 +163,7 @@ def test_the_fields_multiply_as_python_does() -> None:
 
 @pytest.mark.parametrize("number", [Fraction(9, 4), Fraction(-3, 7), Fraction(1, 9), Fraction(0), Fraction(32001)])
 def test_a_fraction_is_known_by_its_residue(number: Fraction) -> None:
-    (p,) = primes(1)
+    (p,) = program_field_primes(1)
     assert reconstruct_rational(residues(number, (p,))[0], p) == number
 
 
@@ -220,7 +220,7 @@ def test_wrong_at_one_position_only(corner: tuple[int, int]) -> None:
 
 
 def test_right_modulo_a_power_of_two_or_a_prime_only() -> None:
-    for modulus in (2**32, primes(1)[0], math.prod(primes(4))):
+    for modulus in (2**32, program_field_primes(1)[0], math.prod(program_field_primes(4))):
         judgement = judged(M, apply("scale", M, factor=1 + modulus))
         assert judgement.unequal == (full_box((9, 9)),)
 

@@ -88,7 +88,7 @@ def test_another_model_of_the_same_form_is(searches: list[object], tmp_path: Pat
 
 def test_so_it_is_by_other_code(searches: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept(tmp_path)
-    monkeypatch.setattr("superopt.search.unimproved_cache.digest_of_files", lambda _: "other")
+    monkeypatch.setattr("superopt.search.unimproved_cache.cache_code_digest", lambda _: "other")
     kept(tmp_path)
     assert len(searches) == 2
 

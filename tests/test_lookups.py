@@ -17,7 +17,7 @@ from superopt.model.lower import lower
 from superopt.model.positions import is_position
 from superopt.model.splice import Replacement, require_valid, splice
 from superopt.proof.definitions.index import prove_axiom
-from superopt.protobuf.nodes import model_of
+from superopt.protobuf.nodes import lowered_model_proto
 from superopt.rules.rule import parse_rule
 from superopt.rules.store import load_rules
 from superopt.rules.verdict import Proved, Refuted
@@ -164,7 +164,7 @@ def test_arithmetic_on_integers_is_not_lifted() -> None:
 def test_positions_of_two_integer_types_are_joined_as_the_larger() -> None:
     i, j = variable("i", (2,), position=32), variable("j", (3,), position=64)
     term = apply("lookup", variable("x", (5, 4)), apply("concat", i, j, axis=-1))
-    proto = model_of(lower({"y": term}, 17), [variable("x", (5, 4)), i, j], {"y": term}, 17)
+    proto = lowered_model_proto(lower({"y": term}, 17), [variable("x", (5, 4)), i, j], {"y": term}, 17)
     table = np.arange(20, dtype=np.float32).reshape(5, 4)
     feeds = {"x": table, "i": np.array([0, 4], np.int32), "j": np.array([-1, 2, 1])}
     (found,) = Session(proto, Device(), optimize=False).run(feeds)

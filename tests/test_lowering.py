@@ -22,7 +22,7 @@ from superopt.errors import ShapeError
 from superopt.model.fold import fold
 from superopt.model.lower import lower
 from superopt.model.operands import merge_constants
-from superopt.protobuf.nodes import Lowered, model_of
+from superopt.protobuf.nodes import Lowered, lowered_model_proto
 from superopt.runtime.session import Device, Session
 from tests.operator_cases import WITH_OPERANDS, Array, applications, arrays_for, evaluated, lifted, ran
 
@@ -288,7 +288,7 @@ def _as_stored(term: Term) -> Term:
 @given(data=st.data())
 def test_lifting_what_was_lowered_gives_the_term(name: str, data: st.DataObject) -> None:
     term = _as_stored(data.draw(applications(name).filter(_comes_back)))
-    model = ir.from_proto(model_of(lower({"out": term}, NEWEST), set(term.args), {"out": term}, NEWEST))
+    model = ir.from_proto(lowered_model_proto(lower({"out": term}, NEWEST), set(term.args), {"out": term}, NEWEST))
     terms = lifted(model.graph, NEWEST)
     assert {v.name: t for v, t in terms.items()}["out"] is term
 

@@ -13,7 +13,7 @@ from superopt.search.apply import neighbourhood, successors
 from superopt.search.backtracking import SearchLimits, search
 from superopt.search.lookahead import Horizon, chains
 from superopt.search.partition import windows
-from superopt.search.ruleset import RuleSet, outline_may_match, view
+from superopt.search.ruleset import RuleSet, ruleset_outline_may_match, ruleset_term_view
 
 SHARE = parse_rule(
     "share: (x @ y, x @ z) => (slice(m := x @ concat(y, z, axis=-1), axis=-1, start=0, stop=y.shape[-1]), "
@@ -96,13 +96,17 @@ def test_what_fits_depends_on_the_operators_near_the_root() -> None:
     x, y, z = variable("x", (3, 4)), weight("y", 4, 5), weight("z", 4, 5)
     product = apply("matmul", x, y)
     (factor,) = outlines(FACTOR.statement.left)
-    assert outline_may_match(factor, view(apply("add", product, apply("matmul", x, z), variable("r", (3, 5)))))
-    assert outline_may_match(factor, view(apply("add", product, product)))
-    assert not outline_may_match(factor, view(apply("add", apply("relu", product), variable("r", (3, 5)))))
-    assert not outline_may_match(factor, view(product))
+    assert ruleset_outline_may_match(
+        factor, ruleset_term_view(apply("add", product, apply("matmul", x, z), variable("r", (3, 5))))
+    )
+    assert ruleset_outline_may_match(factor, ruleset_term_view(apply("add", product, product)))
+    assert not ruleset_outline_may_match(factor, ruleset_term_view(apply("add", apply("relu", product), variable("r", (3, 5)))))
+    assert not ruleset_outline_may_match(factor, ruleset_term_view(product))
     (shared,) = outlines("matmul(x, relu(y)) - exp(z)")
-    assert outline_may_match(shared, view(apply("sub", apply("matmul", x, apply("relu", y)), apply("exp", product))))
-    assert not outline_may_match(shared, view(apply("sub", apply("matmul", x, y), apply("exp", product))))
+    assert ruleset_outline_may_match(
+        shared, ruleset_term_view(apply("sub", apply("matmul", x, apply("relu", y)), apply("exp", product)))
+    )
+    assert not ruleset_outline_may_match(shared, ruleset_term_view(apply("sub", apply("matmul", x, y), apply("exp", product))))
 
 
 def test_outputs_that_feed_each_other_are_not_merged() -> None:

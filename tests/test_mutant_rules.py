@@ -14,7 +14,12 @@ from superopt.algebra.terms import Term, size, subterms, variable
 from superopt.discovery.candidates import UniverseCounts
 from superopt.discovery.explore import prove_all
 from superopt.partial.closed import fold_reciprocals
-from superopt.partial.conditions import StatedCondition, candidate_conditions, conjoin_stated, separating_conditions
+from superopt.partial.conditions import (
+    StatedCondition,
+    candidate_conditions,
+    conjoin_separating_conditions,
+    separating_conditions,
+)
 from superopt.partial.discover import LARGER, SMALLEST, discover_mutants
 from superopt.partial.families import MUTANTS, PROGRAMS
 from superopt.partial.fitting import Expressions, NamedNumber
@@ -142,7 +147,7 @@ def test_the_weakest_condition_tells_sizes_apart() -> None:
     found = separating_conditions(DILATED, good, [d for d in every if d not in good])
     assert found is not None
     assert [c.text for c in found] == ["x.shape[-2] % d == 0"]
-    assert all(d.holds(conjoin_stated(found)) == (d in good) for d in every)
+    assert all(d.holds(conjoin_separating_conditions(found)) == (d in good) for d in every)
     assert separating_conditions(DILATED, good, good) is None
     assert separating_conditions(DILATED, good, []) == ()
 
@@ -153,7 +158,7 @@ def test_as_many_conditions_are_taken_as_are_needed_each_the_simplest() -> None:
         for pattern in (r"(x\.shape\[-[12]\]|p[0-3]) % d == 0", r"\(.*\) % d == 0")
     )
     assert (len(extents), len(outputs)) == (6, 2)
-    where = conjoin_stated(extents)
+    where = conjoin_separating_conditions(extents)
     less_one = [[o for o in extents if o is not one] for one in extents]
     every = [draw for some in ([], outputs, extents, *less_one) for draw in met(some)]
     found = separating_conditions(DILATED, [d for d in every if d.holds(where)], [d for d in every if not d.holds(where)])
@@ -163,7 +168,7 @@ def test_as_many_conditions_are_taken_as_are_needed_each_the_simplest() -> None:
 
 def met(stated: list[StatedCondition]) -> list[FamilyDraw]:
     """Some sizes at which the conditions hold."""
-    return list(islice(draws(DILATED, LARGER, np.random.default_rng(0), where=conjoin_stated(stated)), 80))
+    return list(islice(draws(DILATED, LARGER, np.random.default_rng(0), where=conjoin_separating_conditions(stated)), 80))
 
 
 def test_draws_are_well_typed_and_their_neighbours_differ_in_one_number() -> None:

@@ -15,7 +15,7 @@ from superopt.algebra.terms import Term, subterms, variable
 from superopt.budget import active_time
 from superopt.partial.judge import equal_positions
 from superopt.policy import MUTANT
-from superopt.rules.accuracy import admit_by_growth, is_algorithm
+from superopt.rules.accuracy import admit_by_growth, is_fast_algorithm_rule
 from superopt.rules.store import load_rules
 from superopt.runtime.cache import Cache
 from superopt.search.apply import State, run_time_terms
@@ -189,7 +189,7 @@ def counted(state: State) -> float:
 
 
 def algorithms() -> RuleSet:
-    return RuleSet([], [rule for rule in admit_by_growth(load_rules(), 4.0) if is_algorithm(rule)])
+    return RuleSet([], [rule for rule in admit_by_growth(load_rules(), 4.0) if is_fast_algorithm_rule(rule)])
 
 
 def test_a_mutant_is_taken_for_what_an_algorithm_makes_of_it() -> None:

@@ -34,7 +34,7 @@ from superopt.runtime.compare import Comparison, Setting
 from superopt.runtime.session import Device
 from superopt.search.canonical import canonical
 from superopt.search.judging import CandidateJudge
-from superopt.search.passes import budget_of
+from superopt.search.passes import search_budget_seconds
 from superopt.search.segments import relower
 from tests.models import model, run, weight
 
@@ -368,7 +368,7 @@ def test_the_time_for_the_search_is_that_of_the_first_run_of_the_model(monkeypat
     monkeypatch.setattr("superopt.cost.first_run.first_run", lambda *_, **__: FirstRun(seconds=next(seconds)))
     monkeypatch.setattr("superopt.cost.first_run.measure_search_pace", lambda: 1.0)
     first, again = (superopt.optimize(branches()).report.budget for _ in range(2))
-    assert first == again == budget_of(0, 0.1, 1, 0)
+    assert first == again == search_budget_seconds(0, 0.1, 1, 0)
     assert next(seconds) == 0.12
 
 
@@ -478,33 +478,33 @@ def test_the_time_that_is_not_given_is_by_the_size_of_the_model(monkeypatch: pyt
     proto = branches()
     assert (
         superopt.optimize(proto, moves=()).report.budget
-        == budget_of(len(proto.graph.node), 0.0, 1, 0, 1.5)
+        == search_budget_seconds(len(proto.graph.node), 0.0, 1, 0, 1.5)
         == 1.5 * OPTIMIZATION.min_search_seconds
     )
-    assert budget_of(150, 0.0, 1, 0) == pytest.approx(18.4, abs=0.1)
-    assert budget_of(10, 0.1, 1, 0) == 20.0
-    assert budget_of(1000, 0.0, 1, 0) == OPTIMIZATION.max_search_seconds
+    assert search_budget_seconds(150, 0.0, 1, 0) == pytest.approx(18.4, abs=0.1)
+    assert search_budget_seconds(10, 0.1, 1, 0) == 20.0
+    assert search_budget_seconds(1000, 0.0, 1, 0) == OPTIMIZATION.max_search_seconds
     assert (
         OPTIMIZATION.max_search_seconds
-        > budget_of(1000, 0.2, 1, 0)
-        > budget_of(1000, 0.2, 4, 0)
-        > budget_of(1000, 0.3, 4, 0)
+        > search_budget_seconds(1000, 0.2, 1, 0)
+        > search_budget_seconds(1000, 0.2, 4, 0)
+        > search_budget_seconds(1000, 0.3, 4, 0)
         > OPTIMIZATION.min_search_seconds
     )
     assert (
         OPTIMIZATION.max_search_seconds
-        > budget_of(1000, 0.0, 1, 2**28)
-        > budget_of(1000, 0.0, 1, 2**29)
+        > search_budget_seconds(1000, 0.0, 1, 2**28)
+        > search_budget_seconds(1000, 0.0, 1, 2**29)
         > OPTIMIZATION.min_search_seconds
-        == budget_of(1000, 0.0, 1, 2**34)
+        == search_budget_seconds(1000, 0.0, 1, 2**34)
     )
-    assert budget_of(1000, 10.0, 1, 0) == OPTIMIZATION.min_search_seconds
-    assert [budget_of(0, 0.0, 1, 0, pace) for pace in (1.0, 1.5, 9.0)] == [
+    assert search_budget_seconds(1000, 10.0, 1, 0) == OPTIMIZATION.min_search_seconds
+    assert [search_budget_seconds(0, 0.0, 1, 0, pace) for pace in (1.0, 1.5, 9.0)] == [
         OPTIMIZATION.min_search_seconds,
         1.5 * OPTIMIZATION.min_search_seconds,
         OPTIMIZATION.max_search_seconds,
     ]
-    assert budget_of(10, 0.1, 1, 0, 1.5) == 20.0
+    assert search_budget_seconds(10, 0.1, 1, 0, 1.5) == 20.0
 
 
 def test_a_move_that_is_none_is_refused() -> None:

@@ -21,7 +21,7 @@ from superopt.algebra.operators import apply, fraction_of
 from superopt.algebra.terms import Term, variable
 from superopt.model.fold import fold
 from superopt.model.lower import lower
-from superopt.protobuf.nodes import model_of
+from superopt.protobuf.nodes import lowered_model_proto
 from superopt.runtime.session import Device, Session
 from tests.operator_cases import Array, arrays_for, evaluated, lifted, ran
 
@@ -228,7 +228,7 @@ def rewritten(text: str) -> tuple[ModelProto, ModelProto]:
     values = {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
     lowered = lower(wanted, opset, constant=lambda term: fold([term], values)[term])
     inputs = [variable(v.name, tuple(d.dim_value for d in v.type.tensor_type.shape.dim)) for v in model.graph.input]
-    made = model_of(lowered, inputs, wanted, opset)
+    made = lowered_model_proto(lowered, inputs, wanted, opset)
     read = {name for node in made.graph.node for name in node.input}
     made.graph.initializer.extend(i for i in model.graph.initializer if i.name in read)
     return model, made

@@ -17,9 +17,9 @@ from superopt.notation.parsing import Equation
 from superopt.proof.axioms.replay import replay_proof, shorten_proof, type_objection
 from superopt.proof.definitions import arithmetic
 from superopt.proof.definitions.assumptions import Assumptions
-from superopt.proof.definitions.batching import follows_from_smaller, representatives
+from superopt.proof.definitions.batching import follows_by_batching, representatives
 from superopt.proof.ledger import prove_store, write_proofs
-from superopt.proof.recheck import are_converse, recheck_converses, recheck_proof, record_proof
+from superopt.proof.recheck import is_converse_proof_pair, recheck_converses, recheck_proof, record_proof
 from superopt.proof.sample import mismatch
 from superopt.proof.verify import prove_rule
 from superopt.rules.rule import Rule, digest, parse_rule
@@ -146,7 +146,7 @@ def test_writing_proofs_changes_nothing_but_proofs(tmp_path: Path) -> None:
 )
 def test_a_proof_is_none_of_a_converse_that_is_defined_at_fewer_places(left: str, right: str, kind: str) -> None:
     rule, converse = parse_rule(f"a: {left} => {right} for x[1], y[1]"), parse_rule(f"b: {right} => {left} for x[1], y[1]")
-    assert are_converse(rule, converse)
+    assert is_converse_proof_pair(rule, converse)
     proof = prove_rule(rule)
     assert isinstance(proof, Proved)
     assert proof.kind == kind
@@ -157,7 +157,7 @@ def test_a_proof_is_none_of_a_converse_that_is_defined_at_fewer_places(left: str
 
 
 def test_converse_rules_are_checked_together_as_each_by_itself(rules: list[StoredRule]) -> None:
-    pairs = [(one, two) for one, two in itertools.pairwise(rules) if are_converse(one.rule, two.rule)]
+    pairs = [(one, two) for one, two in itertools.pairwise(rules) if is_converse_proof_pair(one.rule, two.rule)]
     assert len(pairs) > 300
     for one, two in random.Random(SEED).sample(pairs, 12):
         known = (one.rule, one.entry.proof), (two.rule, two.entry.proof)
@@ -251,7 +251,7 @@ def test_axes_on_which_every_operator_acts_apart_are_carried(text: str, apart: i
 )
 def test_what_does_not_hold_slice_by_slice_is_not_carried(smaller: str, larger: str) -> None:
     (one,), (other,) = parse_rule(f"a: {smaller}").equations, parse_rule(f"a: {larger}").equations
-    assert not follows_from_smaller(other, one)
+    assert not follows_by_batching(other, one)
 
 
 def test_no_wrong_equation_follows_from_a_right_one_with_an_axis_less(rules: list[StoredRule]) -> None:
@@ -264,4 +264,4 @@ def test_no_wrong_equation_follows_from_a_right_one_with_an_axis_less(rules: lis
         for larger in filter(sides_differ, rule.equations):
             for smaller in stored.rule.equations:
                 tried += 1
-                assert not follows_from_smaller(larger, smaller), f"{larger} from {smaller}"
+                assert not follows_by_batching(larger, smaller), f"{larger} from {smaller}"

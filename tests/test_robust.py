@@ -41,7 +41,7 @@ from superopt.runtime.session import Device, Port, Session, random_inputs
 from superopt.search import roofline
 from superopt.search.backtracking import SearchResult
 from superopt.search.segments import Gain, relower, segments, whole_islands
-from superopt.search.selection import splice_fitting, unsearched_counts
+from superopt.search.selection import splice_fitting, unsearched_segment_counts
 from superopt.verification.certificates import parse_certificate
 
 pytestmark = pytest.mark.slow
@@ -102,7 +102,7 @@ def test_gains_that_cannot_be_lowered_are_dropped_and_the_others_taken() -> None
     broken = Broken(gains[1].copies, gains[1].found, ())
     made, taken, dropped = splice_fitting(given, [gains[0], broken, *gains[2:]])
     assert taken == [gains[0], *gains[2:]]
-    assert unsearched_counts(dropped) == {"it cannot be lowered": 1}
+    assert unsearched_segment_counts(dropped) == {"it cannot be lowered": 1}
     feeds = {"x": np.ones((2, 8), np.float32)}
     for one, other in zip(*(Session(m, Device()).run(feeds) for m in (as_proto(given), as_proto(made))), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)

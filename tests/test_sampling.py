@@ -12,8 +12,8 @@ import pytest
 from superopt.algebra.terms import substitute_cond
 from superopt.errors import InstantiationError
 from superopt.notation.parsing import Equation
-from superopt.proof.sample import inputs, instantiations, mismatch, sampling_domain
-from superopt.rules.instances import Instance, conditions
+from superopt.proof.sample import inputs, instantiations, mismatch, refutation_number_domain
+from superopt.rules.instances import Instance, equation_instance_conditions
 from superopt.rules.rule import axioms, parse_rule
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ def drawn(text: str, count: int = 150) -> list[Instance]:
 @pytest.mark.parametrize("name", list(axioms()))
 def test_instances_of_an_axiom_are_legal_and_agree(name: str) -> None:
     for law in axioms()[name].equations:
-        asked = conditions(law)
+        asked = equation_instance_conditions(law)
         for instance in itertools.islice(instantiations(law, np.random.default_rng(0)), 2):
             assert all(substitute_cond(c, instance.value()) is True for c in asked)
         assert mismatch(law, instances=2, seed=0) is None
@@ -111,7 +111,7 @@ def test_same_seed_draws_the_same() -> None:
     ],
 )
 def test_as_many_fields_as_the_operators_ask_for(law: str, fields: int) -> None:
-    domain = sampling_domain(*equation(law).left)
+    domain = refutation_number_domain(*equation(law).left)
     assert (domain.length, domain.strict) == (fields, True)
 
 

@@ -17,7 +17,7 @@ from superopt.algebra.integers import base_atoms, evaluate, is_unknown
 from superopt.algebra.terms import Term, subterms
 from superopt.model.dimensions import dynamic_dimension_names, dynamic_dimensions, representative_sizings
 from superopt.model.islands import Chart
-from superopt.model.shape_values import describe
+from superopt.model.shape_values import describe_inferred_sizes
 from superopt.model.splice import Replacement, splice
 from superopt.model.views import Views
 from superopt.report.optimization import Report
@@ -61,7 +61,7 @@ def computed(nodes: list[NodeProto]) -> str:
     if value.const_value is not None:
         return str(value.const_value.numpy().item())
     found = views.values.content(value)
-    return "unknown" if found is None else describe(found.item())
+    return "unknown" if found is None else describe_inferred_sizes(found.item())
 
 
 def chain(*steps: tuple[str, str]) -> list[NodeProto]:

@@ -17,7 +17,7 @@ from superopt.algebra.operators import apply, operator, registry
 from superopt.algebra.terms import Term, variable
 from superopt.errors import ShapeError
 from superopt.model.lower import lower
-from superopt.protobuf.nodes import model_of
+from superopt.protobuf.nodes import lowered_model_proto
 from superopt.rules.rule import axioms
 from superopt.rules.work import Work, total_work, work
 from tests.operator_cases import (
@@ -93,7 +93,7 @@ def test_sums_and_products_of_many(name: str, shape: list[int], count: int, opse
 def test_shape_is_what_onnx_infers(name: str, data: st.DataObject) -> None:
     term = data.draw(applications(name))
     opset = max(_lowest_opset(term), 13)
-    model = model_of(lower({"out": term}, opset), term.args, {"out": term}, opset)
+    model = lowered_model_proto(lower({"out": term}, opset), term.args, {"out": term}, opset)
     model.graph.output[0].type.tensor_type.ClearField("shape")
     inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
     shape = inferred.graph.output[0].type.tensor_type.shape

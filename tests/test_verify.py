@@ -9,10 +9,10 @@ import pytest
 
 from superopt.policy import PROCESS
 from superopt.proof.axioms.standing import axiom_verdict
-from superopt.proof.definitions.arithmetic import version
-from superopt.proof.ledger import LedgerRow, axiom_entry, prove_store
+from superopt.proof.definitions.arithmetic import z3_solver_version
+from superopt.proof.ledger import LedgerRow, axiom_proof_entry, prove_store
 from superopt.proof.verify import prove_rule
-from superopt.rules.rule import Rule, laws, parse_rule, parse_rules
+from superopt.rules.rule import Rule, axiom_laws, parse_rule, parse_rules
 from superopt.rules.store import BOUNDED, LedgerEntry, entry_of, load, load_axioms, write_axioms, write_family
 from superopt.rules.verdict import Proved, Refuted, Unknown
 
@@ -33,7 +33,7 @@ def stored(rules: list[Rule]) -> list[tuple[Rule, LedgerEntry]]:
     for rule in rules:
         verdict = prove_rule(rule)
         assert isinstance(verdict, Proved), rule
-        found.append((rule, entry_of(rule, verdict, solver=version(), origin="a test", samples=200)))
+        found.append((rule, entry_of(rule, verdict, solver=z3_solver_version(), origin="a test", samples=200)))
     return found
 
 
@@ -114,10 +114,10 @@ def test_an_edited_rule_is_stale_until_it_is_proved_afresh(folder: Path, tmp_pat
 
 def test_the_axioms_have_a_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bounded = LedgerRow(
-        "matmul.associativity", "matmul", laws()["matmul.associativity"], Proved(3.0, ("g in 1, 2",)), "definitions"
+        "matmul.associativity", "matmul", axiom_laws()["matmul.associativity"], Proved(3.0, ("g in 1, 2",)), "definitions"
     )
-    failed = LedgerRow("relu.twice", "relu", laws()["relu.twice"], Unknown("not found"), "definitions")
-    write_axioms([axiom_entry(bounded), axiom_entry(failed)], tmp_path)
+    failed = LedgerRow("relu.twice", "relu", axiom_laws()["relu.twice"], Unknown("not found"), "definitions")
+    write_axioms([axiom_proof_entry(bounded), axiom_proof_entry(failed)], tmp_path)
     ledger = load_axioms(tmp_path)
     assert ledger["matmul.associativity"].status == BOUNDED
     assert ledger["relu.twice"].verdict == "unknown"

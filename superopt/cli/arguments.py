@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import superopt
-from superopt.cli.types import choice_list, extents, factor, positive_integer, quoted_excerpt, seed, share, threads, time_span
+from superopt.cli.types import (
+    choice_list,
+    extents,
+    factor,
+    positive_integer,
+    quote_option_value,
+    seed,
+    share,
+    threads,
+    time_span,
+)
 from superopt.flows.options import MOVES
 from superopt.policy import CHECK, PROCESS
 from superopt.rules.fp_flags import FpMode
@@ -59,7 +69,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     if options.run in ("optimize", "profile"):
         names = [name for name, _ in options.shape]
         if repeated := [name for name in names if names.count(name) > 1]:
-            top.error(f"argument --shape: {quoted_excerpt(repeated[0])} is given twice: write all of its sizes as NAME=N,N")
+            top.error(f"argument --shape: {quote_option_value(repeated[0])} is given twice: write all of its sizes as NAME=N,N")
         if (count := math.prod(len(sizes) for _, sizes in options.shape)) > PROCESS.max_size_combinations:
             top.error(f"argument --shape: {count} combinations of sizes are more than {PROCESS.max_size_combinations}")
     return options

@@ -24,7 +24,14 @@ from superopt.algebra.operators import operator, substitutions_folder
 from superopt.cli.arguments import parse_arguments
 from superopt.cli.signals import Interrupted, Signals
 from superopt.errors import OutputError, StoreError, SuperoptError, TargetError, UnprovedError, UnreadableRulesError
-from superopt.files import cause, is_data_name, require_distinct, require_folder, require_writable, save_text
+from superopt.files import (
+    cause,
+    is_output_data_file_name,
+    require_distinct,
+    require_folder,
+    require_writable,
+    write_text_atomically,
+)
 from superopt.flows.options import Options
 from superopt.flows.profile import profile
 from superopt.model.dimensions import size_combinations
@@ -173,11 +180,11 @@ def run_optimize(options: argparse.Namespace) -> int:
     On request, also write the report as JSON and the certificate.
     """
     reports = {"--json": options.json, "--certificate": options.certificate, "--cache": options.cache}
-    read = {"--device-profile": options.device_profile, **labelled_data_files("in.onnx", options.source)}
+    read = {"--device-profile": options.device_profile, **argument_data_files("in.onnx", options.source)}
     require_distinct({"out.onnx": options.target, **reports}, read)
-    require_distinct(reports, {"in.onnx": options.source, **labelled_data_files("out.onnx", options.target)})
+    require_distinct(reports, {"in.onnx": options.source, **argument_data_files("out.onnx", options.target)})
     for label, path in reports.items():
-        if path is not None and is_data_name(options.target, path):
+        if path is not None and is_output_data_file_name(options.target, path):
             raise TargetError(f"{path}: cannot write: the file of {label} may be the data file of {options.target}")
     for path in filter(None, (options.target, options.json, options.certificate)):
         require_writable(path)
@@ -198,16 +205,16 @@ def run_optimize(options: argparse.Namespace) -> int:
     signals.saving()
     optimized.save(options.target)
     if options.json is not None:
-        save_text(optimized.report.json(), options.json)
+        write_text_atomically(optimized.report.json(), options.json)
     if options.certificate is not None:
-        save_text(optimized.certificate, options.certificate)
+        write_text_atomically(optimized.certificate, options.certificate)
     out.print(summary(optimized.report))
     if signals.number:
         print_error_line(f"superopt: interrupted; the best model so far passed the check and is in {options.target}")
     return 0
 
 
-def labelled_data_files(label: str, model: Path) -> dict[str, Path]:
+def argument_data_files(label: str, model: Path) -> dict[str, Path]:
     """Return the external data files of the model. The keys are the names of the files for error messages."""
     return {f"{file.name}, in which {label} keeps tensors": file for file in data_files(model)}
 
@@ -215,7 +222,7 @@ def labelled_data_files(label: str, model: Path) -> dict[str, Path]:
 def run_profile(options: argparse.Namespace) -> int:
     """Run `superopt profile`: print all measurements of the device, and write them to a file if requested."""
     models = {str(model): model for model in options.model}
-    data = {label: file for name, model in models.items() for label, file in labelled_data_files(name, model).items()}
+    data = {label: file for name, model in models.items() for label, file in argument_data_files(name, model).items()}
     read = {**models, **data, **{f"--import {file}": file for file in options.merge}}
     require_distinct({"--export": options.export, "--cache": options.cache}, read)
     if options.export is not None:
@@ -278,7 +285,7 @@ def run_generate(options: argparse.Namespace) -> int:
     for folder in filter(None, (options.output, options.resume)):
         require_folder(folder)
     if options.json is not None:
-        require_distinct({"--json": options.json}, rule_files(options.output))
+        require_distinct({"--json": options.json}, command_rule_files(options.output))
         require_writable(options.json)
     operators = sorted({operator(name).name for name in options.operator})
     with progress_listener() as listener:
@@ -296,12 +303,12 @@ def run_generate(options: argparse.Namespace) -> int:
         own = [universe for name in operators for universe in universes_of(name)]
         explored = own if operators else [universe for universe in UNIVERSES if universe.family in families]
         templates = {(t.op, str(t.attributes)) for universe in explored for t in universe.templates}
-        save_text(generation_json(found, len(templates)), options.json)
+        write_text_atomically(generation_json(found, len(templates)), options.json)
     out.print(counts_table(found))
     return 0
 
 
-def rule_files(folder: Path | None = None) -> dict[str, Path]:
+def command_rule_files(folder: Path | None = None) -> dict[str, Path]:
     """Return the files of rules and proofs in the folder. The keys are the names of the files for error messages.
 
     If `folder` is None, superopt's own folder is meant.
@@ -318,7 +325,7 @@ def run_prove(options: argparse.Namespace) -> int:
     Raises:
         UnprovedError: Some axioms or rules are not proved.
     """
-    from superopt.proof.ledger import LedgerRow, axiom_entry, prove_axioms, prove_store, write_proofs
+    from superopt.proof.ledger import LedgerRow, axiom_proof_entry, prove_axioms, prove_store, write_proofs
     from superopt.worker_pool import cores
 
     if options.samples:
@@ -337,7 +344,7 @@ def run_prove(options: argparse.Namespace) -> int:
             listener(Progress(what, len(rows), detail=row.name))
     if options.axioms and options.write:
         others = [e for e in load_axioms().values() if operators and e.name.partition(".")[0] not in operators]
-        write_axioms([*others, *(axiom_entry(row) for row in rows)])
+        write_axioms([*others, *(axiom_proof_entry(row) for row in rows)])
     out.print(verdicts(what.capitalize(), rows, each=options.each))
     missing = [row.name for row in rows if not row.proved]
     if options.write and not options.axioms and not missing:
@@ -384,7 +391,7 @@ def run_rules_export(options: argparse.Namespace) -> int:
     """
     from superopt.flows.export_rules import export, reasons
 
-    require_distinct({"--output": options.output}, rule_files())
+    require_distinct({"--output": options.output}, command_rule_files())
     require_writable(options.output)
     chosen = select_rules(load(), family=options.family, part=options.part, operators=options.operator)
     exported = export([stored.rule for stored in chosen], options.format)
@@ -405,10 +412,10 @@ def run_rules_show(options: argparse.Namespace) -> int:
 
     stored = rule_named(load(), options.name)
     if options.svg is not None:
-        require_distinct({"--svg": options.svg}, rule_files())
+        require_distinct({"--svg": options.svg}, command_rule_files())
         require_writable(options.svg)
         equation = stored.rule.equations[0]
-        save_text(drawing(equation.left, equation.right), options.svg)
+        write_text_atomically(drawing(equation.left, equation.right), options.svg)
     out.print((render_explanation if options.whole else render_rule)(explain_rule(stored)), soft_wrap=True)
     return 0
 
@@ -426,15 +433,15 @@ def run_rules_derive(options: argparse.Namespace) -> int:
         choose_laws,
         compare_rules,
         comparison_text,
-        definition_axioms,
-        read_lines,
-        rearrangements,
+        definition_axioms_for_derivation,
+        read_rules_to_derive,
+        rearrangement_axioms,
     )
 
     if options.json is not None:
-        require_distinct({"--json": options.json}, {"FILE": options.file, "--from": options.given, **rule_files()})
+        require_distinct({"--json": options.json}, {"FILE": options.file, "--from": options.given, **command_rule_files()})
         require_writable(options.json)
-    lines = read_lines(options.file)
+    lines = read_rules_to_derive(options.file)
     rules = choose_laws(given=options.given, core_alone=options.core, axioms_alone=options.axioms)
     seen: list[str] = []
 
@@ -443,11 +450,11 @@ def run_rules_derive(options: argparse.Namespace) -> int:
         listener(Progress("deriving", len(seen), detail=finding.name))
 
     backwards = () if options.one_way else rules
-    granted = [*definition_axioms(), *rearrangements()]
+    granted = [*definition_axioms_for_derivation(), *rearrangement_axioms()]
     with progress_listener() as listener:
         found = compare_rules(lines, rules, backwards=backwards, notation=granted, seed=options.seed, progress=tell)
     if options.json is not None:
-        save_text(json.dumps(found.record(), indent=1, ensure_ascii=False) + "\n", options.json)
+        write_text_atomically(json.dumps(found.record(), indent=1, ensure_ascii=False) + "\n", options.json)
     for line in comparison_text(found, chains=not options.brief):
         out.print(line, soft_wrap=True, markup=False)
     if found.unreadable:

@@ -19,7 +19,7 @@ def time_span(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 90, 60s or 2m")
     found = float(match[1]) * UNITS[match[2]]
     if found > PROCESS.max_time_seconds:
-        raise argparse.ArgumentTypeError(f"{quoted_excerpt(text)} is more than a year")
+        raise argparse.ArgumentTypeError(f"{quote_option_value(text)} is more than a year")
     return found
 
 
@@ -40,13 +40,13 @@ def threads(text: str) -> int:
 
 def _whole(text: str, least: int, most: int) -> int:
     if not text.isdecimal() or (len(text.lstrip("0")) <= len(str(most)) and int(text) < least):
-        raise argparse.ArgumentTypeError(f"{quoted_excerpt(text)} is not an integer of at least {least}")
+        raise argparse.ArgumentTypeError(f"{quote_option_value(text)} is not an integer of at least {least}")
     if len(text.lstrip("0")) > len(str(most)) or int(text) > most:
-        raise argparse.ArgumentTypeError(f"{quoted_excerpt(text)} is more than {most}")
+        raise argparse.ArgumentTypeError(f"{quote_option_value(text)} is more than {most}")
     return int(text)
 
 
-def quoted_excerpt(text: str) -> str:
+def quote_option_value(text: str) -> str:
     """Return the text in quotation marks. A text of more than 40 characters is shortened."""
     return repr(text if len(text) <= 40 else f"{text[:39]}…")
 
@@ -63,7 +63,7 @@ def share(text: str) -> float:
 
 def _from(least: int, text: str) -> float:
     if re.fullmatch(r"\d+(\.\d+)?", text) is None or not least <= float(text) < math.inf:
-        raise argparse.ArgumentTypeError(f"{quoted_excerpt(text)} is not a number of at least {least}")
+        raise argparse.ArgumentTypeError(f"{quote_option_value(text)} is not a number of at least {least}")
     return float(text)
 
 

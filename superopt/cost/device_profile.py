@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from superopt.cost.demand import demand
 from superopt.cost.roofline import Roofline, finite_positive
 from superopt.errors import ProfileError, SuperoptError
-from superopt.files import save_text
+from superopt.files import write_text_atomically
 from superopt.runtime.cache import Cache, json_digest, text_of
 from superopt.runtime.kernel import KernelTiming
 from superopt.runtime.session import PROVIDERS, Device, runtime
@@ -84,7 +84,7 @@ class DeviceProfile:
         Raises:
             TargetError: the file cannot be written. An existing file is not changed.
         """
-        save_text(self.text, path)
+        write_text_atomically(self.text, path)
 
     def store(self, cache: Cache) -> None:
         """Add the profile's times to the cache. Times of nodes that the cache already has do not change."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from onnx import AttributeProto, ModelProto
 
 from superopt.algebra.dim_binding import DimBinding
-from superopt.cost.measure import Clock, Piece, spare_cache_bytes, structure_digest
+from superopt.cost.measure import Clock, Piece, clock_spare_cache_bytes, clock_structure_digest
 from superopt.cost.prices import Price, Prices
 from superopt.cost.roofline import Roofline
 from superopt.errors import InvalidModelError
@@ -117,7 +117,7 @@ class ForecastClock(Clock):
         profile = prices.profile
         self.prices = prices
         self.portable = profile.provider != device.provider
-        self.spare = spare_cache_bytes(profile.provider, resident, profile.roofline.last_level)
+        self.spare = clock_spare_cache_bytes(profile.provider, resident, profile.roofline.last_level)
         self._plans: dict[str, Plan] = {}
 
     @property
@@ -178,7 +178,7 @@ class ForecastClock(Clock):
         return self._planned(self.kernels(model, sizes))
 
     def _known_plan(self, model: ModelProto) -> Plan:
-        key = structure_digest(model)
+        key = clock_structure_digest(model)
         if key not in self._plans:
             self._plans[key] = self.plan(model)
         return self._plans[key]

@@ -32,13 +32,13 @@ from superopt.runtime.kernel import (
     Kernel,
     KernelTiming,
     Operand,
-    attribute_value,
+    kernel_attribute_value,
     last_level_cache,
     least_seconds,
     random_values,
 )
 from superopt.runtime.session import Bound, Device, Session
-from superopt.runtime.sizes import dimension_key
+from superopt.runtime.sizes import dynamic_size_key
 
 Json: TypeAlias = "Any"
 
@@ -72,7 +72,7 @@ class Clock:
         self.device = device
         self.together = together
         self.cache = cache if cache is not None else Cache()
-        self.spare = spare_cache_bytes(device.provider, resident, last_level_cache())
+        self.spare = clock_spare_cache_bytes(device.provider, resident, last_level_cache())
         self._identity = device.identity
         self._overhead: tuple[float, float] | None = None
         self._reference: tuple[str, Bound] | None = None
@@ -119,7 +119,7 @@ class Clock:
         """
         if not self.together:
             return self.seconds(model)
-        key = ["beside", self._identity, structure_digest(model), structure_digest(reference)]
+        key = ["beside", self._identity, clock_structure_digest(model), clock_structure_digest(reference)]
         ratio = 1.0 if key[2] == key[3] else self.cache.get(key)
         if ratio is None:
             if self._reference is None or self._reference[0] != key[3]:
@@ -199,12 +199,12 @@ class Clock:
         return session.bind({name: random_values(k.element, k.shape, n) for n, (name, k) in enumerate(kinds) if k is not None})
 
     def _whole(self, model: ModelProto) -> float:
-        key = ["whole", self._identity, structure_digest(model)]
+        key = ["whole", self._identity, clock_structure_digest(model)]
         return self.net(self.cache.kept(key, lambda: least_seconds([self._bound(model)], COST.segment_timing_seconds)))
 
     def pieces(self, model: ModelProto) -> tuple[Piece, ...]:
         """Return the nodes of the model's optimized graph with their times. `seconds` returns the sum of the times."""
-        plan_key = ["plan", self._identity, structure_digest(model)]
+        plan_key = ["plan", self._identity, clock_structure_digest(model)]
         plan, kernels = self.cache.get(plan_key), list[Kernel]()
         if plan is None:
             kernels = self.kernels(model)
@@ -289,7 +289,7 @@ class Clock:
             return onnx.load(path, load_external_data=False)
 
 
-def spare_cache_bytes(provider: str, resident: int, last_level: int) -> float:
+def clock_spare_cache_bytes(provider: str, resident: int, last_level: int) -> float:
     """Return the number of bytes of the last-level cache that are free when `resident` bytes are cached.
 
     The result is negative if `resident` bytes do not fit. The result is infinity for any provider other than the CPU, because
@@ -342,7 +342,7 @@ def _static(port: ValueInfoProto, sizes: Mapping[str, int] | None = None) -> Ope
     kind = port.type.tensor_type
     if not kind.elem_type or not kind.HasField("shape"):
         return None
-    names = (dimension_key(port.name, axis, d.dim_param) for axis, d in enumerate(kind.shape.dim))
+    names = (dynamic_size_key(port.name, axis, d.dim_param) for axis, d in enumerate(kind.shape.dim))
     extents = (
         d.dim_value if d.HasField("dim_value") else (sizes or {}).get(n) for n, d in zip(names, kind.shape.dim, strict=True)
     )
@@ -350,7 +350,7 @@ def _static(port: ValueInfoProto, sizes: Mapping[str, int] | None = None) -> Ope
     return Operand(kind.elem_type, shape) if len(shape) == len(kind.shape.dim) else None
 
 
-def structure_digest(model: ModelProto) -> str:
+def clock_structure_digest(model: ModelProto) -> str:
     """Return a digest of the parts of a model on which optimizations depend.
 
     Names are left out. The values of large constants are left out too, unless all elements are equal.
@@ -368,7 +368,7 @@ def structure_digest(model: ModelProto) -> str:
     for node in graph.node:
         for name in node.output:
             number.setdefault(name, len(number))
-        attributes = sorted([a.name, attribute_value(a)] for a in node.attribute)
+        attributes = sorted([a.name, kernel_attribute_value(a)] for a in node.attribute)
         names = [number[name] for name in (*node.input, *node.output)]
         nodes.append([node.domain, node.op_type, attributes, len(node.input), names])
     outputs = [number[port.name] for port in graph.output]

@@ -15,9 +15,9 @@ from onnx import ModelProto, helper
 from superopt.algebra.terms import Term, variables
 from superopt.cost.measure import Clock
 from superopt.errors import ShapeError
-from superopt.model.lower import is_boolean, literal_array, lower
+from superopt.model.lower import fold_literal_term, is_boolean, lower
 from superopt.policy import COST
-from superopt.protobuf.nodes import Hollow, model_of
+from superopt.protobuf.nodes import Hollow, lowered_model_proto
 from superopt.runtime.kernel import random_values
 from superopt.runtime.session import Array
 
@@ -111,7 +111,7 @@ class Measured:
         def constant(term: Term) -> Array:
             dtype = self._dtype_of(term)
             if not variables(term) and math.prod(term.sizes) <= COST.max_literal_elements:
-                return literal_array(term, dtype)
+                return fold_literal_term(term, dtype)
             if math.prod(term.sizes) * dtype.itemsize >= COST.min_valueless_weight_bytes:
                 return self._hollow(term)
             return random_values(helper.np_dtype_to_tensor_dtype(dtype), term.sizes, next(salts))
@@ -121,7 +121,7 @@ class Measured:
         leaves = [v for v in variables(*terms) if v.name in read]
         weights = {v.name: constant(v) for v in leaves if v.constant}
         whole = replace(lowered, initializers=weights | dict(lowered.initializers))
-        return model_of(whole, [v for v in leaves if not v.constant], wanted, self.opset, self.dtype)
+        return lowered_model_proto(whole, [v for v in leaves if not v.constant], wanted, self.opset, self.dtype)
 
 
 def _computed(outputs: Sequence[Term]) -> frozenset[Term]:

@@ -15,8 +15,8 @@ from superopt.algebra.terms import Extent
 from superopt.discovery.definitions import composite_definitions
 from superopt.discovery.enumerate import Candidate
 from superopt.discovery.generalise import general_rules, specialise_sides
-from superopt.discovery.phrase import backwards
-from superopt.discovery.prune import KeptEqualities, crosses_hill, exchanges_variables, is_shortcut, is_useful
+from superopt.discovery.phrase import phrase_converse
+from superopt.discovery.prune import KeptEqualities, crosses_hill, is_pruned_variable_exchange, is_shortcut, is_useful
 from superopt.errors import InstantiationError
 from superopt.notation.parsing import Equation
 from superopt.policy import DISCOVERY
@@ -219,7 +219,7 @@ class Discovery:
                 rules.append(FoundRule(candidate.universe.family, *found, part, f"axiom {axiom.name}", shortens))
         counts.verify += time.process_time() - asked
         self.kept.settle(candidate)
-        if rules and not exchanges_variables(rules[0].rule) and self.kept.add(rules[0].rule):
+        if rules and not is_pruned_variable_exchange(rules[0].rule) and self.kept.add(rules[0].rule):
             counts.proved += 1
             counts.kept += len(rules)
             self.equalities.append(Equality(candidate, rules[0].rule, part, tuple(rules)))
@@ -231,7 +231,7 @@ class Discovery:
         direction must also lower the run-time cost or add no operator (see `crosses_hill`).
         """
         universe = candidate.universe
-        if exchanges_variables(complete):
+        if is_pruned_variable_exchange(complete):
             return
         found = FoundRule(universe.family, complete, proof, part, f"enumerated in {universe.name}")
         rules: list[FoundRule] = []
@@ -290,8 +290,8 @@ class Discovery:
         of the new right side.
         """
         for anew in dict.fromkeys((True, not any(".shape" in c for c in rule.statement.where))):
-            yield backwards(rule, anew=anew)
-        if not Pattern.of(backwards(rule).equations[0]).usable:
+            yield phrase_converse(rule, anew=anew)
+        if not Pattern.of(phrase_converse(rule).equations[0]).usable:
             yield from general_rules((turned.left, turned.right), self, widen=True, rows=turned.universe.variables)
 
     def _verdict(self, rule: Rule) -> Verdict:

@@ -42,7 +42,7 @@ def effort(roots: Sequence[Term], *, weights_known: bool) -> Effort:
     return Effort(len(live), sum(map(_work, live), 0.0))
 
 
-def executed_operators(*roots: Term) -> Counter[str]:
+def effort_operator_counts(*roots: Term) -> Counter[str]:
     """Return how often each operator is executed at run time. Terms that depend only on weights are computed in advance."""
     return Counter(term.op for term in _live(roots, weights_known=True))
 

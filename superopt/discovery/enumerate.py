@@ -94,10 +94,10 @@ def candidate_order(candidate: Candidate) -> tuple[int, int, int, list[int]]:
     left, right = candidate.left, candidate.right
     named = list(dict.fromkeys(t.op for t in candidate.universe.templates))
     used = {named.index(t.op) for t in subterms(*left, *right) if t.op in named}
-    return term_size(*left), term_size(*right), -len(variables(*left, *right)), sorted(used, reverse=True)
+    return enumerated_term_size(*left), enumerated_term_size(*right), -len(variables(*left, *right)), sorted(used, reverse=True)
 
 
-def term_size(*roots: Term) -> int:
+def enumerated_term_size(*roots: Term) -> int:
     """Return the number of operators of the graph with these outputs. Shared operators are counted once.
 
     A sum of n operands counts as n - 1 operators.

@@ -20,7 +20,7 @@ from superopt.algebra.operators import clear_term_caches
 from superopt.algebra.terms import variables
 from superopt.discovery.candidates import Discovery, DiscoveryInput, Equality, FoundRule, UniverseCounts
 from superopt.discovery.definitions import ALGORITHM, ALGORITHMS, DEFINITION, FAMILY, composite_definitions, definition_rules
-from superopt.discovery.enumerate import Candidate, candidate_order, enumerate_universe, term_size
+from superopt.discovery.enumerate import Candidate, candidate_order, enumerate_universe, enumerated_term_size
 from superopt.discovery.join import joins
 from superopt.discovery.universe import Universe
 from superopt.discovery.universes.elementwise import FAMILY as OPERATORS
@@ -91,7 +91,7 @@ def explore_universe(universe: Universe, known: Sequence[DiscoveryInput], seed: 
     enumeration = enumerate_universe(universe, seed)
     counts = UniverseCounts(universe.family, universe.name, enumeration.built, enumeration.graphs, enumeration.classes)
     ordered = sorted(enumeration.candidates, key=candidate_order)
-    small = [c for c in ordered if term_size(*c.left) <= DISCOVERY.small_operator_count]
+    small = [c for c in ordered if enumerated_term_size(*c.left) <= DISCOVERY.small_operator_count]
     large = ordered[len(small) :]
     small.extend(joins(enumeration))
     del enumeration, ordered
@@ -161,7 +161,7 @@ def prove_all(counts: UniverseCounts, rules: Iterable[Rule], origin: str, seed: 
             undecided.append((rule.text, str(verdict)))
     counts.kept = len(found)
     counts.verify = time.process_time() - started
-    counts.peak_bytes = peak_bytes()
+    counts.peak_bytes = exploration_peak_bytes()
     return Findings(counts, (), (), (), tuple(undecided), definitions=tuple(found))
 
 
@@ -229,7 +229,7 @@ def _unpacked(universe: Universe, packed: bytes) -> list[Candidate]:
 
 def _findings(discovery: Discovery, rest: tuple[Slice, ...]) -> Findings:
     clear_term_caches()
-    counts = replace(discovery.counts, peak_bytes=peak_bytes())
+    counts = replace(discovery.counts, peak_bytes=exploration_peak_bytes())
     return Findings(
         counts,
         tuple(discovery.equalities),
@@ -240,6 +240,6 @@ def _findings(discovery: Discovery, rest: tuple[Slice, ...]) -> Findings:
     )
 
 
-def peak_bytes() -> int:
+def exploration_peak_bytes() -> int:
     """Return the peak memory of this process in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -36,7 +36,7 @@ from superopt.algebra.terms import (
     variables,
 )
 from superopt.discovery.abstraction import abstract_sides
-from superopt.discovery.phrase import equation_rule, generalise_ranks
+from superopt.discovery.phrase import generalise_ranks, phrase_equation_as_rule
 from superopt.discovery.rule_conditions import ConditionJudge
 from superopt.discovery.weakest import weakest_conditions
 from superopt.errors import ShapeError
@@ -110,7 +110,7 @@ def general_rules(sides: Sides, judge: ConditionJudge, *, widen: bool, rows: Seq
     sides = abstract_sides(sides, lambda tried: is_plausible(tried, judge))
     seen: set[str] = set()
     for equation in _forms(sides, judge):
-        for rule in generalise_ranks(equation, judge, kinds) if widen else filter(None, [equation_rule(equation)]):
+        for rule in generalise_ranks(equation, judge, kinds) if widen else filter(None, [phrase_equation_as_rule(equation)]):
             if rule.text not in seen:
                 seen.add(rule.text)
                 yield rule

@@ -31,7 +31,7 @@ from superopt.discovery.universe import Universe
 from superopt.discovery.universe_order import foundations
 from superopt.floating_point.flags import RuleFlags, flags_of
 from superopt.partial.families import MUTANTS, PROGRAMS
-from superopt.proof.definitions.arithmetic import version
+from superopt.proof.definitions.arithmetic import z3_solver_version
 from superopt.rules import store
 from superopt.rules.rule import Rule, digest
 from superopt.worker_pool import Tasks, task_key
@@ -174,7 +174,7 @@ def final_counts(found: Mapping[str, Sequence[Findings]], equalities: Sequence[E
     """
     counts: list[UniverseCounts] = []
     for name, parts in found.items():
-        total = add_counts([findings.counts for findings in parts])
+        total = sum_universe_counts([findings.counts for findings in parts])
         own = [e for e in equalities if e.candidate.universe.name.partition(THREE)[0] == name]
         said = total.proved - sum(len(findings.equalities) for findings in parts)
         proved = said + len(own)
@@ -183,7 +183,7 @@ def final_counts(found: Mapping[str, Sequence[Findings]], equalities: Sequence[E
     return counts
 
 
-def add_counts(parts: Sequence[UniverseCounts]) -> UniverseCounts:
+def sum_universe_counts(parts: Sequence[UniverseCounts]) -> UniverseCounts:
     """Return the sum of the counts of one universe's tasks. The peak memory is the largest of the tasks' peaks."""
     first = parts[0]
     total = UniverseCounts(first.family, first.universe, peak_bytes=max(p.peak_bytes for p in parts))
@@ -231,4 +231,4 @@ def discovery_code_version() -> str:
         if path.relative_to(package).parts[0] not in APART and path not in stating
     ]
     code = (hashlib.sha256(path.read_bytes()).hexdigest() for path in resting)
-    return task_key(version(), *(spec.digest for spec in registry().values()), *code)
+    return task_key(z3_solver_version(), *(spec.digest for spec in registry().values()), *code)

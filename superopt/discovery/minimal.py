@@ -15,7 +15,7 @@ from superopt.discovery.definitions import composite_definitions
 from superopt.policy import DISCOVERY
 from superopt.proof.derivation.audit import Opinion, opinion
 from superopt.proof.derivation.chain import Chain
-from superopt.proof.derivation.core import distinct_equalities
+from superopt.proof.derivation.core import distinct_rules_to_derive
 from superopt.proof.derivation.derive import Laws, Scope, derive_rule
 from superopt.proof.derivation.egglog_engine import Outcome
 from superopt.rules import store
@@ -47,16 +47,18 @@ def demote_derivable(equalities: Sequence[Equality], tasks: Tasks, version: str)
 
     A law is a core equality of which at least one direction is stored as a rule. Only laws are used in derivations, and only
     laws can leave the core. With fewer laws, a search for a derivation gets further within its limits. So the searches are
-    repeated until no law leaves the core. Three searches are tried in this order: `derive_laws`, `derived_widely` and
-    `derive_from_law_sets`. A search is not repeated for a law if the other laws are the same as before. `version` identifies
-    the code on which results depend.
+    repeated until no law leaves the core. Three searches are tried in this order: `derive_generated_laws`,
+    `derive_generated_laws_widely` and `derive_generated_laws_from_subsets`. A search is not repeated for a law if the other
+    laws are the same as before. `version` identifies the code on which results depend.
 
     Returns:
         All equalities, and the processor seconds of the tasks.
     """
     stored = [i for i, e in enumerate(equalities) if e.part == store.CORE and e.rules]
     seconds = 0.0
-    scopes: dict[Search, dict[int, Scope]] = {search: {} for search in (derive_laws, derived_widely, derive_from_law_sets)}
+    scopes: dict[Search, dict[int, Scope]] = {
+        search: {} for search in (derive_generated_laws, derive_generated_laws_widely, derive_generated_laws_from_subsets)
+    }
     said: dict[int, Outcome] = {}
 
     def left(core: Sequence[int], read: Reading, search: Search, wanted: Callable[[int], bool]) -> list[int]:
@@ -67,7 +69,7 @@ def demote_derivable(equalities: Sequence[Equality], tasks: Tasks, version: str)
         scope = {i: laws.scope(p) for i, p in position.items()}
         asked = {p: i for i, p in position.items() if scope[i] != scopes[search].get(i)}
         scopes[search] |= scope
-        gone, verdicts, spent = find_redundant_laws(laws.rules, [*asked], tasks, version, search)
+        gone, verdicts, spent = find_redundant_generated_laws(laws.rules, [*asked], tasks, version, search)
         seconds += spent
         said.update((asked[p], verdict.outcome) for p, verdict in verdicts.items() if verdict.outcome is not None)
         return [i for i in core if position.get(i) not in gone]
@@ -76,11 +78,11 @@ def demote_derivable(equalities: Sequence[Equality], tasks: Tasks, version: str)
     fewer = stored
     while fewer != core:
         core = fewer
-        fewer = left(core, with_definitions, derive_laws, lambda _: True)
+        fewer = left(core, with_definitions, derive_generated_laws, lambda _: True)
         if fewer == core:  # if saturation does not join the sides, fewer laws do not join them either
-            fewer = left(core, stored_core, derived_widely, lambda i: said.get(i) is not Outcome.APART)
+            fewer = left(core, stored_core, derive_generated_laws_widely, lambda i: said.get(i) is not Outcome.APART)
         if fewer == core:
-            fewer = left(core, stored_core, derive_from_law_sets, lambda i: said.get(i) is Outcome.JOINED)
+            fewer = left(core, stored_core, derive_generated_laws_from_subsets, lambda i: said.get(i) is Outcome.JOINED)
     demotions = set(stored) - set(core)
     return [e.demoted() if i in demotions else e for i, e in enumerate(equalities)], seconds
 
@@ -101,10 +103,10 @@ def stored_core(equalities: Sequence[Equality], core: Sequence[int]) -> Owners:
     """
     stored = ((found, i) for i in core for found in equalities[i].rules)
     owner = {found.rule: i for found, i in sorted(stored, key=lambda one: one[0].family)}
-    return [(owner[rule], rule) for rule in distinct_equalities(owner)]
+    return [(owner[rule], rule) for rule in distinct_rules_to_derive(owner)]
 
 
-def derive_laws(
+def derive_generated_laws(
     laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
 ) -> tuple[tuple[Derivability, ...], float]:
     """Search for a derivation of the law at each of the `positions` from the other laws, within narrow limits.
@@ -118,20 +120,23 @@ def derive_laws(
     return _searched(laws, positions, search)
 
 
-def derived_widely(
+def derive_generated_laws_widely(
     laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
 ) -> tuple[tuple[Derivability, ...], float]:
-    """Search for derivations as `derive_laws` does, but within wide limits.
+    """Search for derivations as `derive_generated_laws` does, but within wide limits.
 
     A law is skipped if egglog (an equality saturation engine) cannot derive an instance of the law at numeric sizes.
     """
     return _searched(laws, positions, lambda every, at: _verdict(opinion(every, at, without, orders=1)))
 
 
-def derive_from_law_sets(
+def derive_generated_laws_from_subsets(
     laws: Sequence[Rule], positions: Sequence[int], without: Collection[int]
 ) -> tuple[tuple[Derivability, ...], float]:
-    """Search for derivations as `derived_widely` does. If this fails, try other small sets of laws, and finally all laws."""
+    """Search for derivations as `derive_generated_laws_widely` does.
+
+    If this fails, try other small sets of laws, and finally all laws.
+    """
     return _searched(laws, positions, lambda every, at: _verdict(opinion(every, at, without)))
 
 
@@ -151,7 +156,7 @@ def _searched(
     return tuple(search(prepared, position) for position in positions), time.process_time() - started
 
 
-def find_redundant_laws(
+def find_redundant_generated_laws(
     laws: Sequence[Rule], asked: Sequence[int], tasks: Tasks, version: str, search: Search
 ) -> tuple[list[int], dict[int, Derivability], float]:
     """Find laws that follow from the other laws. The names of the laws must be unique.

@@ -120,7 +120,7 @@ def _conditions(universe: Universe) -> Iterator[Cond]:
             for operands in itertools.product(leaves, repeat=template.operands):
                 if template.first and operands[0].shape[:1] != (template.first,):
                     continue
-                if template.weighted and not (is_weight(operands[1]) and not is_weight(operands[0])):
+                if template.weighted and not (is_universe_weight(operands[1]) and not is_universe_weight(operands[0])):
                     continue
                 try:
                     term = apply(template.op, *operands, **template.attributes)
@@ -130,7 +130,7 @@ def _conditions(universe: Universe) -> Iterator[Cond]:
                     yield from (*term.requires, *(at_least(n, 1) for n in term.shape))
 
 
-def is_weight(term: Term) -> bool:
+def is_universe_weight(term: Term) -> bool:
     """Return whether the term depends on weights only."""
     return all(v.name in WEIGHTS for v in variables(term))
 

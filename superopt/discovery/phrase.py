@@ -114,7 +114,7 @@ def _with_tuples(plain: Phrase, equation: Equation) -> Phrase:
     return plain
 
 
-def equation_rule(equation: Equation) -> Rule | None:
+def phrase_equation_as_rule(equation: Equation) -> Rule | None:
     """Return a rule that states the equation at the ranks that its variables have.
 
     Returns None if the equation cannot be written in the rule notation.
@@ -257,7 +257,7 @@ def _turns(turned: Phrase, names: Sequence[str], judge: ConditionJudge, equaliti
             equation = equation_at_ranks(turned.statement, {**own, **dict(zip(names, choice, strict=True))})
         except (NotationError, ShapeError):
             continue
-        rule = equation_rule(equation)
+        rule = phrase_equation_as_rule(equation)
         if not judge.plausible([equation]) or rule is None or _equalities(judge.completed(rule)) > equalities:
             return False
         typed = True
@@ -309,7 +309,7 @@ def _reaches(rule: Rule, wide: Phrase) -> bool:
     return all((v, rank) in reached for v, ranks in wide.ranks for rank in ranks)
 
 
-def backwards(rule: Rule, *, anew: bool = True) -> Rule:
+def phrase_converse(rule: Rule, *, anew: bool = True) -> Rule:
     """Return the rule from right to left.
 
     If `anew` is True, the conditions on shapes are left out. The caller then adds the conditions that the new rule needs.

@@ -15,8 +15,8 @@ from typing import TypeAlias
 from superopt.algebra.linearity import is_product
 from superopt.algebra.operators import replace_subterms
 from superopt.algebra.terms import Term, subterms, variables
-from superopt.discovery.effort import effort, executed_operators, is_compute_intensive
-from superopt.discovery.enumerate import Candidate, term_size
+from superopt.discovery.effort import effort, effort_operator_counts, is_compute_intensive
+from superopt.discovery.enumerate import Candidate, enumerated_term_size
 from superopt.discovery.numbers import Numbered, distinct_numbers
 from superopt.discovery.rewriter import Classes, Rewriter
 from superopt.discovery.universe import WEIGHTS, Universe
@@ -53,7 +53,9 @@ def is_useful(candidate: Candidate, numbered: DimBinding) -> bool:
     if len(before) < len(left) or len(after) < len(right):
         return False
     pairs = [(effort(before, weights_known=known), effort(after, weights_known=known)) for known in (True, False)]
-    if all(old == new for old, new in pairs) and RULE.min_neutral_operators <= term_size(*left) <= term_size(*right):
+    if all(old == new for old, new in pairs) and RULE.min_neutral_operators <= enumerated_term_size(
+        *left
+    ) <= enumerated_term_size(*right):
         return False
     if any(new.operators <= old.operators or new.work < old.work for old, new in pairs):
         return True
@@ -77,7 +79,7 @@ def is_shortcut(candidate: Candidate, numbered: DimBinding) -> bool:
     The step must lower the run-time cost or add no operator (see `crosses_hill`). In addition, one of the following must be
     true:
 
-    - An operator of the step is compute-intensive or looks rows up (see `counts`).
+    - An operator of the step is compute-intensive or looks rows up (see `has_intensive_or_lookup_operator`).
     - The step factors out a constant.
     - The left side has few operators, and the right side has or executes fewer operators. Such a step tidies terms after
       another rule.
@@ -85,19 +87,19 @@ def is_shortcut(candidate: Candidate, numbered: DimBinding) -> bool:
     if not crosses_hill(candidate, numbered):
         return False
     before, after = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
-    if any(map(counts, (*before, *after))) or factors_out_constant(before, after):
+    if any(map(has_intensive_or_lookup_operator, (*before, *after))) or factors_out_constant(before, after):
         return True
     executed = effort(after, weights_known=True).operators < effort(before, weights_known=True).operators
-    fewer = executed or term_size(*candidate.right) < term_size(*candidate.left)
-    return fewer and term_size(*candidate.left) <= DISCOVERY.max_local_operators
+    fewer = executed or enumerated_term_size(*candidate.right) < enumerated_term_size(*candidate.left)
+    return fewer and enumerated_term_size(*candidate.left) <= DISCOVERY.max_local_operators
 
 
-def counts(term: Term) -> bool:
+def has_intensive_or_lookup_operator(term: Term) -> bool:
     """Return whether an operator in the term is compute-intensive or looks rows up at run time.
 
     For such operators, the runtime's choice of fusions with neighbouring operators matters.
     """
-    return is_compute_intensive(term) or "lookup" in executed_operators(term)
+    return is_compute_intensive(term) or "lookup" in effort_operator_counts(term)
 
 
 def factors_out_constant(left: Sequence[Term], right: Sequence[Term]) -> bool:
@@ -128,7 +130,7 @@ def _renamed(candidate: Candidate) -> bool:
     return _is_exchange(candidate.left, candidate.right, rows)
 
 
-def exchanges_variables(rule: Rule) -> bool:
+def is_pruned_variable_exchange(rule: Rule) -> bool:
     """Return whether a rule only exchanges variables, as `x + y => y + x` does. Weights are exchanged only with weights."""
     equation = rule.equations[0]
     used = variables(*equation.left)
@@ -225,7 +227,7 @@ class KeptEqualities:
 
         In this case, neither direction saves an operator or a tenth of the run-time cost.
         """
-        if len(candidate.left) > 1 or term_size(*candidate.left) <= RULE.min_neutral_operators:
+        if len(candidate.left) > 1 or enumerated_term_size(*candidate.left) <= RULE.min_neutral_operators:
             return False
         for numbered in self.sizings(candidate.universe):
             sides = [n for t in (*candidate.left, *candidate.right) if (n := numbered(t)) is not None]
@@ -269,7 +271,8 @@ class KeptEqualities:
         """
         for steps in self._directions(candidate):
             gains = all(
-                _gains(d, c) and (is_compute_intensive(d) or term_size(d) <= DISCOVERY.max_local_operators) for d, c in steps
+                _gains(d, c) and (is_compute_intensive(d) or enumerated_term_size(d) <= DISCOVERY.max_local_operators)
+                for d, c in steps
             )
             if gains and any(not self.rewriter.descends(d, c) for d, c in steps):
                 return True
@@ -331,8 +334,8 @@ class KeptEqualities:
 
     def _is_another_way(self, one: Term, other: Term) -> bool:
         cost, same = (effort([term], weights_known=True) for term in (one, other))
-        alike = cost == same and all(map(counts, (one, other)))
-        return alike and executed_operators(one) != executed_operators(other) and other not in self.rewriter.steps(one)
+        alike = cost == same and all(map(has_intensive_or_lookup_operator, (one, other)))
+        return alike and effort_operator_counts(one) != effort_operator_counts(other) and other not in self.rewriter.steps(one)
 
     def _equal(self, left: Term, right: Term, classes: Classes) -> bool:
         """Return whether the kept equalities imply that the terms are equal.
@@ -368,7 +371,7 @@ class KeptEqualities:
         """
         left, right = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
         return any(
-            match.roots == tuple(left) and term_size(*match.replacements) <= term_size(*right)
+            match.roots == tuple(left) and enumerated_term_size(*match.replacements) <= enumerated_term_size(*right)
             for pattern in self._joins
             if len(pattern.left) == len(left) and pattern.left[0].rank == left[0].rank
             for match in pattern.matches(left[0], lambda op: [t for t in left[1:] if t.op == op])

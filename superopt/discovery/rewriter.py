@@ -125,11 +125,11 @@ class EquationIndex:
             if place in self.places:
                 numbers, readings = self.places[place]
                 for reading in readings[bisect_left(numbers, since) :]:
-                    if pattern_may_match(reading.left, term, root=True):
+                    if rewriter_may_match(reading.left, term, root=True):
                         yield reading.pattern
 
 
-def pattern_may_match(pattern: Term, term: Term, *, root: bool = False) -> bool:
+def rewriter_may_match(pattern: Term, term: Term, *, root: bool = False) -> bool:
     """Return whether the term has the pattern's operators at the same positions. Sizes and attributes are ignored.
 
     Operands of a commutative operator may be in any order. If `root` is True and the root operator is commutative, the term may
@@ -141,8 +141,8 @@ def pattern_may_match(pattern: Term, term: Term, *, root: bool = False) -> bool:
         return False
     if operator(pattern.op).commutative:
         few = len(pattern.args) > len(term.args) if root else len(pattern.args) > len(term.args) or not term.args
-        return not few and all(p.op == VARIABLE or any(pattern_may_match(p, a) for a in term.args) for p in pattern.args)
-    return all(pattern_may_match(p, a) for p, a in zip(pattern.args, term.args, strict=True))
+        return not few and all(p.op == VARIABLE or any(rewriter_may_match(p, a) for a in term.args) for p in pattern.args)
+    return all(rewriter_may_match(p, a) for p, a in zip(pattern.args, term.args, strict=True))
 
 
 def size_of(term: Term) -> tuple[int, int, str]:

@@ -94,7 +94,7 @@ FACTOR, OTHER_FACTOR = size(Sym("a", real=True)), size(Sym("e", real=True))
 FACTORS: tuple[Extent, ...] = (2, 3, 5, 7)
 
 
-def symbols(names: str) -> list[Size]:
+def universe_symbols(names: str) -> list[Size]:
     """Return a symbol for each name in the space-separated list `names`. A symbol is used as an extent or as an attribute."""
     return [size(Sym(name)) for name in names.split()]
 

@@ -25,7 +25,7 @@ from superopt.floating_point.scalars import (
     Program,
     ProgramTooLongError,
     ScalarCode,
-    element_at,
+    scalar_code_at,
 )
 from superopt.notation.parsing import Equation
 from superopt.policy import FLOATING_POINT
@@ -225,7 +225,7 @@ def pairs(case: RuleCase, rng: np.random.Generator, *, elements: int = FLOATING_
             ]
         forms: set[tuple[object, ...]] = set()
         for place in places:
-            here, there = element_at(one, place).number, element_at(other, place).number
+            here, there = scalar_code_at(one, place).number, scalar_code_at(other, place).number
             pair = ElementPair(code.program, here, there, output, place, conditions)
             if len(forms) < max(elements // len(left), 2) and pair.form not in forms:
                 forms.add(pair.form)
@@ -255,7 +255,7 @@ def pair_at(case: RuleCase, output: int, element: tuple[int, ...]) -> ElementPai
     """
     code, left, right = compile_sides(case)
     conditions = frozenset(_reached(case.equation, CONDITIONS))
-    here, there = (element_at(side[output], element).number for side in (left, right))
+    here, there = (scalar_code_at(side[output], element).number for side in (left, right))
     return ElementPair(code.program, here, there, output, element, conditions)
 
 

@@ -121,7 +121,7 @@ class Summands(Scalar):
         return self._number
 
 
-def element_at(tensor: index.Tensor, position: tuple[int, ...]) -> Scalar:
+def scalar_code_at(tensor: index.Tensor, position: tuple[int, ...]) -> Scalar:
     """Return the element of the tensor at this position."""
     found: Scalar = tensor[position]
     return found
@@ -274,9 +274,9 @@ class ScalarCode:
         above = [t for _, t in operands if t not in below]
 
         def at(*position: int) -> Scalar:
-            found = functools.reduce(functools.partial(self.result, op), [element_at(t, position) for t in above])
+            found = functools.reduce(functools.partial(self.result, op), [scalar_code_at(t, position) for t in above])
             for t in below:
-                found = self.divided(found, element_at(t, position))
+                found = self.divided(found, scalar_code_at(t, position))
             return found
 
         return index.Tensor(operands[0][1].shape, at)
@@ -327,8 +327,8 @@ def _scale(code: ScalarCode, term: Term, operands: Sequence[index.Tensor]) -> in
         if term["factor"] == -1:
             return code.result("neg", x[position])
         if term.args[0].op == "reciprocal":
-            return code.divided(factor, element_at(x, position))
-        return element_at(x, position) * factor
+            return code.divided(factor, scalar_code_at(x, position))
+        return scalar_code_at(x, position) * factor
 
     return index.Tensor(x.shape, at)
 
@@ -373,12 +373,12 @@ def _softmax(code: ScalarCode, term: Term, operands: Sequence[index.Tensor]) -> 
 
     def at(*position: int) -> Scalar:
         def along(k: int) -> Scalar:
-            return element_at(x, tuple(k if a == axis else i for a, i in zip(range(-x.rank, 0), position, strict=True)))
+            return scalar_code_at(x, tuple(k if a == axis else i for a, i in zip(range(-x.rank, 0), position, strict=True)))
 
         values = [along(k) for k in range(int(x.shape[axis]))]  # type: ignore[arg-type]
         largest = code.extreme("max", values)
         total = functools.reduce(functools.partial(code.result, "add"), [code.result("exp", v - largest) for v in values])
-        shifted = element_at(x, position) - largest
+        shifted = scalar_code_at(x, position) - largest
         if term.op == "log_softmax":
             return shifted - code.result("log", total)
         return code.result("div", code.result("exp", shifted), total)

@@ -26,7 +26,7 @@ from superopt.floating_point.scalars import ProgramTooLongError
 from superopt.rules.fp_flags import FpFlag
 from superopt.rules.instances import Instance
 from superopt.rules.rule import Rule
-from superopt.rules.store import StoredRule, replace_file, sealed_line, sealed_lines
+from superopt.rules.store import StoredRule, replace_store_file, sealed_line, sealed_lines
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class StoredWitness:
     row: Mapping[str, Any]
 
 
-def path_of(family: str, folder: Path | None = None) -> Path:
+def witness_file_path(family: str, folder: Path | None = None) -> Path:
     """Return the path of the file with the witnesses of a family of rules: inputs at which a rule needs a flag."""
     return (substitutions_folder() if folder is None else folder) / f"{family}.witnesses.jsonl"
 
@@ -53,7 +53,7 @@ def write_witnesses(family: str, witnesses: Iterable[StoredWitness], folder: Pat
         StoreError: The file cannot be written.
     """
     lines = (sealed_line({"rule": one.rule, "flag": str(one.flag), **one.row}) for one in witnesses)
-    replace_file(path_of(family, folder), "".join(lines))
+    replace_store_file(witness_file_path(family, folder), "".join(lines))
 
 
 def read_witnesses(family: str, folder: Path | None = None) -> list[StoredWitness]:
@@ -62,7 +62,7 @@ def read_witnesses(family: str, folder: Path | None = None) -> list[StoredWitnes
     Raises:
         StoreError: A line is not a witness.
     """
-    path = path_of(family, folder)
+    path = witness_file_path(family, folder)
     try:
         return [StoredWitness(row.pop("rule"), FpFlag(row.pop("flag")), row) for row in sealed_lines(path)]
     except (KeyError, ValueError) as error:

@@ -25,7 +25,7 @@ from superopt.partial.judge import judge
 from superopt.report.optimization import Arithmetic
 from superopt.rules.rule import Rule, digest
 from superopt.search.apply import PARTLY, Step
-from superopt.search.record import Json, terms_to_nodes
+from superopt.search.record import Json, record_terms_as_json
 from superopt.search.segments import Gain, Passes, Segment
 from superopt.verification.certificates import FORM
 from superopt.verification.contents import content_digest
@@ -87,7 +87,7 @@ class Evidence:
         """Yield the JSON of each pass over `model`: its rewrites, and the terms of the weights that the pass added."""
         for taken in filter(None, self.passes):
             model, terms = splice_with_weights(model, [replacement for gain in taken for replacement in gain.replacements()])
-            nodes, place = terms_to_nodes([*terms.values()])
+            nodes, place = record_terms_as_json([*terms.values()])
             weights = {"nodes": nodes, "terms": {name: place(term) for name, term in terms.items()}}
             yield {"rewrites": [_rewrite(gain) for gain in taken], "weights": weights}
 
@@ -96,7 +96,7 @@ def _rewrite(gain: Gain) -> Json:
     state, found = gain.copies[0].state, gain.found
     steps = [(step.rule, step.roots, step.replacements) for step in found.steps]
     every = [*state, *found.outputs, *(term for _, roots, new in steps for term in (*roots, *new))]
-    nodes, place = terms_to_nodes(every)
+    nodes, place = record_terms_as_json(every)
     return {
         "places": [_place(segment) for segment in gain.copies],
         "nodes": nodes,
@@ -110,13 +110,13 @@ def _place(segment: Segment) -> Json:
     island = segment.island
     return {
         "scope": island.scope,
-        "nodes": list(first_output_names(island)),
+        "nodes": list(certificate_node_names(island)),
         "inputs": {name: term.name for name, term in segment.form.names.items()},
         "outputs": list(island.outputs),
     }
 
 
-def first_output_names(island: Island) -> tuple[str, ...]:
+def certificate_node_names(island: Island) -> tuple[str, ...]:
     """Return the first named output of each node of the island (a rewritable region of a model), in the order of the nodes."""
     return tuple(next(v.name for v in node.outputs if v.name) for node in island.nodes)
 

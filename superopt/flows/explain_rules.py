@@ -15,7 +15,7 @@ from superopt.errors import InstantiationError
 from superopt.notation.parsing import Equation, render_condition, render_terms
 from superopt.policy import REPORT
 from superopt.rules.instances import Instance, instantiations, term_at
-from superopt.rules.rule import laws
+from superopt.rules.rule import axiom_laws
 from superopt.rules.store import StoredRule
 from superopt.rules.work import total_work
 
@@ -75,7 +75,7 @@ def explain_rule(stored: StoredRule) -> Explanation:
 
 def _step(instance: str) -> ProofStep:
     axiom, _, inside = instance.partition("(")
-    stated = laws().get(axiom)
+    stated = axiom_laws().get(axiom)
     return ProofStep(axiom, str(stated.statement) if stated else "", re.sub(r"\)$", "", inside))
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from superopt.algebra.terms import Term, subterms, variables
 from superopt.errors import InstantiationError, ShapeError, StoreError
-from superopt.files import save_bytes, save_text
+from superopt.files import write_bytes_atomically, write_text_atomically
 from superopt.model.functions import FunctionPair, function_library, pair, sides_agree
 from superopt.model.lower import lower
 from superopt.notation.parsing import Equation
@@ -104,9 +104,9 @@ class ExportedRules:
             TargetError: The file cannot be written; an existing file is unchanged.
         """
         if self.pairs:
-            save_bytes(function_library(self.pairs, OPSET).SerializeToString(), path)
+            write_bytes_atomically(function_library(self.pairs, OPSET).SerializeToString(), path)
         else:
-            save_text(self.text, path)
+            write_text_atomically(self.text, path)
 
 
 def export(rules: Sequence[Rule], form: str) -> ExportedRules:
@@ -115,7 +115,7 @@ def export(rules: Sequence[Rule], form: str) -> ExportedRules:
     Raises:
         StoreError: No rule can be written in this form.
     """
-    found = onnxscript_module(rules) if form == "onnxscript" else function_pairs(rules)
+    found = onnxscript_module(rules) if form == "onnxscript" else export_function_pairs(rules)
     if not found.written:
         raise StoreError(f"none of {len(rules)} rules can be written as {form}")
     return found
@@ -242,7 +242,7 @@ def _operand(node: NodeText) -> bool:
 # ---------------------------------------------------------------- pairs of functions
 
 
-def function_pairs(rules: Sequence[Rule]) -> ExportedRules:
+def export_function_pairs(rules: Sequence[Rule]) -> ExportedRules:
     """Write each rule that holds without conditions as a pair of ONNX functions: a pattern and its replacement.
 
     The replacement does not have more nodes than the pattern.

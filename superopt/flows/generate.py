@@ -22,7 +22,7 @@ from superopt.algebra.operators import registry
 from superopt.discovery.candidates import Equality, FoundRule, UniverseCounts
 from superopt.discovery.definitions import ALGORITHMS
 from superopt.discovery.definitions import FAMILY as DEFINITIONS
-from superopt.discovery.explore import Findings, peak_bytes
+from superopt.discovery.explore import Findings, exploration_peak_bytes
 from superopt.discovery.job import (
     define_all,
     discovery_code_version,
@@ -41,7 +41,7 @@ from superopt.discovery.universes.families import ABOUT, FAMILIES, UNIVERSES
 from superopt.floating_point.witnesses import StoredWitness, read_witnesses, to_store, write_witnesses
 from superopt.partial.families import MUTANTS
 from superopt.policy import DISCOVERY
-from superopt.proof.definitions.arithmetic import version
+from superopt.proof.definitions.arithmetic import z3_solver_version
 from superopt.rules import store
 from superopt.rules.rule import Rule
 from superopt.worker_pool import Finished, Tasks
@@ -133,7 +133,7 @@ def generate(
         equalities, prune = _pruned(merge_findings(found), tasks)
         stated = (*composites, *mutants)
         rules = [rule for e in equalities for rule in e.rules] + [rule for one in stated for rule in one.definitions]
-        rules = [one for one in sort_rules(rules) if one.family in families]
+        rules = [one for one in sort_generated_rules(rules) if one.family in families]
         stored = _with_flags(rules, tasks, seed)
         for family in families:
             if family != OPERATORS:
@@ -190,7 +190,7 @@ def generate_operators(
     return _generation(seed, counts, (*rules, *their_rules), (*composites, *alone), prune, elapsed, tasks)
 
 
-def sort_rules(rules: Sequence[FoundRule]) -> list[FoundRule]:
+def sort_generated_rules(rules: Sequence[FoundRule]) -> list[FoundRule]:
     """Sort the rules by family (the rules of one file), and give all rules unique names.
 
     In a family, the core rules, which form a minimal set, come before the rules that they imply. The names in a family do not
@@ -272,7 +272,7 @@ def _with_flags(rules: Sequence[FoundRule], tasks: Tasks, seed: int) -> list[_St
         entry = store.entry_of(
             found.rule,
             found.proof,
-            solver=version(),
+            solver=z3_solver_version(),
             origin=found.origin,
             samples=DISCOVERY.proof_sample_count,
             part=found.part,
@@ -310,7 +310,7 @@ def _generation(
     elapsed: float,
     tasks: Tasks,
 ) -> Generation:
-    peaks = [peak_bytes(), *(c.peak_bytes for c in counts)]
+    peaks = [exploration_peak_bytes(), *(c.peak_bytes for c in counts)]
     spent = {stage: sum(getattr(c, stage) for c in counts) for stage in ("enumerate", "dedupe", "verify")}
     return Generation(
         seed=seed,

@@ -62,18 +62,18 @@ from superopt.search.absorption import absorption
 from superopt.search.apply import PARTLY
 from superopt.search.gate import SPECIAL
 from superopt.search.judging import CandidateJudge, JudgingSeconds, ModelCandidate, ModelOutcome
-from superopt.search.passes import ImprovedModel, PassRunner, SearchedModel, budget_of, improvements
+from superopt.search.passes import ImprovedModel, PassRunner, SearchedModel, improvements, search_budget_seconds
 from superopt.search.segment_search import SegmentSearch
 from superopt.search.segments import Gain, Passes, Runs, relower, whole_islands
 from superopt.search.selection import (
-    applied_rules,
-    arithmetic,
+    arithmetic_of_passes,
     fallback_choices,
     has_steps_of,
-    segment_rows,
+    rules_applied_by_gains,
+    searched_segment_entries,
     splice_fitting,
     splice_passes,
-    unsearched_counts,
+    unsearched_segment_counts,
     weight_budget,
 )
 from superopt.search.unimproved_cache import UnimprovedModelCache
@@ -206,7 +206,7 @@ def optimize(
         outcomes: list[ModelOutcome] = []
         with limit_memory_growth(OPTIMIZATION.memory_factor * weight_bytes(loaded.model) + OPTIMIZATION.memory_bytes):
             for candidate in search(prepared, outcomes):
-                outcomes.append(judge(candidate, prepared, outcomes))
+                outcomes.append(accept_or_reject_candidate(candidate, prepared, outcomes))
                 if outcomes[-1].accepted:
                     break
         report = report_of(prepared, outcomes)
@@ -314,7 +314,9 @@ def prepare(
         sizings = [DimBinding(numbers) for numbers in first.sizes] or sizings
         plain, weights, budget = inline_functions(loaded.model), weight_bytes(loaded.model), settings.budget
         if budget is None:
-            budget = budget_of(count(plain), first.seconds, len(sizings), weights, cached_search_pace(settings.cache))
+            budget = search_budget_seconds(
+                count(plain), first.seconds, len(sizings), weights, cached_search_pace(settings.cache)
+            )
         forecaster = None if settings.prices is None else ForecastClock(device, settings.prices, resident=weights)
         if forecaster is not None:
             first = replace(first, refused=first.refused or unpriced_reason(forecaster, original, sizings))
@@ -375,19 +377,19 @@ def search(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Iterato
     tried, accurate = (admit_by_growth(rules, factor * tolerance) for factor in (OPTIMIZATION.algorithm_error_factor, 1.0))
     doubtful = {rule.name for rule in tried} - {rule.name for rule in accurate}
     try:
-        searched = search_model(prepared, tried, prepared.budget, searched)
-        yield from candidates(prepared, searched, outcomes, doubtful)
+        searched = search_prepared_model(prepared, tried, prepared.budget, searched)
+        yield from candidates_to_judge(prepared, searched, outcomes, doubtful)
         for strict in (False, True):
-            if is_stop_requested() or not has_failed(searched, outcomes):
+            if is_stop_requested() or not has_failed_outcome(searched, outcomes):
                 return
             if spreads_special(prepared, searched.orders) if strict else has_steps_of(doubtful, *searched.orders):
-                searched = search_model(prepared, accurate, prepared.budget / 3, searched, strict=strict)
-                yield from candidates(prepared, searched, outcomes)
+                searched = search_prepared_model(prepared, accurate, prepared.budget / 3, searched, strict=strict)
+                yield from candidates_to_judge(prepared, searched, outcomes)
     except (CheckFailedError, InvalidModelError, ShapeError) as error:
         yield ModelCandidate(replace(searched, failed=f"the model cannot be searched: {error}"))
 
 
-def has_failed(searched: SearchedModel, outcomes: Iterable[ModelOutcome]) -> bool:
+def has_failed_outcome(searched: SearchedModel, outcomes: Iterable[ModelOutcome]) -> bool:
     """Return whether a candidate of the search `searched` failed the numerical check or could not be run."""
     return any(outcome.candidate.searched is searched and outcome.failed is not None for outcome in outcomes)
 
@@ -403,7 +405,7 @@ def spreads_special(prepared: PreparedModel, orders: Sequence[Passes]) -> bool:
     return prepared.settings.mode is FpMode.RELAXED and (partly or exposing)
 
 
-def search_model(
+def search_prepared_model(
     prepared: PreparedModel, rules: list[Rule], budget: float, before: SearchedModel, *, strict: bool = False
 ) -> SearchedModel:
     """Search for rewrites of the model by the given rules, for at most `budget` seconds, and return the result.
@@ -435,7 +437,7 @@ def search_model(
         with phases("forms"):
             relowered = before.relowered
             if relowered is None and not is_stop_requested():
-                relowered = relowered_islands(prepared, rules, clock)
+                relowered = relower_prepared_islands(prepared, rules, clock)
             if relowered:
                 gains = relower(whole_islands(charts.of(best.model), prepared.runs), rules, settings.mode)
                 model, taken, _ = splice_fitting(best.model, gains)
@@ -446,7 +448,7 @@ def search_model(
     return SearchedModel(best, [other.passes for other in others], stopped, relowered, potential)
 
 
-def relowered_islands(prepared: PreparedModel, rules: list[Rule], clock: Clock) -> tuple[Gain, ...]:
+def relower_prepared_islands(prepared: PreparedModel, rules: list[Rule], clock: Clock) -> tuple[Gain, ...]:
     """Write the nodes of all islands anew, without applying rules, and return the result if a benchmark finds it promising.
 
     Islands are the regions that a search can rewrite. ONNX Runtime may fuse the new nodes better than the exporter's nodes. The
@@ -468,7 +470,7 @@ def relowered_islands(prepared: PreparedModel, rules: list[Rule], clock: Clock) 
     return ()
 
 
-def candidates(
+def candidates_to_judge(
     prepared: PreparedModel,
     searched: SearchedModel,
     outcomes: Sequence[ModelOutcome],
@@ -482,10 +484,10 @@ def candidates(
     iteration also ends if checking and timing the candidates has taken too long.
     """
     check_first = has_steps_of(doubtful, *searched.orders)
-    choices = () if negligible_share(prepared, searched) else gain_choices(prepared, searched, outcomes)
+    choices = () if negligible_share(prepared, searched) else prepared_gain_choices(prepared, searched, outcomes)
     number = -1
     for number, passes in enumerate(choices):
-        failed = has_failed(searched, outcomes)
+        failed = has_failed_outcome(searched, outcomes)
         if number and (
             is_stop_requested()
             or (failed and check_first)
@@ -498,7 +500,9 @@ def candidates(
         yield ModelCandidate(searched)
 
 
-def gain_choices(prepared: PreparedModel, searched: SearchedModel, outcomes: Sequence[ModelOutcome]) -> Iterator[Passes]:
+def prepared_gain_choices(
+    prepared: PreparedModel, searched: SearchedModel, outcomes: Sequence[ModelOutcome]
+) -> Iterator[Passes]:
     """Yield the sets of improvements that are tried as candidate models.
 
     The set of all improvements comes first, then at most `OPTIMIZATION.max_retries` other sets. If no candidate of these sets
@@ -530,7 +534,9 @@ def negligible_share(prepared: PreparedModel, searched: SearchedModel) -> float:
     return saved / first.seconds if hopeless else 0.0
 
 
-def judge(candidate: ModelCandidate, prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> ModelOutcome:
+def accept_or_reject_candidate(
+    candidate: ModelCandidate, prepared: PreparedModel, outcomes: Sequence[ModelOutcome]
+) -> ModelOutcome:
     """Check the candidate numerically, compare its speed with the original's speed, and return the outcome.
 
     `outcomes` has the outcomes of earlier candidates.
@@ -584,8 +590,8 @@ def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Repo
         nodes_in_islands=prepared.islands[1],
         islands=prepared.islands[0],
         nodes_after=count(best.candidate.model if best.accepted and best.candidate.model else loaded.model),
-        rules=applied_rules([gain for gains in taken for gain in gains], prepared.rules),
-        segments=segment_rows(searched.best.searched),
+        rules=rules_applied_by_gains([gain for gains in taken for gain in gains], prepared.rules),
+        segments=searched_segment_entries(searched.best.searched),
         timing=timing(measured.least) if measured else None,
         shapes={str(sizing): timing(c) for sizing, c in measured.at if sizing.numbers} if measured else {},
         prediction=prediction(prepared.forecaster, best.compared),
@@ -598,7 +604,7 @@ def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Repo
         seed=settings.seed,
         stopped=searched.stopped or WHOLE,
         forgone=searched.contrib_potential_seconds,
-        windows_left=unsearched_counts(searched.best.searched),
-        arithmetic=arithmetic(taken, prepared.rules, settings.mode),
+        windows_left=unsearched_segment_counts(searched.best.searched),
+        arithmetic=arithmetic_of_passes(taken, prepared.rules, settings.mode),
         assumptions=prepared.assumptions,
     )

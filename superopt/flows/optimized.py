@@ -42,17 +42,17 @@ class Optimized(Generic[M]):
     @property
     def session_entries(self) -> dict[str, str]:
         """Entries for `onnxruntime.SessionOptions.add_session_config_entry`. They are empty if the defaults are best."""
-        return dict(session_settings(self.report).entries)
+        return dict(optimized_session_settings(self.report).entries)
 
     @property
     def session_options(self) -> dict[str, int]:
         """Attributes of `onnxruntime.SessionOptions`, with levels as numbers. They are empty if the defaults are best."""
-        return dict(session_settings(self.report).options)
+        return dict(optimized_session_settings(self.report).options)
 
     @property
     def provider_options(self) -> dict[str, str]:
         """Options of the CUDA execution provider. They are empty if the defaults are best."""
-        return dict(session_settings(self.report).provider_options)
+        return dict(optimized_session_settings(self.report).provider_options)
 
     @functools.cached_property
     def certificate(self) -> str:
@@ -88,7 +88,7 @@ def result(
     Raises:
         InvalidModelError: ONNX Runtime cannot read the session settings in the model's metadata.
     """
-    settled = with_settings(model, session_settings(report), report.environment.threads) if embed else model
+    settled = with_settings(model, optimized_session_settings(report), report.environment.threads) if embed else model
     changed = settled is not loaded.model
     if isinstance(given, ModelProto):
         return Optimized(as_proto(settled) if changed else given, report, evidence, external=loaded.external)
@@ -96,7 +96,7 @@ def result(
     return Optimized(settled, report, evidence, unchanged, loaded.external)
 
 
-def session_settings(report: Report) -> Settings:
+def optimized_session_settings(report: Report) -> Settings:
     """Return the session settings that tuning found, or empty settings if no tuning was requested."""
     tuning = report.tuning
     return Settings() if tuning is None else Settings(tuning.entries, tuning.options, tuning.provider_options)

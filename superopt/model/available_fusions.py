@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from superopt.errors import ShapeError
 from superopt.protobuf.nodes import schema_of
-from superopt.rules.fusion import fused_node_types, fusions
+from superopt.rules.fusion import fusion_rule_node_types, fusions
 from superopt.rules.rule import Rule
 
 
 def fusions_at_opset(opset: int) -> tuple[Rule, ...]:
     """Return the rules that replace a term by one standard operator that exists at this opset."""
-    return tuple(rule for rule in fusions().values() if any(_has(opset, name) for name in fused_node_types(rule)))
+    return tuple(rule for rule in fusions().values() if any(_has(opset, name) for name in fusion_rule_node_types(rule)))
 
 
 def contrib_fusions() -> tuple[Rule, ...]:
     """Return the rules that replace a term by one operator of a non-standard domain, such as `com.microsoft`."""
-    return tuple(rule for rule in fusions().values() if all("." in name for name in fused_node_types(rule)))
+    return tuple(rule for rule in fusions().values() if all("." in name for name in fusion_rule_node_types(rule)))
 
 
 def _has(opset: int, name: str) -> bool:

@@ -29,7 +29,7 @@ LAST = int(np.iinfo(np.int64).max)
 """A bound of a Slice that is beyond the end of every axis."""
 
 
-def is_symbolic(value: object) -> bool:
+def has_dynamic_dimensions(value: object) -> bool:
     """Return whether an attribute or operand contains an expression over the dynamic dimensions."""
     return isinstance(value, Size) or (isinstance(value, tuple | list) and any(isinstance(n, Size) for n in value))
 
@@ -58,7 +58,7 @@ def numeric(
                 raise ShapeError(f"input {position} of {node.op_type} depends on the dynamic dimensions")
             operands[position] = form(node, numbers, given, shapes)
     for key, value in node.attributes:
-        if is_symbolic(value):
+        if has_dynamic_dimensions(value):
             node = _with_attribute(node, key, value, shapes)
     return node, operands
 

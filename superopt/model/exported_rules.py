@@ -22,7 +22,7 @@ from superopt.errors import ShapeError
 from superopt.model.lift import constant_tensor, leaf_of, lift_node, results_of
 from superopt.model.lower import lower
 from superopt.policy import MODEL
-from superopt.protobuf.nodes import Lowered, materialize
+from superopt.protobuf.nodes import Lowered, materialize_initializer
 from superopt.rules.match import Pattern
 from superopt.rules.rule import parse_rule
 from superopt.rules.work import total_work
@@ -44,7 +44,7 @@ class Improvement:
 
 
 @functools.cache
-def patterns(statement: str) -> tuple[Pattern, ...]:
+def exported_rule_patterns(statement: str) -> tuple[Pattern, ...]:
     """Return one pattern of the rule in `statement` for every choice of the ranks of the rule's variables."""
     return tuple(Pattern.of(equation) for equation in parse_rule(f"rule: {statement}").equations)
 
@@ -60,7 +60,7 @@ def improvement(statement: str, outputs: Sequence[ir.Value], leaves: Iterable[ir
     if any(root is None or root.is_variable for root in roots):
         return None
     terms = tuple(root for root in roots if root is not None)
-    for pattern in patterns(statement):
+    for pattern in exported_rule_patterns(statement):
         if len(pattern.left) != len(terms) or pattern.left[0].op != terms[0].op:
             continue
         for match in pattern.matches(terms[0], lambda op: [t for t in terms[1:] if t.op == op]):
@@ -146,7 +146,7 @@ def emitted(op: Any, found: Improvement) -> list[ir.Value]:
     """
     known: dict[str, ir.Value] = dict(found.values)
     for name, array in found.lowered.initializers.items():
-        known[name] = op.call_op("Constant", [], {"value": ir.tensor(materialize(array))})
+        known[name] = op.call_op("Constant", [], {"value": ir.tensor(materialize_initializer(array))})
     for node in found.lowered.nodes:
         inputs = [known[name] if name else None for name in node.inputs]
         attributes = {name: list(v) if isinstance(v, tuple) else v for name, v in node.attributes}

@@ -28,7 +28,7 @@ from superopt.algebra.value_analysis import ANYTHING, ORDINARY_INPUT, UNBOUNDED,
 from superopt.errors import InvalidModelError, ShapeError
 from superopt.model.fold import fold
 from superopt.model.lift import FLOATS, STANDARD, Array, constant_array, constant_tensor
-from superopt.model.lower import literal_array
+from superopt.model.lower import fold_literal_term
 from superopt.policy import MODEL
 
 GUARDS = frozenset({"IsNaN", "IsInf"})
@@ -240,7 +240,7 @@ _weights: WeakKeyDictionary[ir.TensorProtocol, Facts] = WeakKeyDictionary()
 """A cache of the facts of weights, by tensor. Several copies of a model share their tensors."""
 
 
-def literal_facts(term: Term) -> Facts:
+def folded_literal_facts(term: Term) -> Facts:
     """Return the bounds and other facts of a term without variables, from the term's value.
 
     Return UNKNOWN if an extent is not a number, or if the term is too large to be evaluated.
@@ -250,7 +250,7 @@ def literal_facts(term: Term) -> Facts:
         return UNKNOWN
     if sum(math.prod(t.sizes) for t in every) > MODEL.max_narrowed_elements:
         return UNKNOWN
-    return _of_array(literal_array(term, np.float64))
+    return _of_array(fold_literal_term(term, np.float64))
 
 
 def _of_weight(tensor: ir.TensorProtocol) -> Facts:

@@ -12,7 +12,7 @@ from superopt.algebra.terms import Term, subterms, variables
 from superopt.errors import InvalidModelError
 from superopt.model.booleans import MOVERS
 from superopt.model.lower import Array, lower
-from superopt.protobuf.nodes import model_of
+from superopt.protobuf.nodes import lowered_model_proto
 from superopt.runtime.session import Device, Session
 
 OPSET = 18
@@ -59,5 +59,5 @@ def _computed(
     wanted: Mapping[str, Term], inputs: Sequence[Term], values: Mapping[str, Array], dtype: npt.DTypeLike, prefix: str
 ) -> list[Array]:
     lowered = lower(wanted, OPSET, dtype=dtype, prefix=f"{prefix}by.")
-    session = Session(model_of(lowered, inputs, wanted, OPSET, dtype).SerializeToString(), Device(), optimize=False)
+    session = Session(lowered_model_proto(lowered, inputs, wanted, OPSET, dtype).SerializeToString(), Device(), optimize=False)
     return session.run({x.name: values[x.name] if x.condition else values[x.name].astype(dtype) for x in inputs})

@@ -15,7 +15,7 @@ from onnx_ir import Model
 
 from superopt.errors import InvalidModelError, ModelNotFoundError, first_line
 from superopt.model.shape_inference import with_shapes
-from superopt.protobuf.map_types import make_untyped, to_proto, without_maps
+from superopt.protobuf.map_types import to_proto, untype_zipmap_nodes, without_maps
 from superopt.protobuf.validate import require_well_formed
 
 __all__ = [
@@ -251,7 +251,7 @@ def normalized_copy(model: Model) -> Model:
         copy.graph.inputs.clear()
         copy.graph.inputs.extend(inputs)
     copy.graph.sort()
-    make_untyped(copy)
+    untype_zipmap_nodes(copy)
     for value in (v for graph in copy.graphs() for v in graph.initializers.values()):
         if value.const_value is not None:
             value.shape, value.dtype = ir.Shape(value.const_value.shape.numpy()), value.const_value.dtype

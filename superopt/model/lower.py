@@ -26,21 +26,21 @@ from superopt.algebra.operators import apply, operator, registry
 from superopt.algebra.terms import Extent, Shape, Term, subterms, variables
 from superopt.errors import ShapeError
 from superopt.model.booleans import MOVERS, resolve_booleans
-from superopt.model.dynamic_lowering import flattened_axis, is_symbolic, numeric, unit_axes
+from superopt.model.dynamic_lowering import flattened_axis, has_dynamic_dimensions, numeric, unit_axes
 from superopt.model.epilogues import ROLES, emit_epilogue, fusable_operands, row
 from superopt.model.keepdims import sink_unit_axes
-from superopt.model.operands import merge_constants, operands_to_combine, positions, tilings, uniform_value
+from superopt.model.operands import merge_constants, order_lowered_operands, positions, tilings, uniform_constant_operand
 from superopt.policy import MODEL
 from superopt.protobuf.nodes import (
     AttributeValue,
     Deferred,
     Lowered,
     NodeText,
-    bypass_reshapes,
     input_position,
     needed_nodes,
     rename_values,
     schema_of,
+    shorten_reshape_chains,
 )
 from superopt.speclib.composite import unfolded, without
 from superopt.speclib.gather_nd import unflattened
@@ -122,7 +122,7 @@ def _broadcast_shape(terms: Sequence[Term]) -> Shape:
     return tuple(next((n for n in column if n != 1), 1) for column in columns)[::-1]
 
 
-def literal_array(term: Term, dtype: npt.DTypeLike) -> Array:
+def fold_literal_term(term: Term, dtype: npt.DTypeLike) -> Array:
     """Return the value of a term without variables as an array. A number that is too large for `dtype` becomes infinite."""
     with np.errstate(all="ignore"):
         (value,) = evaluate_terms((term,), {}, lambda _: None, Floats())
@@ -152,7 +152,7 @@ class _Lowering:
     def __post_init__(self) -> None:
         self.numbers = itertools.count()
         self.live = self._live()
-        self.operands = {term: operands_to_combine(term, self.live) for term in self.live}
+        self.operands = {term: order_lowered_operands(term, self.live) for term in self.live}
         self.uses = Counter(x for operands in self.operands.values() for x in operands)
         self.uses.update(self.wanted.values())
         self.hosts = {term: host for term in self.live if (host := self._host(term)) is not None}
@@ -175,9 +175,9 @@ class _Lowering:
             else:
                 titles[value] = name
             booleans.update([name] if boolean else [])
-        nodes = needed_nodes(bypass_reshapes(rename_values(node, titles) for node in self.nodes), self.wanted)
+        nodes = needed_nodes(shorten_reshape_chains(rename_values(node, titles) for node in self.nodes), self.wanted)
         shapes: dict[str, Shape] = {titles.get(name, name): term.shape for term, name in self.names.items()}
-        if self.symbolic or any(is_symbolic(value) for node in nodes for _, value in node.attributes):
+        if self.symbolic or any(has_dynamic_dimensions(value) for node in nodes for _, value in node.attributes):
             nodes = self._numeric(nodes, shapes)
         read = {name for node in nodes for name in node.inputs}
         stored = {name: array for name, array in self.initializers.items() if name in read}
@@ -225,7 +225,7 @@ class _Lowering:
 
     def _is_spread(self, term: Term) -> bool:
         """Return whether the term is a single constant number that is broadcast to a shape with dynamic extents."""
-        return term.constant and not all(isinstance(n, int) for n in term.shape) and uniform_value(term) is not None
+        return term.constant and not all(isinstance(n, int) for n in term.shape) and uniform_constant_operand(term) is not None
 
     def _live(self) -> list[Term]:
         """Return the terms that nodes compute, with each term after its arguments.
@@ -257,7 +257,7 @@ class _Lowering:
             self.booleans.update([term.name] if term.condition else [])
             return self._position(term) if term.position else term.name
         if self._ready(term):
-            return self._initializer(literal_array(term, self.dtype) if self.constant is None else self.constant(term))
+            return self._initializer(fold_literal_term(term, self.dtype) if self.constant is None else self.constant(term))
         if not term.args:
             raise ShapeError(f"the shape of the constant {term.op} depends on the dynamic dimensions")
         if term in self.splits:
@@ -405,7 +405,7 @@ class _Lowering:
         """
         if x.op == "expand" and x not in self.names:
             return self.aligned(x)
-        return uniform_value(x) or x
+        return uniform_constant_operand(x) or x
 
     def _host(self, term: Term) -> Term | None:
         """Return an operand of the term that one ONNX node can compute together with other operands, or None.
@@ -447,7 +447,7 @@ class _Lowering:
             else:
                 position = input_position(schema, name, self.opset)
                 names += [""] * (position + 1 - len(names))
-                symbolic = is_symbolic(value)
+                symbolic = has_dynamic_dimensions(value)
                 names[position] = self._symbolic(value) if symbolic else self._initializer(np.asarray(value, dtype=np.int64))
         results = tuple(self._fresh(op_type) for _ in range(outputs))
         self.nodes.append(NodeText(op_type, tuple(names), results, tuple(written)))

@@ -17,10 +17,10 @@ from superopt.algebra.terms import Term, subterms, variables
 from superopt.algebra.traits import is_elementwise
 from superopt.errors import ShapeError
 from superopt.policy import MODEL
-from superopt.protobuf.nodes import Deferred, materialize
+from superopt.protobuf.nodes import Deferred, materialize_initializer
 
 
-def operands_to_combine(term: Term, live: Sequence[Term]) -> tuple[Term, ...]:
+def order_lowered_operands(term: Term, live: Sequence[Term]) -> tuple[Term, ...]:
     """Return the operands of a term in the order in which ONNX nodes combine them. `live` are all terms that nodes compute.
 
     If the term's operator is not commutative, the order does not change. Otherwise, an operand and an elementwise function of
@@ -106,7 +106,7 @@ def _narrow_literal(x: Term) -> Term:
     return apply("expand", inner, shape=x.shape, axes=tuple(axis - x.rank for axis in axes))
 
 
-def uniform_value(x: Term) -> Term | None:
+def uniform_constant_operand(x: Term) -> Term | None:
     """Return the number that all elements of a term equal, as a term of rank 0, or None.
 
     The term must be `ones`, `zeros`, or a multiple (`scale`) of `ones` or `zeros`. For any other term, the result is None.
@@ -150,7 +150,7 @@ def positions(given: npt.NDArray[Any] | Deferred, extent: int) -> npt.NDArray[np
     Raises:
         ShapeError: a number in the array is beyond the axis, or the array's type cannot represent every position.
     """
-    array = materialize(given)
+    array = materialize_initializer(given)
     exact = array.dtype.kind == "i" or extent * np.finfo(array.dtype).eps <= 1
     whole = np.trunc(array)
     if not exact or (whole < -extent).any() or (whole >= extent).any():

@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from superopt.errors import TargetError
-from superopt.files import data_name, publish, same_file, staging, target_of
+from superopt.files import output_data_file_name, publish, same_file, staging, target_of
 from superopt.model.external_data import Scratch, externalize_tensors
 from superopt.model.load import Model, as_proto, stored_tensors
 from superopt.policy import MODEL
@@ -35,7 +35,7 @@ def save(model: Model, path: str | os.PathLike[str], *, external: bool = False) 
     with staging(target) as folder:
         file, unnamed = folder / target.name, folder / ("data" if target.name != "data" else "tensors")
         ir.save(model, file, external_data=unnamed.name if external or _apart(model) else None)
-        data = folder / data_name(target, unnamed) if unnamed.exists() else None
+        data = folder / output_data_file_name(target, unnamed) if unnamed.exists() else None
         if data is not None:
             unnamed.rename(data)
         if data is not None or has_maps(model):

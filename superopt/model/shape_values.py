@@ -236,11 +236,13 @@ class ShapeValues:
     def _note(self) -> None:
         """Store the computed shapes in the model's values, and describe each assumed condition on sizes in `assumptions`."""
         for value, shape in self.shapes.items():
-            value.shape = ir.Shape([n if isinstance(n, int) else ir.SymbolicDim(describe(n)) for n in shape])
+            value.shape = ir.Shape([n if isinstance(n, int) else ir.SymbolicDim(describe_inferred_sizes(n)) for n in shape])
         for left, right in self._equal.items():
-            self.assumptions[f"The model runs only where {describe(size(left))} is {describe(right)}."] = None
+            self.assumptions[
+                f"The model runs only where {describe_inferred_sizes(size(left))} is {describe_inferred_sizes(right)}."
+            ] = None
         for condition in self._held:
-            self.assumptions[f"The model runs only where {describe(condition)}."] = None
+            self.assumptions[f"The model runs only where {describe_inferred_sizes(condition)}."] = None
 
     # ------------------------------------------------------------ shapes
 
@@ -974,7 +976,7 @@ def _is_exact(extent: Extent) -> bool:
     return len(coefficients) == 1 and coefficients[0].denominator.bit_count() == 1 and abs(coefficients[0].numerator) <= 8
 
 
-def describe(given: Extent | Cond) -> str:
+def describe_inferred_sizes(given: Extent | Cond) -> str:
     """Return an expression or a condition as readable text.
 
     Dimensions are shown by their names in the model. Negative terms of a comparison are moved to the other side.
@@ -982,11 +984,11 @@ def describe(given: Extent | Cond) -> str:
     match given:
         case Compare(relation, left):
             more, less = (collect([(m, sign * c) for m, c in left.terms if (c > 0) == (sign > 0)]) for sign in (1, -1))
-            return f"{describe(more)} {relation} {describe(less)}"
+            return f"{describe_inferred_sizes(more)} {relation} {describe_inferred_sizes(less)}"
         case AllOf(parts):
-            return " and ".join(map(describe, parts))
+            return " and ".join(map(describe_inferred_sizes, parts))
         case AnyOf(parts):
-            return " or ".join(map(describe, parts))
+            return " or ".join(map(describe_inferred_sizes, parts))
         case _:
             return re.sub(r"%(.*?)\.shape\[0\]", r"\1", str(given))
 

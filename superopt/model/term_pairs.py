@@ -14,7 +14,7 @@ import numpy as np
 from superopt.algebra.terms import Term, variables
 from superopt.errors import InvalidModelError, ShapeError
 from superopt.model.lower import lower
-from superopt.protobuf.nodes import Lowered, model_of
+from superopt.protobuf.nodes import Lowered, lowered_model_proto
 from superopt.runtime.session import Array, Device, Session
 
 OPSET = 20
@@ -61,7 +61,7 @@ def _together(pairs: Sequence[TermPair], opset: int) -> list[float]:
         tuple(node for part in parts for node in part.nodes),
         {name: array for part in parts for name, array in part.initializers.items()},
     )
-    session = Session(model_of(whole, inputs, outputs, opset).SerializeToString(), Device(), optimize=False)
+    session = Session(lowered_model_proto(whole, inputs, outputs, opset).SerializeToString(), Device(), optimize=False)
     values = dict(zip(outputs, session.run({x.name: array for x, array in inputs.items()}), strict=True))
     return [
         max(_difference(values[f"{number}.left.{i}"], values[f"{number}.right.{i}"]) for i in range(len(pair.left)))

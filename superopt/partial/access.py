@@ -21,7 +21,7 @@ from superopt.algebra import index
 from superopt.algebra.operators import interpret
 from superopt.algebra.terms import Cond, Extent, Term
 from superopt.errors import Undecidable
-from superopt.partial.reading import expand_composites
+from superopt.partial.reading import expand_program_composites
 
 Array = npt.NDArray[Any]
 Coordinates: TypeAlias = "tuple[Array, ...]"
@@ -185,7 +185,7 @@ def product_reads(program: Term, positions: tuple[Array, ...]) -> tuple[Reads, .
     """
     interpretation = _Products()
     with index.interpreted(interpretation):
-        value: SummedProducts = _tensor(expand_composites(program)).at(*positions)
+        value: SummedProducts = _tensor(expand_program_composites(program)).at(*positions)
     return tuple(_flattened(product, len(positions[0])) for product in value.products)
 
 

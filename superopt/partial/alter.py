@@ -14,7 +14,7 @@ import numpy as np
 from superopt.algebra.operators import apply, operator
 from superopt.algebra.terms import Attribute, Term, subterms
 from superopt.errors import ShapeError, Undecidable
-from superopt.partial.field import PrimeFields, primes
+from superopt.partial.field import PrimeFields, program_field_primes
 from superopt.partial.points import Points
 from superopt.policy import MUTANT
 from superopt.rules.match import Pattern
@@ -110,4 +110,4 @@ def _points(program: Term) -> Points:
     """Return random inputs, with cached values of the program. Every term that is compared with the program is evaluated on
     these inputs.
     """
-    return Points(program, PrimeFields(primes(FIELDS)), SEED)
+    return Points(program, PrimeFields(program_field_primes(FIELDS)), SEED)

@@ -29,7 +29,7 @@ class StatedCondition:
     condition: Cond
 
 
-def conjoin_stated(stated: Sequence[StatedCondition]) -> Cond:
+def conjoin_separating_conditions(stated: Sequence[StatedCondition]) -> Cond:
     """Return the conjunction of the conditions."""
     return conjunction(*(one.condition for one in stated))
 

@@ -54,7 +54,7 @@ class _Draft:
     boxes: tuple[Box, ...] = ()
 
 
-def estimate_operations(term: Term) -> float:
+def estimate_correction_operations(term: Term) -> float:
     """Return an estimate of the time to compute the term, in arithmetic operations.
 
     Each byte of memory traffic and each started operator counts as a fixed number of operations. The estimate sorts terms whose
@@ -66,7 +66,12 @@ def estimate_operations(term: Term) -> float:
 
 
 def corrections(
-    program: Term, mutant: Term, judgement: Judgement, *, cost: Callable[[Term], float] = estimate_operations, seed: int = 0
+    program: Term,
+    mutant: Term,
+    judgement: Judgement,
+    *,
+    cost: Callable[[Term], float] = estimate_correction_operations,
+    seed: int = 0,
 ) -> Iterator[Corrected]:
     """Yield corrected versions of the term `mutant` that equal the program at every output position, cheapest first.
 

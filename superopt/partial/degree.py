@@ -18,7 +18,7 @@ from superopt.algebra import index
 from superopt.algebra.operators import interpret
 from superopt.algebra.terms import Cond, Extent, Term, subterms
 from superopt.errors import Undecidable
-from superopt.partial.reading import expand_composites
+from superopt.partial.reading import expand_program_composites
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def extremes(program: Term) -> Extremes:
     Raises:
         Undecidable: The program is not a polynomial.
     """
-    root = expand_composites(program)
+    root = expand_program_composites(program)
     known: dict[Term, Extremes] = {}
     for term in subterms(root):
         known[term] = Extremes(1, 0.0) if term.is_variable else bounds(term, known, Bounds())

@@ -21,7 +21,7 @@ from superopt.algebra.operators import Parameter, operator
 from superopt.algebra.terms import Term, conjunction, negation, subterms
 from superopt.errors import InstantiationError
 from superopt.partial.closed import rescale_mutant
-from superopt.partial.conditions import StatedCondition, conjoin_stated, separating_conditions
+from superopt.partial.conditions import StatedCondition, conjoin_separating_conditions, separating_conditions
 from superopt.partial.generalise import Form, forms, generalise_terms
 from superopt.partial.mutate import mutants
 from superopt.partial.sizes import FamilyDraw, ProgramFamily, Range, draws, neighbours
@@ -59,9 +59,9 @@ def discover_mutants(family: ProgramFamily, seed: int, *, drawn: int = MUTANT.di
     first.
 
     Mutants (terms that equal the program at some output positions) are enumerated at `drawn` random choices of sizes, and then
-    generalised. For each kind of term (see `kind`), at most two results are returned: a term that needs no condition, and a
-    term with fewer operators that needs a condition. Terms of the same kind as the program are dropped. The same seed gives the
-    same result.
+    generalised. For each kind of term (see `mutant_kind`), at most two results are returned: a term that needs no condition,
+    and a term with fewer operators that needs a condition. Terms of the same kind as the program are dropped. The same seed
+    gives the same result.
     """
     bench = _Bench(family, np.random.default_rng(seed))
     met: dict[Form, dict[FamilyDraw, Term]] = {}
@@ -72,12 +72,16 @@ def discover_mutants(family: ProgramFamily, seed: int, *, drawn: int = MUTANT.di
                 if isinstance(mutant.term, Term):
                     met.setdefault(form, {}).setdefault(draw, mutant.term)
     often = [held for held in met.values() if MUTANT.support_divisor * len(held) >= drawn]
-    often.sort(key=lambda held: (run_time_operator_count(next(iter(held.values()))), -len(held)))
+    often.sort(key=lambda held: (mutant_operator_count(next(iter(held.values()))), -len(held)))
     found: list[GeneralisedMutant] = []
-    kinds: dict[Kind, list[bool]] = {kind(family.program, summing_operators(every[0].program)): [True]}
+    kinds: dict[Kind, list[bool]] = {mutant_kind(family.program, program_summing_operators(every[0].program)): [True]}
     for held in often:
         terms = list(generalise_terms(list(held), list(held.values())))
-        known = kinds.setdefault(kind(terms[0], summing_operators(next(iter(held.values())))), []) if terms else [True]
+        known = (
+            kinds.setdefault(mutant_kind(terms[0], program_summing_operators(next(iter(held.values())))), [])
+            if terms
+            else [True]
+        )
         rule = None if True in known else bench.first(terms, next(iter(held)), conditional=not known)
         if rule is not None:
             known.append(rule.everywhere)
@@ -85,12 +89,12 @@ def discover_mutants(family: ProgramFamily, seed: int, *, drawn: int = MUTANT.di
     return found
 
 
-def run_time_operator_count(term: Term) -> int:
+def mutant_operator_count(term: Term) -> int:
     """Return the number of operators in the term that are computed at run time. Variables and constants are not counted."""
     return sum(not t.is_variable and not t.constant for t in subterms(term))
 
 
-def summing_operators(term: Term) -> frozenset[str]:
+def program_summing_operators(term: Term) -> frozenset[str]:
     """Return the names of the term's operators that need more than one arithmetic operation per output element, such as
     `matmul`. All extents must be integers.
     """
@@ -98,7 +102,7 @@ def summing_operators(term: Term) -> frozenset[str]:
     return frozenset(t.op for t in live if work(t).flops > math.prod(t.sizes))
 
 
-def kind(term: Term, counted: frozenset[str]) -> Kind:
+def mutant_kind(term: Term, counted: frozenset[str]) -> Kind:
     """Return a key that groups similar terms: the names of the term's operators that are in `counted`, each with flags that
     tell which attributes have default values.
     """
@@ -193,7 +197,7 @@ class _Bench:
             fresh = [self._tried(term, draw) for draw in dict.fromkeys([*self._round(number), *nearby])]
             if where is not None:
                 fresh += [self._tried(term, draw) for draw in self._border(where)]
-                if all(t.draw.holds(conjoin_stated(where)) == t.holds for t in fresh):
+                if all(t.draw.holds(conjoin_separating_conditions(where)) == t.holds for t in fresh):
                     return GeneralisedMutant(self.family, term, where)
             trials += fresh
             good, bad = ([t.draw for t in trials if t.holds == held] for held in (True, False))
@@ -213,8 +217,8 @@ class _Bench:
 
     def _border(self, where: Sequence[StatedCondition]) -> Iterator[FamilyDraw]:
         """Yield choices of sizes at which all conditions hold, and choices at which exactly one of the conditions fails."""
-        without = [[negation(c.condition), conjoin_stated([o for o in where if o is not c])] for c in where]
-        for condition in (conjoin_stated(where), *itertools.starmap(conjunction, without)):
+        without = [[negation(c.condition), conjoin_separating_conditions([o for o in where if o is not c])] for c in where]
+        for condition in (conjoin_separating_conditions(where), *itertools.starmap(conjunction, without)):
             for sizes in (SIZES, LARGER, SMALLEST):
                 with suppress(InstantiationError):
                     yield from itertools.islice(draws(self.family, sizes, self.rng, where=condition), MUTANT.border_draw_count)

@@ -33,7 +33,7 @@ class TooLarge(Exception):  # noqa: N818 (no error: the caller evaluates fewer p
 
 
 @functools.cache
-def primes(count: int) -> tuple[int, ...]:
+def program_field_primes(count: int) -> tuple[int, ...]:
     """Return the `count` largest primes below 2 ** 31, the largest first."""
     found: list[int] = []
     candidate = 2**BITS - 1

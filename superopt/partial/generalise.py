@@ -37,7 +37,7 @@ def forms(draw: FamilyDraw, mutant: Mutant) -> Iterator[Form]:
     if isinstance(mutant.term, tuple):
         return
     *steps, last = mutant.made
-    structure = skeleton(mutant.term)
+    structure = mutant_skeleton(mutant.term)
     numbers = [int(n) for step in steps for n in re.findall(r"\d+", step)]
     words = tuple(re.sub(r"\d+", "#", step) for step in (*steps, last))
     named = [[n, *(a for a, value in draw.values.items() if value == n)] for n in numbers]
@@ -46,13 +46,13 @@ def forms(draw: FamilyDraw, mutant: Mutant) -> Iterator[Form]:
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def skeleton(term: Term) -> Form:
+def mutant_skeleton(term: Term) -> Form:
     """Return the structure of the term as nested tuples, without extents and real numbers. Axes are part of the structure."""
     if term.is_variable:
         return (term.name,)
     kinds = {p.name: p.kind for p in operator(term.op).parameters}
     kept = tuple((k, v if kinds[k] not in NUMERIC else _count(v)) for k, v in term.attributes)
-    parts = [skeleton(a) for a in term.args]
+    parts = [mutant_skeleton(a) for a in term.args]
     return term.op, kept, *(sorted(parts, key=repr) if operator(term.op).commutative else parts)
 
 
@@ -68,7 +68,7 @@ def generalise_terms(drawn: Sequence[FamilyDraw], terms: Sequence[Term]) -> Iter
     found: set[Term] = set()
     for choice in range(MUTANT.max_terms_per_form):
         try:
-            term = split_merged_axes(_Writer(drawn, choice).written(tuple(terms)))
+            term = split_merged_mutant_axes(_Writer(drawn, choice).written(tuple(terms)))
         except (_UnfitError, ShapeError):
             return
         if term not in found:
@@ -154,11 +154,11 @@ def _operands(term: Term) -> tuple[Term, ...]:
     Terms that differ only in numbers therefore have their operands in the same order.
     """
     if operator(term.op).commutative:
-        return tuple(sorted(term.args, key=lambda t: repr(skeleton(t))))
+        return tuple(sorted(term.args, key=lambda t: repr(mutant_skeleton(t))))
     return term.args
 
 
-def split_merged_axes(term: Term) -> Term:
+def split_merged_mutant_axes(term: Term) -> Term:
     """Return an equal term in which a transpose of merged axes is replaced by a transpose of the separate axes."""
     done: dict[Term, Term] = {}
     for each in subterms(term):

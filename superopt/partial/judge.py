@@ -21,7 +21,7 @@ from superopt.algebra.terms import Term, subterms
 from superopt.errors import Undecidable
 from superopt.partial.box import Array, Box, covering, full_box, merge_boxes
 from superopt.partial.degree import extremes
-from superopt.partial.field import BITS, PrimeFields, primes, reconstruct_rational, residues
+from superopt.partial.field import BITS, PrimeFields, program_field_primes, reconstruct_rational, residues
 from superopt.partial.points import Points, evaluate_residues
 from superopt.partial.reading import Demand
 from superopt.partial.region import cached_split, split_uniformly
@@ -106,7 +106,7 @@ def _tests(program: Term, mutant: Term, tests: int | None) -> tuple[int, int]:
 @functools.lru_cache(maxsize=16)
 def _points(program: Term, tests: int, seed: int) -> Points:
     """Return random inputs in `tests` prime fields, with cached values of the program."""
-    return Points(program, PrimeFields(primes(tests)), seed)
+    return Points(program, PrimeFields(program_field_primes(tests)), seed)
 
 
 @dataclass(frozen=True)
@@ -353,5 +353,5 @@ def equal_positions(program: Term, mutant: Term, *, seed: int = 0, tests: int | 
         Undecidable: The program or the mutant is not a polynomial in its variables.
     """
     count, _ = _tests(program, mutant, tests)
-    one, other = evaluate_residues((program, mutant), PrimeFields(primes(count)), seed)
+    one, other = evaluate_residues((program, mutant), PrimeFields(program_field_primes(count)), seed)
     return np.asarray((one == other).all(axis=-1))

@@ -24,8 +24,8 @@ from superopt.algebra.evaluate import evaluate_terms
 from superopt.algebra.terms import Extent, Term, subterms, variables
 from superopt.errors import ShapeError, Undecidable
 from superopt.partial.degree import Bounds, Extremes, bounds
-from superopt.partial.field import BITS, Array, FieldResidues, PrimeFields, TooLarge, draw_residues, primes
-from superopt.partial.reading import expand_composites
+from superopt.partial.field import BITS, Array, FieldResidues, PrimeFields, TooLarge, draw_residues, program_field_primes
+from superopt.partial.reading import expand_program_composites
 from superopt.policy import MUTANT
 from superopt.rules.work import total_work
 
@@ -68,14 +68,14 @@ def agreement(programs: Sequence[Term], others: Sequence[Term], *, seed: int = 0
         raise Undecidable("the outputs of the programs to compare have different shapes")
     if total_work(both).flops > MUTANT.max_oracle_operations:
         raise Undecidable(f"the evaluation in prime fields takes more than {MUTANT.max_oracle_operations} operations")
-    roots = tuple(map(expand_composites, both))
+    roots = tuple(map(expand_program_composites, both))
     worst = _worst(roots)
     lost = int(max(2 * worst.numerators + 2 * worst.denominator, 0.0) / (BITS - 0.01))
     per_field = BITS - 0.01 - math.log2(max(worst.degree, 1))
     if per_field <= 0:
         raise Undecidable(f"the polynomials have degree {worst.degree}, which is too high for prime fields of {BITS} bits")
     count = math.ceil((2 * MUTANT.max_log2_oracle_queries - MUTANT.log2_error) / per_field) + lost
-    domain = Oracles(primes(count), seed)
+    domain = Oracles(program_field_primes(count), seed)
     arrays = {v.name: _inputs(v, domain, seed) for v in variables(*roots)}
     try:
         values = evaluate_terms(roots, arrays, lambda _: None, domain)

@@ -14,7 +14,7 @@ from superopt.algebra.operators import interpret
 from superopt.algebra.terms import Extent, Term, subterms, variables
 from superopt.errors import Undecidable
 from superopt.partial.field import Array, PrimeFields, TooLarge, draw_residues
-from superopt.partial.reading import expand_composites
+from superopt.partial.reading import expand_program_composites
 from superopt.policy import MUTANT
 
 
@@ -49,11 +49,11 @@ class Points:
             Undecidable: The program is not a polynomial in its variables.
         """
         flat = np.ravel_multi_index(tuple(positions.T), program.sizes) if program.rank else np.zeros(len(positions), np.int64)
-        return self._at(expand_composites(program), np.asarray(flat))
+        return self._at(expand_program_composites(program), np.asarray(flat))
 
     def forget(self) -> None:
         """Drop the cached values of all terms except the terms of the program that was passed to the constructor."""
-        kept = set(subterms(expand_composites(self.program)))
+        kept = set(subterms(expand_program_composites(self.program)))
         self._known = {term: known for term, known in self._known.items() if term in kept}
 
     def _at(self, term: Term, flat: Array) -> Array:
@@ -188,4 +188,4 @@ def evaluate_residues(programs: tuple[Term, ...], domain: PrimeFields, seed: int
         v.name: draw_residues(f"{v.name}{v.sizes}", np.arange(math.prod(v.sizes)), seed, domain.moduli).reshape(*v.sizes, -1)
         for v in variables(*programs)
     }
-    return evaluate_terms(tuple(map(expand_composites, programs)), arrays, lambda _: None, domain)
+    return evaluate_terms(tuple(map(expand_program_composites, programs)), arrays, lambda _: None, domain)

@@ -28,7 +28,7 @@ Demand: TypeAlias = "dict[Linear, Offsets]"
 
 
 @functools.lru_cache(maxsize=4096)
-def expand_composites(term: Term) -> Term:
+def expand_program_composites(term: Term) -> Term:
     """Return the term with composite operators replaced by their definitions as terms, down to operators defined in index
     notation.
 
@@ -43,7 +43,7 @@ def expand_composites(term: Term) -> Term:
             inner = None if each.is_variable else unfolded(rebuilt)
         except ShapeError as error:
             raise Undecidable(f"{each.op} cannot be written out at these sizes: {error}") from error
-        known[each] = rebuilt if inner is None else expand_composites(inner)
+        known[each] = rebuilt if inner is None else expand_program_composites(inner)
     return known[term]
 
 
@@ -157,9 +157,9 @@ class Reading:
 def read_demands(root: Term, box: Box) -> Mapping[Term, Demand]:
     """Return, for each term under `root`, the positions at which the term is read to compute the box of the output.
 
-    The composite operators in `root` must be expanded (see `expand_composites`). The reads of a term are a mapping. A key is a
-    linear part, with one vector per axis of the term. The value is a sorted array of offsets per axis. At the position q of the
-    box, the positions read are linear . q + offset, with each of the offsets of each axis.
+    The composite operators in `root` must be expanded (see `expand_program_composites`). The reads of a term are a mapping. A
+    key is a linear part, with one vector per axis of the term. The value is a sorted array of offsets per axis. At the position
+    q of the box, the positions read are linear . q + offset, with each of the offsets of each axis.
 
     Raises:
         Cut: A condition holds in a part of the box only.

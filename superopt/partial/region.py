@@ -12,7 +12,7 @@ from superopt.algebra.terms import Term
 from superopt.errors import Undecidable
 from superopt.partial.box import Box, Run, full_box
 from superopt.partial.indices import Cut, hull
-from superopt.partial.reading import Demand, expand_composites, read_demands
+from superopt.partial.reading import Demand, expand_program_composites, read_demands
 from superopt.policy import MUTANT
 
 __all__ = ["Box", "Run", "cached_split", "regions", "split_uniformly", "variable_halos"]
@@ -47,7 +47,7 @@ def split_uniformly(
     Raises:
         Undecidable: There are more than `most` parts, or the program is not a polynomial in its variables.
     """
-    root = expand_composites(program)
+    root = expand_program_composites(program)
     found: list[tuple[Box, Mapping[Term, Demand]]] = []
     left = [box]
     while left:
@@ -77,7 +77,7 @@ def variable_halos(program: Term, box: Box, terms: Collection[Term] | None = Non
     Raises:
         Undecidable: The program is not a polynomial in its variables, or has too many regions in the box.
     """
-    known = {expand_composites(term): term for term in terms} if terms is not None else None
+    known = {expand_program_composites(term): term for term in terms} if terms is not None else None
     halo: dict[Term, Box] = {}
     for part, demand in cached_split(program, box):
         for term, ways in demand.items():

@@ -19,7 +19,7 @@ from superopt.algebra.operators import apply, operator, replace_subterms
 from superopt.algebra.terms import Attribute, Term, variable
 from superopt.errors import ShapeError, Undecidable
 from superopt.partial.box import Box, Run, full_box
-from superopt.partial.field import Array, PrimeFields, primes
+from superopt.partial.field import Array, PrimeFields, program_field_primes
 from superopt.partial.points import Points
 from superopt.partial.region import variable_halos
 from superopt.policy import MUTANT
@@ -101,7 +101,7 @@ def _part(term: Term, axis: int, run: Run) -> Term | None:
     parts = {variable(f"part{place}", h.shape): (operands[place], h) for place, h in halos.items()}
     cuts = {part: slice_box(operand, halo) for part, (operand, halo) in parts.items()}
     positions = positions_of(box)
-    points = Points(alone, PrimeFields(primes(1)), SEED)
+    points = Points(alone, PrimeFields(program_field_primes(1)), SEED)
     expected = points.values(slice_box(alone, box), positions)
     for candidate in _candidates(term, axis, list(parts), box, halos):
         if np.array_equal(points.values(replace_subterms(candidate, cuts), positions), expected):

@@ -17,7 +17,7 @@ from superopt.algebra.operators import apply
 from superopt.algebra.terms import Attribute, Term, subterms, variables
 from superopt.errors import ShapeError
 from superopt.partial.box import Box, Run, full_box
-from superopt.partial.field import PrimeFields, primes
+from superopt.partial.field import PrimeFields, program_field_primes
 from superopt.partial.judge import Judgement
 from superopt.partial.points import Points
 from superopt.partial.region import variable_halos
@@ -33,7 +33,7 @@ def padded_mutants(program: Term, mutant: Term, judgement: Judgement, *, seed: i
     past the border of the axis at such positions. For each such input and axis, versions with few added zeros are tried first,
     and only the first version that equals the program is yielded.
     """
-    points = Points(program, PrimeFields(primes(1)), seed)
+    points = Points(program, PrimeFields(program_field_primes(1)), seed)
     rounds = [np.array([box.first], dtype=np.int64) for box in judgement.unequal] + [positions_of(full_box(program.sizes))]
 
     def right(term: Term) -> bool:

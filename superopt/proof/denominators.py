@@ -32,11 +32,11 @@ def denominators(*roots: Term) -> tuple[Extent, ...]:
     found: dict[Extent, None] = {}
     for atom in sorted(attribute_atoms(*roots), key=str):
         if isinstance(atom, Floor | Inverse):
-            found.update(dict.fromkeys(factors(atom.denominator if isinstance(atom, Floor) else atom.of)))
+            found.update(dict.fromkeys(denominator_factors(atom.denominator if isinstance(atom, Floor) else atom.of)))
     return tuple(found)
 
 
-def factors(extent: Extent) -> Iterator[Extent]:
+def denominator_factors(extent: Extent) -> Iterator[Extent]:
     """Yield the factors of `extent`. The extent is nonzero exactly where all yielded factors are nonzero.
 
     Sizes of tensors and reciprocals are left out, because they are never zero.

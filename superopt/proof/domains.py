@@ -21,7 +21,7 @@ from superopt.proof.definitions.normal import PARTIAL, Normal, has_partial_funct
 from superopt.proof.definitions.signs import Sign, Signs
 from superopt.proof.definitions.simplify import simplify_sum
 from superopt.proof.definitions.sums import Call, Factor, Guard, GuardedValue, Largest, Power, Sum, Summand, constant_of, times
-from superopt.proof.denominators import factors, is_nonzero
+from superopt.proof.denominators import denominator_factors, is_nonzero
 
 Chosen: TypeAlias = "tuple[tuple[object, bool], ...]"
 NOT_ZERO, NOT_NEGATIVE, POSITIVE, EXISTS = "not zero", "not negative", "positive", "exists"
@@ -101,7 +101,7 @@ def _divisor(extent: Extent, where: DomainDemand | None = None) -> DomainDemand:
 
 def _common_factors(value: Sum) -> Iterator[Extent]:
     """Yield the extents that divide every coefficient of the sum. The sum is zero wherever one of these extents is zero."""
-    shared = [set(factors(s.coefficient)) if isinstance(s.coefficient, Size) else set() for s in value]
+    shared = [set(denominator_factors(s.coefficient)) if isinstance(s.coefficient, Size) else set() for s in value]
     yield from sorted(set.intersection(*shared), key=str) if shared else ()
 
 
@@ -120,7 +120,7 @@ def domain_demands(facts: Guard, value: Sum, notation: Normal) -> list[DomainDem
             continue
         power = raise_to_power(inside, base, exponent, notation)
         for divisor in dict.fromkeys(
-            d for s in power for a in atoms(s.coefficient) if isinstance(a, Inverse) for d in factors(a.of)
+            d for s in power for a in atoms(s.coefficient) if isinstance(a, Inverse) for d in denominator_factors(a.of)
         ):
             if not is_nonzero(inside, divisor):
                 demand = DomainDemand(NOT_ZERO, chosen, GuardedValue(bound, guard, (Summand(divisor),)))

@@ -12,12 +12,12 @@ import numpy as np
 
 from superopt.errors import UnprovedError
 from superopt.policy import PROOF
-from superopt.proof.definitions.arithmetic import version
+from superopt.proof.definitions.arithmetic import z3_solver_version
 from superopt.proof.definitions.index import prove_axiom
-from superopt.proof.recheck import are_converse, prove_and_record, recheck_converses, recheck_proof, record_proof
+from superopt.proof.recheck import is_converse_proof_pair, prove_and_record, recheck_converses, recheck_proof, record_proof
 from superopt.proof.sample import instantiations, mismatch_at
 from superopt.proof.verify import prove_rule
-from superopt.rules.rule import Rule, digest, laws
+from superopt.rules.rule import Rule, axiom_laws, digest
 from superopt.rules.store import LedgerEntry, entry_of, families, ledger_objection, read_family, spec_digests, write_ledger
 from superopt.rules.verdict import Counterexample, Proved, Refuted, Unknown, Verdict
 from superopt.worker_pool import map_in_order
@@ -76,24 +76,24 @@ def prove_axioms(*, operators: Collection[str] = (), seed: int = 0, workers: int
 
     If `operators` is not empty, only the axioms in the files of these operators are proved.
     """
-    known = sorted((name, law) for name, law in laws().items() if not operators or name.partition(".")[0] in operators)
+    known = sorted((name, law) for name, law in axiom_laws().items() if not operators or name.partition(".")[0] in operators)
     verdicts = map_in_order(_axiom, [(name, seed) for name, _ in known], workers=workers)
     for (name, law), (verdict, choices) in zip(known, verdicts, strict=True):
         yield LedgerRow(name, name.partition(".")[0], law, verdict, "definitions", choices)
 
 
 def _axiom(name: str, seed: int) -> tuple[Verdict, tuple[str, ...]]:
-    law = laws()[name]
+    law = axiom_laws()[name]
     return prove_axiom(law, seed=seed), law.choices
 
 
-def axiom_entry(row: LedgerRow) -> LedgerEntry:
+def axiom_proof_entry(row: LedgerRow) -> LedgerEntry:
     """Return the entry that the ledger (the file of stored verdicts) gets for the verdict `row` on an axiom."""
     if isinstance(row.verdict, Proved):
-        return replace(entry_of(row.rule, row.verdict, solver=version(), origin="specs"), name=row.name)
+        return replace(entry_of(row.rule, row.verdict, solver=z3_solver_version(), origin="specs"), name=row.name)
     specs = spec_digests(row.rule, ())
     return LedgerEntry(
-        digest(row.rule), row.name, row.word, "index", row.word, (), row.ranks, (), (), version(), specs, "specs"
+        digest(row.rule), row.name, row.word, "index", row.word, (), row.ranks, (), (), z3_solver_version(), specs, "specs"
     )
 
 
@@ -144,7 +144,7 @@ def _together(stored: Iterable[Stored]) -> Iterator[tuple[Stored, ...]]:
     """
     waiting: Stored | None = None
     for pair in stored:
-        if waiting is not None and are_converse(waiting[0], pair[0]):
+        if waiting is not None and is_converse_proof_pair(waiting[0], pair[0]):
             yield waiting, pair
             waiting = None
             continue
@@ -177,7 +177,7 @@ def write_proofs(rows: Sequence[LedgerRow], folder: Path | None = None) -> None:
     for row in rows:
         if not isinstance(row.verdict, Proved):
             raise UnprovedError(f"nothing is written: {row.name} is not proved ({row.verdict})")
-        found = entry_of(row.rule, row.verdict, solver=version())
+        found = entry_of(row.rule, row.verdict, solver=z3_solver_version())
         if row.entry is not None:
             known = row.entry
             found = replace(found, origin=known.origin, samples=known.samples, part=known.part)

@@ -45,7 +45,7 @@ def recheck_proof(rule: Rule, proof: Proved) -> Verdict:
     return _rechecked(rule, proof, both_ways=False)
 
 
-def are_converse(rule: Rule, other: Rule) -> bool:
+def is_converse_proof_pair(rule: Rule, other: Rule) -> bool:
     """Return whether each rule is the other read from right to left, under the same conditions."""
     one, two = rule.statement, other.statement
     turned_round = one.left == two.right and one.right == two.left and one.arrow == two.arrow

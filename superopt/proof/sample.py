@@ -29,7 +29,7 @@ from superopt.rules.verdict import Counterexample
 __all__ = ["Instance", "inputs", "instantiations", "mismatch", "mismatch_at", "replay_counterexample"]
 
 
-def sampling_domain(*roots: Term) -> Fields:
+def refutation_number_domain(*roots: Term) -> Fields:
     """Return the arithmetic for values of these terms: each value is a real number together with residues in prime fields."""
     names = {t.op for t in subterms(*roots) if not t.is_variable}
     return fields_for(frozenset().union(*map(means, sorted(names))), strict=True)
@@ -44,7 +44,7 @@ def inputs(equation: Equation, instance: Instance, seed: int) -> dict[str, Array
     rng = np.random.default_rng(seed)
     positive = any(not t.is_variable and operator(t.op).domain == POSITIVE for t in subterms(*roots)) and seed % 2 == 0
     recurring = 0.75 if seed % 2 else 0.25
-    domain = sampling_domain(*roots)
+    domain = refutation_number_domain(*roots)
     return {
         name: drawn(domain, shape, rng, recurring=recurring, positive=positive)[..., None]
         for name, shape in sorted(instance.shapes.items())
@@ -84,7 +84,7 @@ def _with_zeros(equation: Equation, instance: Instance) -> Iterator[Instance]:
 def mismatch_at(equation: Equation, instance: Instance, seed: int) -> Counterexample | None:
     """Compare both sides at these sizes and attributes, on random inputs. Return a counterexample, or None for equal sides."""
     arrays: Mapping[str, Array] = inputs(equation, instance, seed)
-    domain = sampling_domain(*equation.left, *equation.right)
+    domain = refutation_number_domain(*equation.left, *equation.right)
     ours, theirs = (_values(side, arrays, instance, domain) for side in (equation.left, equation.right))
     if ours is None:
         return None

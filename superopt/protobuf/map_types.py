@@ -70,7 +70,7 @@ def has_maps(model: ir.Model) -> bool:
     return any(KEY in value.metadata_props for value in chain(model.graph.inputs, model.graph.outputs, made))
 
 
-def make_untyped(model: ir.Model) -> None:
+def untype_zipmap_nodes(model: ir.Model) -> None:
     """Move ZipMap nodes, in-place, to a domain without operators, so that no types are inferred for the maps they return."""
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         if node.domain == "ai.onnx.ml" and node.op_type == "ZipMap":

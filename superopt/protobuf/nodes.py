@@ -95,7 +95,7 @@ def rename_values(node: NodeText, titles: Mapping[str, str]) -> NodeText:
     return replace(node, inputs=inputs, outputs=outputs)
 
 
-def bypass_reshapes(nodes: Iterable[NodeText]) -> list[NodeText]:
+def shorten_reshape_chains(nodes: Iterable[NodeText]) -> list[NodeText]:
     """Shorten chains of Reshape nodes: each Reshape reads the input of the chain's first Reshape.
 
     The result is the same, because the last Reshape of a chain determines the shape.
@@ -123,7 +123,7 @@ def needed_nodes(nodes: Sequence[NodeText], outputs: Iterable[str]) -> list[Node
     return kept[::-1]
 
 
-def model_of(
+def lowered_model_proto(
     lowered: Lowered, inputs: Iterable[Term], outputs: Mapping[str, Term], opset: int, dtype: npt.DTypeLike = np.float32
 ) -> ModelProto:
     """Return a model with the nodes in `lowered`, the variables `inputs` as inputs and the names in `outputs` as outputs."""
@@ -150,10 +150,10 @@ def domains(lowered: Lowered) -> list[str]:
 def _tensor(array: Array | Deferred, name: str) -> TensorProto:
     if isinstance(array, Hollow):
         return hollow_tensor(array, name)
-    return onnx.numpy_helper.from_array(np.asarray(materialize(array), order="C"), name)
+    return onnx.numpy_helper.from_array(np.asarray(materialize_initializer(array), order="C"), name)
 
 
-def materialize(array: Array | Deferred) -> Array:
+def materialize_initializer(array: Array | Deferred) -> Array:
     """Return the elements of the array. A `Deferred` array is computed. Any other array is returned unchanged."""
     return array.computed() if isinstance(array, Deferred) else array
 

@@ -12,14 +12,14 @@ from superopt.algebra.terms import Term, subterms
 from superopt.rules.rule import Rule
 
 
-def is_algorithm(rule: Rule) -> bool:
+def is_fast_algorithm_rule(rule: Rule) -> bool:
     """Return whether the rule contains a fast algorithm for an operator, such as Winograd's algorithm for convolution."""
     return any(operator(name).rounding is not None for name in rule.operators)
 
 
 def growth(rule: Rule) -> float:
     """Return the factor, at least 1, by which the rounding error typically grows from the left side to the right side."""
-    if not is_algorithm(rule):
+    if not is_fast_algorithm_rule(rule):
         return 1.0
     first = rule.equations[0]
     return max(1.0, _rounding(first.right) / _rounding(first.left))

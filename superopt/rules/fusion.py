@@ -30,7 +30,7 @@ def fusions() -> Mapping[str, Rule]:
     }
 
 
-def fused_node_types(fusion: Rule) -> tuple[str, ...]:
+def fusion_rule_node_types(fusion: Rule) -> tuple[str, ...]:
     """Return the names of the ONNX operators that compute the operator by which a fusion replaces a term.
 
     The name of a non-standard operator includes its domain, as in `com.microsoft.Attention`.

@@ -85,7 +85,7 @@ def term_at(root: Term, instance: Instance, cache: dict[Term, Term] | None = Non
     return instantiate(root, Binding(tensors, instance.attributes), cache)
 
 
-def conditions(equation: Equation) -> tuple[Cond, ...]:
+def equation_instance_conditions(equation: Equation) -> tuple[Cond, ...]:
     """Return all conditions of the equation: both sides are well typed, `where` holds, and no result is empty."""
     roots = equation.left + equation.right
     extents = dict.fromkeys(e for term in subterms(*roots) for e in term.shape if isinstance(e, Size))
@@ -93,7 +93,7 @@ def conditions(equation: Equation) -> tuple[Cond, ...]:
 
 
 def instantiations(equation: Equation, rng: np.random.Generator, *, stubborn: bool = False) -> Iterator[Instance]:
-    """Yield random instances that satisfy `conditions(equation)`. The iterator is infinite.
+    """Yield random instances that satisfy `equation_instance_conditions(equation)`. The iterator is infinite.
 
     Each extent and attribute variable gets a random number. If many attempts give no instance and `stubborn` is True, only the
     smallest numbers are tried.
@@ -114,14 +114,14 @@ class _Draw:
 
     def __init__(self, equation: Equation) -> None:
         roots = equation.left + equation.right
-        known = conditions(equation)
+        known = equation_instance_conditions(equation)
         named = {*attribute_atoms(*roots), *(a for c in known for a in condition_atoms(c))}
         ranks = dict(equation.ranks) | {v.name: v.rank for v in variables(*roots)}
         tensors = {v.name for v in variables(*roots)} | {a.tensor for a in named if isinstance(a, Dim)}
         self.variables = [(name, rank) for name, rank in ranks.items() if name in tensors]
         self.symbols = sorted(a for a in named if isinstance(a, Sym))
         dims = [Dim(name, axis) for name, rank in self.variables for axis in range(-rank, 0)]
-        self.solved, remaining = solved_conditions([*known, *(at_least(size(d), 1) for d in dims)])
+        self.solved, remaining = solve_instance_conditions([*known, *(at_least(size(d), 1) for d in dims)])
         everything: list[Atom] = [*dims, *self.symbols, *(a for c in remaining for a in condition_atoms(c))]
         everything += [a for value in self.solved.values() for a in atoms(value)]
         self.free = [a for a in dict.fromkeys(everything) if a not in self.solved and isinstance(a, Dim | Sym)]
@@ -203,13 +203,13 @@ def _weights(atom: Atom) -> Weights:
     if isinstance(atom, Dim):
         return EXTENTS
     assert isinstance(atom, Sym)
-    return REALS if atom.real else QUOTIENTS if is_quotient(atom) else INTEGERS
+    return REALS if atom.real else QUOTIENTS if is_instance_quotient(atom) else INTEGERS
 
 
 # ---------------------------------------------------------------- solving equalities
 
 
-def solved_conditions(known: Sequence[Cond]) -> tuple[dict[Atom, Extent], list[Cond]]:
+def solve_instance_conditions(known: Sequence[Cond]) -> tuple[dict[Atom, Extent], list[Cond]]:
     """Solve the equalities among the conditions.
 
     Return the solved unknowns as expressions in the other unknowns, and the remaining conditions.
@@ -255,17 +255,18 @@ def _solution(condition: Cond, positive: Collection[Atom], count: int) -> tuple[
     if not isinstance(left, Size):
         return None
     candidates = [(m[0], c) for m, c in left.terms if len(m) == 1 and isinstance(m[0], Dim | Sym) and c in (1, -1)]
-    for atom, sign in sorted(candidates, key=lambda pair: (isinstance(pair[0], Sym), is_quotient(pair[0]))):
+    for atom, sign in sorted(candidates, key=lambda pair: (isinstance(pair[0], Sym), is_instance_quotient(pair[0]))):
         rest = left - sign * size(atom)
         if atom not in set(atoms(rest)) and atom in set(condition.left.atoms()):
             return atom, -sign * rest
     return None
 
 
-def is_quotient(atom: Atom) -> bool:
-    """Return whether the atom is a quotient q that `solved_conditions` introduced to replace `f % g == 0` by `f = g * q`.
+def is_instance_quotient(atom: Atom) -> bool:
+    """Return whether the atom is a quotient q that `solve_instance_conditions` introduced.
 
-    The name of such an atom begins with #. The name of an attribute variable does not.
+    Such a quotient replaces `f % g == 0` by `f = g * q`. The name of such an atom begins with #. The name of an attribute
+    variable does not.
     """
     return isinstance(atom, Sym) and atom.name.startswith("#")
 

@@ -15,7 +15,7 @@ from superopt.errors import NotationError
 from superopt.notation.parsing import Equation, Statement, parse_statement
 from superopt.notation.rank_instances import equations
 from superopt.rules.fp_flags import ALL_FLAGS, FpFlag
-from superopt.rules.signature import statement_operators
+from superopt.rules.signature import statement_signature_operators
 
 REGROUP = "regroup"
 RANKS = (1, 2, 3, 4)
@@ -73,7 +73,7 @@ class Rule:
             NotationError: The rule is not valid notation.
         """
         if self.given is None:
-            return statement_operators(self.statement)
+            return statement_signature_operators(self.statement)
         return tuple(sorted({t.op for t in subterms(*self.terms) if not t.is_variable}))
 
     def __str__(self) -> str:
@@ -142,7 +142,7 @@ def axioms() -> Mapping[str, Rule]:
 
 
 @functools.cache
-def laws() -> Mapping[str, Rule]:
+def axiom_laws() -> Mapping[str, Rule]:
     """Return the laws that proofs may use, by full name.
 
     The laws are the axioms, and the law of commutativity and associativity of each commutative operator.
@@ -151,8 +151,8 @@ def laws() -> Mapping[str, Rule]:
 
 
 @functools.cache
-def law_names() -> frozenset[str]:
-    """Return the names of all `laws`, without parsing the laws."""
+def axiom_law_names() -> frozenset[str]:
+    """Return the names of all `axiom_laws`, without parsing the laws."""
     specs = registry().values()
     stated = {f"{spec.name}.{line.partition(':')[0].strip()}" for spec in specs for line in _joined(spec.axioms.splitlines())}
     return frozenset(stated | {f"{spec.name}.{REGROUP}" for spec in specs if spec.commutative})

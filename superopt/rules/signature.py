@@ -48,7 +48,7 @@ def outlines(text: str) -> tuple[Outline, ...]:
     return tuple(_outline(node, named) for node in nodes)
 
 
-def statement_operators(statement: Statement) -> tuple[str, ...]:
+def statement_signature_operators(statement: Statement) -> tuple[str, ...]:
     """Return the names of the operators in the statement's terms, sorted.
 
     Raises:

@@ -23,10 +23,10 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from superopt.algebra.operators import registry, substitutions_folder
 from superopt.errors import NotationError, ShapeError, StoreError, TargetError
-from superopt.files import cause, save_text
+from superopt.files import cause, write_text_atomically
 from superopt.policy import REPORT
 from superopt.rules.fp_flags import ALL_FLAGS, FpFlag
-from superopt.rules.rule import Rule, digest, law_names, laws, parse_rules, stated_rules
+from superopt.rules.rule import Rule, axiom_law_names, axiom_laws, digest, parse_rules, stated_rules
 from superopt.rules.verdict import Counterexample, Proved
 
 AXIOMS, REFUTED = "axioms", "refuted.jsonl"
@@ -136,7 +136,7 @@ def spec_digests(rule: Rule, used: Iterable[str]) -> dict[str, str]:
     names = set(rule.operators)
     for axiom in used:
         names.add(axiom.partition(".")[0])
-        stated = laws().get(axiom)
+        stated = axiom_laws().get(axiom)
         names.update(stated.operators if stated else ())
     return {name: registry()[name].digest for name in sorted(names)}
 
@@ -152,7 +152,7 @@ def ledger_objection(rule: Rule, entry: LedgerEntry | None) -> str | None:
     if entry.bounded or entry.status != ALL_SIZES:
         limits = "; ".join(entry.bounded) or "sizes that the ledger does not state"
         return f"the rule is not proved for all sizes, but only for {limits}"
-    missing = [name for name in entry.axioms if name not in law_names()]
+    missing = [name for name in entry.axioms if name not in axiom_law_names()]
     if missing:
         return f"the proof uses the axiom {missing[0]}, which no longer exists"
     if {text.partition("(")[0] for text in entry.instances} != {*entry.axioms} or (entry.kind == "axioms") != bool(
@@ -296,7 +296,7 @@ def load_axioms(folder: Path | None = None) -> dict[str, LedgerEntry]:
     Raises:
         StoreError: A line is not a valid entry.
     """
-    known = laws()
+    known = axiom_laws()
     lines = read_ledger(AXIOMS, folder)
     return {e.name: e for e in lines if e.name in known and e.key == digest(known[e.name])}
 
@@ -434,15 +434,15 @@ def write_family(family: str, about: str, rules: Sequence[tuple[Rule, LedgerEntr
         if why is not None:
             raise StoreError(f"{rule.name} is not stored: {why}")
     ordered = sorted(rules, key=lambda item: item[1].part != CORE)
-    text = rules_text(about, ordered)
+    text = rules_file_text(about, ordered)
     for (rule, entry), read in zip(ordered, parse_rules(text), strict=True):
         if digest(read) != entry.key:
             raise StoreError(f"{rule.name} is not stored: the written text does not parse back to the same rule")
     write_ledger(family, [entry for _, entry in ordered], where)
-    replace_file(where / f"{family}.rules", text)
+    replace_store_file(where / f"{family}.rules", text)
 
 
-def rules_text(about: str, rules: Sequence[tuple[Rule, LedgerEntry]]) -> str:
+def rules_file_text(about: str, rules: Sequence[tuple[Rule, LedgerEntry]]) -> str:
     """Return the text of a .rules file: the comment `about`, the core rules, and then the rules that the core rules imply."""
     titles = {
         CORE: "Core: none was found to follow from the others.",
@@ -453,11 +453,11 @@ def rules_text(about: str, rules: Sequence[tuple[Rule, LedgerEntry]]) -> str:
         block = [rule for rule, entry in rules if entry.part == part]
         if block:
             width = min(28, max(len(rule.name) for rule in block) + 2)
-            text += f"\n# {title}\n\n" + "".join(rule_lines(rule, width) for rule in block)
+            text += f"\n# {title}\n\n" + "".join(rules_file_lines(rule, width) for rule in block)
     return text
 
 
-def rule_lines(rule: Rule, width: int) -> str:
+def rules_file_lines(rule: Rule, width: int) -> str:
     """Return the text of the rule, on one line if it fits, with the name padded to `width` characters.
 
     A rule that is too long for one line is broken after the name, before the arrow and before `for`.
@@ -485,7 +485,7 @@ def write_ledger(family: str, entries: Iterable[LedgerEntry], folder: Path | Non
         StoreError: The file cannot be written.
     """
     where = substitutions_folder() if folder is None else folder
-    replace_file(where / f"{family}.proofs.jsonl", "".join(map(_line, entries)))
+    replace_store_file(where / f"{family}.proofs.jsonl", "".join(map(_line, entries)))
 
 
 def write_axioms(entries: Sequence[LedgerEntry], folder: Path | None = None) -> None:
@@ -505,7 +505,7 @@ def write_refuted(rejected: Iterable[Rejected], folder: Path | None = None) -> N
     """
     where = substitutions_folder() if folder is None else folder
     unique = {one.key: one for one in rejected}
-    replace_file(where / REFUTED, "".join(map(_line, sorted(unique.values(), key=lambda one: (one.rule, one.key)))))
+    replace_store_file(where / REFUTED, "".join(map(_line, sorted(unique.values(), key=lambda one: (one.rule, one.key)))))
 
 
 def _line(line: LedgerEntry | Rejected) -> str:
@@ -514,7 +514,7 @@ def _line(line: LedgerEntry | Rejected) -> str:
     return sealed_line(kept)
 
 
-def replace_file(path: Path, text: str) -> None:
+def replace_store_file(path: Path, text: str) -> None:
     """Replace the contents of the file by the text.
 
     Raises:
@@ -522,6 +522,6 @@ def replace_file(path: Path, text: str) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_text(text, path)
+        write_text_atomically(text, path)
     except (OSError, TargetError) as error:
         raise StoreError(f"{path} cannot be written ({cause(error)})") from None

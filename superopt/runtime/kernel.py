@@ -106,7 +106,7 @@ class Kernel:
             self.node.domain,
             self.node.op_type,
             dict(self.opsets).get(self.node.domain, 1),
-            sorted([a.name, attribute_value(a)] for a in self.node.attribute),
+            sorted([a.name, kernel_attribute_value(a)] for a in self.node.attribute),
             [[first[name], *self.operands[name].described()] if name else None for name in self.node.input],
             [bool(name) for name in self.node.output],
         ]
@@ -238,7 +238,7 @@ def _added(one: Bound, two: Bound) -> float:
         return max(least[1] - least[0], 0.0)
 
 
-def attribute_value(attribute: AttributeProto) -> Json:
+def kernel_attribute_value(attribute: AttributeProto) -> Json:
     """Return an attribute's value as JSON. Tensors and graphs become digests."""
     if attribute.type in (AttributeProto.INT, AttributeProto.FLOAT, AttributeProto.INTS, AttributeProto.FLOATS):
         value = helper.get_attribute_value(attribute)

@@ -49,10 +49,10 @@ def runtime_code_version() -> str:
 def digest_of_packages(names: Iterable[str]) -> str:
     """Return a digest of `superopt/policy.py` and of the code of these packages of superopt."""
     package = Path(__file__).resolve().parents[1]
-    return digest_of_files(path for name in names for path in package.glob(f"{name}/*.py"))
+    return cache_code_digest(path for name in names for path in package.glob(f"{name}/*.py"))
 
 
-def digest_of_files(paths: Iterable[Path]) -> str:
+def cache_code_digest(paths: Iterable[Path]) -> str:
     """Return a digest of `superopt/policy.py` and of the contents of the files. The order of the paths does not matter."""
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted({*paths, Path(policy.__file__).resolve()}):

@@ -26,7 +26,7 @@ _FACTORS = frozenset({"Mul", "Div", "Mod"})
 _ATTRIBUTES = ("starts", "ends", "strides", "kernel_shape", "split", "pads", "blocksize")
 
 
-def dimension_key(port: str, axis: int, name: str) -> str:
+def dynamic_size_key(port: str, axis: int, name: str) -> str:
     """Return the key of a dynamic dimension in mappings of sizes.
 
     The key is the dimension's name in the model or, for an unnamed dimension, the input and the axis, such as `x[0]`.
@@ -42,7 +42,7 @@ def dynamic_dimension_keys(model: ModelProto) -> list[str]:
         if port.name not in weights:
             for axis, extent in enumerate(port.type.tensor_type.shape.dim):
                 if not extent.HasField("dim_value") or extent.dim_value < 0:
-                    found[dimension_key(port.name, axis, extent.dim_param)] = None
+                    found[dynamic_size_key(port.name, axis, extent.dim_param)] = None
     return list(found)
 
 

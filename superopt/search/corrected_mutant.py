@@ -16,7 +16,7 @@ from superopt.algebra.terms import Term, subterms, variable
 from superopt.rules.work import work
 from superopt.search.apply import State, Step
 from superopt.search.gate import Gate
-from superopt.search.record import steps_recorded, steps_restored, terms_from_nodes, terms_to_nodes
+from superopt.search.record import record_terms_as_json, steps_recorded, steps_restored, terms_from_nodes
 
 Json: TypeAlias = "Any"
 
@@ -52,7 +52,7 @@ class CorrectedMutant:
 
 def mutants_to_json(repairs: Sequence[CorrectedMutant]) -> Json:
     """Return the corrected mutants as a JSON value, which `mutants_from_json` reads."""
-    nodes, place = terms_to_nodes([term for r in repairs for term in (r.term, r.mutant)])
+    nodes, place = record_terms_as_json([term for r in repairs for term in (r.term, r.mutant)])
     return {
         "nodes": nodes,
         "repairs": [[place(r.term), r.name, r.seconds, place(r.mutant), steps_recorded(r.steps)] for r in repairs],
@@ -68,7 +68,7 @@ def mutants_from_json(record: Json) -> list[CorrectedMutant]:
     ]
 
 
-def program_of(term: Term) -> Term | None:
+def mutant_search_program(term: Term) -> Term | None:
     """Return the term's operator applied to variables, or None if mutants cannot replace the operator.
 
     A mutant is a cheaper term that equals the operator at some output positions. The operator must be a polynomial in its
@@ -98,7 +98,7 @@ def exchange_program(
     for one in subterms(*state):
         args = tuple(done[a] for a in one.args)
         done[one] = one if args == one.args else apply(one.op, *args, **dict(one.attributes))
-        if not one.is_variable and not one.constant and program_of(one) is program and _is_admitted(gate, args):
+        if not one.is_variable and not one.constant and mutant_search_program(one) is program and _is_admitted(gate, args):
             operands = dict(zip(program.args, args, strict=True))
 
             def placed(terms: Sequence[Term], operands: dict[Term, Term] = operands) -> State:

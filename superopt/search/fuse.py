@@ -17,7 +17,7 @@ from superopt.policy import SEARCH
 from superopt.search.apply import State, Step, first_rewrite, replaced_terms, run_time_terms
 from superopt.search.backtracking import SearchResult
 from superopt.search.ruleset import RuleSet
-from superopt.search.sequence import reshape_to
+from superopt.search.sequence import reshape_rewritten_term
 
 ORDERS = frozenset({"reshape", "transpose"})
 """Operators that only reorder or reshape their operand, so that another such operator can restore the operand."""
@@ -72,8 +72,8 @@ def _undone(state: State) -> dict[Term, Term]:
     found: dict[Term, Term] = {}
     for term in run_time_terms(state):
         source = _in_order(term) if term.op in ORDERS else None
-        if source is not None and reshape_to(source, term.shape) is not term:
-            found[term] = reshape_to(source, term.shape)
+        if source is not None and reshape_rewritten_term(source, term.shape) is not term:
+            found[term] = reshape_rewritten_term(source, term.shape)
     return found
 
 

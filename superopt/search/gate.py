@@ -16,7 +16,7 @@ from typing import TypeAlias
 from superopt.algebra.operators import operator
 from superopt.algebra.terms import Term, subterms, variables
 from superopt.algebra.value_analysis import UNKNOWN, Facts, computed_facts, raw_facts
-from superopt.model.facts import literal_facts
+from superopt.model.facts import folded_literal_facts
 from superopt.policy import MODEL
 from superopt.rules.fp_flags import FpFlag, FpMode
 from superopt.rules.match import Match
@@ -93,7 +93,7 @@ class Gate:
             operands = tuple(self._facts[arg] for arg in one.args)
             own = self._variables.get(one.name, UNKNOWN) if one.is_variable else computed_facts(one, operands)
             literal = one.constant and not own.finite and not variables(one)
-            self._facts[one] = literal_facts(one) if literal else own
+            self._facts[one] = folded_literal_facts(one) if literal else own
         return self._facts[term]
 
     def permits_polynomial(self, operands: Iterable[Term]) -> bool:
@@ -114,7 +114,7 @@ class Gate:
         This concerns sums of three or more terms such as `(x + c) - c` with a large constant, or `((s + y) - s) - y`.
         """
         return self.mode is not FpMode.FAST and any(
-            has_cancellation(term, tuple(map(self.facts, term.args))) for term in subterms(*state, constants=False)
+            sum_cancels_in_state(term, tuple(map(self.facts, term.args))) for term in subterms(*state, constants=False)
         )
 
     def _admits(self, rule: Rule, match: Match) -> bool:
@@ -179,7 +179,7 @@ class Gate:
         return found
 
 
-def has_cancellation(term: Term, operands: Sequence[Facts]) -> bool:
+def sum_cancels_in_state(term: Term, operands: Sequence[Facts]) -> bool:
     """Return whether the term is a sum of three or more terms, two of which cancel.
 
     Large constants of opposite signs cancel, and so do a term and its negative.

@@ -11,7 +11,7 @@ from superopt.policy import SEARCH
 from superopt.rules.match import Match
 
 
-def term_sort_key(term: Term) -> tuple[str, str, float, tuple[str, ...]]:
+def meeting_sort_key(term: Term) -> tuple[str, str, float, tuple[str, ...]]:
     """Return a sort key of the term: the operator, the slice that the term is made from, and the weights that it reads.
 
     Terms that are made from slices of one term are sorted in the order of the slices. The weights of equal layers are then

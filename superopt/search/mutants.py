@@ -40,11 +40,11 @@ from superopt.search.corrected_mutant import (
     Json,
     Memory,
     exchange_program,
+    mutant_search_program,
     mutants_from_json,
     mutants_to_json,
-    program_of,
 )
-from superopt.search.record import terms_to_nodes
+from superopt.search.record import record_terms_as_json
 from superopt.search.ruleset import RuleSet
 from superopt.search.schedule import weight_elements
 
@@ -223,7 +223,7 @@ def _programs(state: State, estimate: Cost, measure: Cost) -> dict[Term, float]:
     Operators that take only a small share of the state's time are left out. A mutant is a cheaper term that equals the operator
     at some output positions.
     """
-    places = Counter(program for term in run_time_terms(state) if (program := program_of(term)) is not None)
+    places = Counter(program for term in run_time_terms(state) if (program := mutant_search_program(term)) is not None)
     least = MUTANT.min_program_time_share * estimate(state)
     ratios = {p: measure((p,)) / estimate((p,)) for p, count in places.items() if estimate((p,)) * count >= least}
     return {p: ratio for p, ratio in ratios.items() if ratio < math.inf}
@@ -269,7 +269,7 @@ class _Bench:
         """
         with self.tally.stage("recall"), suppress(_OutOfTimeError):
             made = (StoredMutant(match.replacements[0], rule) for rule, match in self.rules.mutants.matches(program))
-            found = [one for one in made if program not in map(program_of, run_time_terms(_state(one.term)))]
+            found = [one for one in made if program not in map(mutant_search_program, run_time_terms(_state(one.term)))]
             self.tally.recalled += len(found)
             priced = {one: self._price(one.term, deadline) for one in found}
             most = MUTANT.max_mutant_cost_factor * self._price(program, deadline) if found else 0.0
@@ -341,7 +341,7 @@ class _Bench:
         """
         try:
             rules = [*self.rules.algorithms.names], [*self.rules.mutants.names]
-            return ["mutants", terms_to_nodes((program,))[0], *rules]
+            return ["mutants", record_terms_as_json((program,))[0], *rules]
         except ValueError:
             return None
 
@@ -418,7 +418,7 @@ class _Bench:
         with self.tally.stage("glance"):
             whole = glanced((program,))
             left = whole * (1 + MUTANT.quick_timing_error)
-            for cut in filter(None, map(program_of, run_time_terms(_state(sketch)))):
+            for cut in filter(None, map(mutant_search_program, run_time_terms(_state(sketch)))):
                 left -= glanced((cut,))
                 if left <= 0:
                     return False

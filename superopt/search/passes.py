@@ -41,7 +41,7 @@ Time that a pass does not use goes to the later passes.
 """
 
 
-def budget_of(nodes: int, seconds: float, sizes: int, weights: int, pace: float = 1.0) -> float:
+def search_budget_seconds(nodes: int, seconds: float, sizes: int, weights: int, pace: float = 1.0) -> float:
     """Return the number of seconds that the search for a model may take.
 
     The number grows with the model's run time, and grows faster than the model's number of nodes, because each step of a search

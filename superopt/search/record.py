@@ -22,7 +22,7 @@ ATOMS: dict[str, Callable[..., Atom]] = {"Dim": Dim, "Sym": Sym, "Entry": Entry,
 """The constructors of symbolic atoms of extents, by the name of the kind."""
 
 
-def terms_to_nodes(terms: Sequence[Term]) -> tuple[list[Json], Callable[[Term], int]]:
+def record_terms_as_json(terms: Sequence[Term]) -> tuple[list[Json], Callable[[Term], int]]:
     """Return the nodes of all terms, operands before users, and a function that returns the position of a term's node.
 
     A node is a JSON list of an operator, the positions of the operands, and the attributes.
@@ -61,15 +61,15 @@ def steps_restored(record: Json) -> tuple[Step, ...]:
 def _steps(steps: Sequence[Step], outputs: State) -> tuple[list[Json], Callable[[Term], int], list[Json]]:
     """Return the steps and outputs in parts that JSON can store: nodes, positions of terms, and steps.
 
-    The first part has the nodes of all terms (see `terms_to_nodes`). The second part is a function that returns the position of
-    a term's node. The third part has the steps, in which these positions stand for terms.
+    The first part has the nodes of all terms (see `record_terms_as_json`). The second part is a function that returns the
+    position of a term's node. The third part has the steps, in which these positions stand for terms.
     """
-    nodes, place = terms_to_nodes([*outputs, *(term for step in steps for term in (*step.roots, *step.replacements))])
+    nodes, place = record_terms_as_json([*outputs, *(term for step in steps for term in (*step.roots, *step.replacements))])
     return nodes, place, [[step.rule, [*map(place, step.roots)], [*map(place, step.replacements)]] for step in steps]
 
 
 def terms_from_nodes(nodes: Sequence[Json]) -> list[Term]:
-    """Return the terms from nodes that `terms_to_nodes` returned, in the same order."""
+    """Return the terms from nodes that `record_terms_as_json` returned, in the same order."""
     terms: list[Term] = []
     for op, operands, attributes in nodes:
         values = {name: _value(value) for name, value in attributes.items()}

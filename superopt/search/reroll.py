@@ -25,7 +25,7 @@ from superopt.rules.match import EMPTY, Binding, instantiate, match_term
 from superopt.search.apply import State, Step, replaced_terms, run_time_terms
 from superopt.search.linear import LinearForms
 from superopt.search.ruleset import RuleSet
-from superopt.search.sequence import Sequences, reshape_to
+from superopt.search.sequence import Sequences, reshape_rewritten_term
 from superopt.speclib.recurrence import Recurrence, recurrences
 
 FIXED = frozenset({"mul", "sigmoid", "tanh"})
@@ -188,12 +188,17 @@ class _Roller:
         parts = dict(zip(recurrence.names, first.weights, strict=True))
         matrices = [_beside([w for name in names if (w := parts[name])]) for names in recurrence.weights.values()]
         rows_of = [_beside([_row(parts[name], width) for name in names]) for names in recurrence.biases.values()]
-        operands = [x, *matrices, *rows_of, *(reshape_to(self.origin.get(s, s), (rows, width)) for s in first.before)]
+        operands = [
+            x,
+            *matrices,
+            *rows_of,
+            *(reshape_rewritten_term(self.origin.get(s, s), (rows, width)) for s in first.before),
+        ]
         every = apply(recurrence.every, *operands)
         cut = [apply("slice", every, axis=0, start=n, stop=n + 1) for n in range(len(run))]
         whole = [apply(name, *operands) for name in recurrence.last]
         wanted = [*zip((stage.after[0] for stage in run), cut, strict=True), *zip(run[-1].after[1:], whole, strict=True)]
-        return {twin: reshape_to(term, twin.sizes) for state, term in wanted for twin in self.twins.get(state, ())}
+        return {twin: reshape_rewritten_term(term, twin.sizes) for state, term in wanted for twin in self.twins.get(state, ())}
 
 
 def _between(stage: Stage) -> list[Term]:
@@ -327,7 +332,7 @@ def _row(bias: Term | None, width: int) -> Term:
         return bias.args[0]
     for axis in range(-bias.rank, -1):
         bias = apply("slice", bias, axis=axis, start=0, stop=1) if bias.sizes[axis] > 1 else bias
-    return reshape_to(bias, (width,))
+    return reshape_rewritten_term(bias, (width,))
 
 
 def _beside(parts: Sequence[Term]) -> Term:

@@ -91,7 +91,7 @@ def _changes(outline: Outline) -> int:
     return 0 if outline.op else count
 
 
-def no_terms(_: str) -> tuple[Term, ...]:
+def no_terms_for_other_outputs(_: str) -> tuple[Term, ...]:
     """Return no terms. As an argument of `matches`, this function excludes all rules with several outputs."""
     return ()
 
@@ -172,7 +172,9 @@ class RuleSet:
         """The names of the set's rules."""
         return tuple(rule.name for rule in self._rules)
 
-    def matches(self, term: Term, candidates: Callable[[str], Sequence[Term]] = no_terms) -> Iterator[tuple[str, Match]]:
+    def matches(
+        self, term: Term, candidates: Callable[[str], Sequence[Term]] = no_terms_for_other_outputs
+    ) -> Iterator[tuple[str, Match]]:
         """Yield every match of a rule whose first replaced term (root) is `term`, with the rule's name.
 
         A rule with several outputs replaces several terms. For the other replaced terms, `candidates` returns the possible
@@ -205,7 +207,11 @@ class RuleSet:
         for prepared in self._of_view(self._view(term))[0]:
             if prepared.rule.name == rule:
                 for pattern in prepared.patterns(term.rank):
-                    yield from (match for match in pattern.matches(term, no_terms) if self._permits(prepared.rule, match))
+                    yield from (
+                        match
+                        for match in pattern.matches(term, no_terms_for_other_outputs)
+                        if self._permits(prepared.rule, match)
+                    )
 
     def _distinct(self, known: Iterable[tuple[Rule, Match]]) -> Iterator[tuple[str, Match]]:
         """Yield the matches that the gate permits, with the names of their rules. Repeated replacements are left out."""
@@ -262,7 +268,7 @@ class RuleSet:
         """
         known = self._candidates.get(view)
         if known is None:
-            fitting = [p for p in self._by_operator.get(view[0], ()) if outline_may_match(p.left[0], view)]
+            fitting = [p for p in self._by_operator.get(view[0], ()) if ruleset_outline_may_match(p.left[0], view)]
             known = tuple(p for p in fitting if len(p.left) == 1), tuple(p for p in fitting if len(p.left) > 1)
             self._candidates[view] = known
         return known
@@ -270,22 +276,22 @@ class RuleSet:
     def _view(self, term: Term) -> View:
         known = self._views.get(term)
         if known is None:
-            known = self._views[term] = view(term)
+            known = self._views[term] = ruleset_term_view(term)
         return known
 
 
-def view(term: Term, depth: int = SEARCH.max_outline_depth) -> View:
+def ruleset_term_view(term: Term, depth: int = SEARCH.max_outline_depth) -> View:
     """Return the operators of the term and of the terms down to `depth` levels below it, as a nested tuple.
 
     For commutative operators, the operands' views are sorted.
     """
     if term.is_variable or not depth:
         return term.op, None
-    seen = [view(a, depth - 1) for a in term.args]
+    seen = [ruleset_term_view(a, depth - 1) for a in term.args]
     return term.op, tuple(sorted(seen, key=repr) if operator(term.op).commutative else seen)
 
 
-def outline_may_match(outline: Outline, seen: View) -> bool:
+def ruleset_outline_may_match(outline: Outline, seen: View) -> bool:
     """Return whether a term may match a rule's outline. `seen` is the view of the term: the operators near the term's root.
 
     A sum or product may match if only some of its operands match.
@@ -299,5 +305,7 @@ def outline_may_match(outline: Outline, seen: View) -> bool:
         return True
     if operator(op).commutative:
         wanted = [o for o in outline.args if o.op]
-        return len(outline.args) <= len(operands) and all(any(outline_may_match(o, s) for s in operands) for o in wanted)
-    return all(outline_may_match(o, s) for o, s in zip(outline.args, operands, strict=True))
+        return len(outline.args) <= len(operands) and all(
+            any(ruleset_outline_may_match(o, s) for s in operands) for o in wanted
+        )
+    return all(ruleset_outline_may_match(o, s) for o, s in zip(outline.args, operands, strict=True))

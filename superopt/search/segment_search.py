@@ -21,7 +21,7 @@ from superopt.model.available_fusions import contrib_fusions, fusions_at_opset
 from superopt.model.islands import Island
 from superopt.partial.families import MUTANTS
 from superopt.policy import COMPARISON, SEARCH
-from superopt.rules.accuracy import is_algorithm
+from superopt.rules.accuracy import is_fast_algorithm_rule
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.rule import Rule
 from superopt.runtime.cache import Part, json_digest
@@ -33,7 +33,7 @@ from superopt.search.fuse import fusion_states, with_fusions
 from superopt.search.gate import Gate
 from superopt.search.island import search_island
 from superopt.search.mutants import MutantTally, search_mutants
-from superopt.search.record import result_from_json, result_to_json, terms_to_nodes
+from superopt.search.record import record_terms_as_json, result_from_json, result_to_json
 from superopt.search.ruleset import RuleSet, only_reshapes
 from superopt.search.schedule import Find, gains, search_all, unchanged_result, weight_elements
 from superopt.search.segments import LEFT, Gain, Segment, gate_of, unsearched
@@ -134,7 +134,7 @@ class SegmentSearch:
     ) -> None:
         self.mode, self.strict = mode, strict
         mutants = [rule for rule in rules if rule.family == MUTANTS]
-        algorithms = [rule for rule in rules if is_algorithm(rule)]
+        algorithms = [rule for rule in rules if is_fast_algorithm_rule(rule)]
         others = [rule for rule in rules if not (rule in algorithms or rule in mutants or only_reshapes(rule))]
         self.rules = RuleSet(others, algorithms, mutants)
         standard, own = fusions_at_opset(opset), contrib_fusions() if allow_contrib else ()
@@ -253,7 +253,7 @@ class SegmentSearch:
             *self.settings,
             task.limits.growth,
             task.limits.room,
-            terms_to_nodes(task.start)[0],
+            record_terms_as_json(task.start)[0],
             batch.gates[task.start].key,
         ]
         return result_from_json(self.clock.cache.kept(key, lambda: result_to_json(result())))
@@ -322,7 +322,7 @@ class SegmentSearch:
                 state, gate = self._at(part.state), gate_of([part], self.mode, strict=self.strict)
             except ShapeError:
                 continue
-            key = ["forgone", part.island.dtype.name, *self.settings, terms_to_nodes(state)[0], gate.key]
+            key = ["forgone", part.island.dtype.name, *self.settings, record_terms_as_json(state)[0], gate.key]
             saved = functools.partial(self._fusion_gain, state, rules.gated(gate), part.island, deadline)
             total += self.clock.cache.kept(key, saved) * part.runs
         return total

@@ -111,7 +111,7 @@ def splice_fitting(model: Model, taken: Sequence[Gain]) -> tuple[Model, list[Gai
     return model, first + second, dropped + more
 
 
-def unsearched_counts(searched: Iterable[Gain]) -> dict[str, int]:
+def unsearched_segment_counts(searched: Iterable[Gain]) -> dict[str, int]:
     """Return, for each reason, the number of segments (parts of a model) that could not be searched or written as nodes."""
     found: Counter[str] = Counter()
     for gain in searched:
@@ -130,7 +130,7 @@ def splice_passes(model: Model, passes: Passes) -> Model:
     return model
 
 
-def applied_rules(taken: Iterable[Gain], rules: Iterable[Rule]) -> tuple[AppliedRule, ...]:
+def rules_applied_by_gains(taken: Iterable[Gain], rules: Iterable[Rule]) -> tuple[AppliedRule, ...]:
     """Return the rules, definitions and corrected mutants that the steps of the gains use, with the largest saving first.
 
     A gain is the search result for one part of the model. A corrected mutant is a term that equals an operator at some output
@@ -150,7 +150,7 @@ def applied_rules(taken: Iterable[Gain], rules: Iterable[Rule]) -> tuple[Applied
     )
 
 
-def arithmetic(passes: Passes, rules: Iterable[Rule], mode: FpMode) -> Arithmetic:
+def arithmetic_of_passes(passes: Passes, rules: Iterable[Rule], mode: FpMode) -> Arithmetic:
     """Return the floating-point flags that the steps of the passes need, and the assumptions under which the mode admits them.
 
     A flag is an assumption about floating-point values, or a freedom to change results. A step to a corrected mutant (a cheaper
@@ -165,7 +165,7 @@ def arithmetic(passes: Passes, rules: Iterable[Rule], mode: FpMode) -> Arithmeti
     return Arithmetic(str(mode), tuple(str(flag) for flag in FpFlag if flag in flags), ASSUMPTIONS if assumed else ())
 
 
-def segment_rows(searched: Iterable[Gain]) -> tuple[SegmentGain, ...]:
+def searched_segment_entries(searched: Iterable[Gain]) -> tuple[SegmentGain, ...]:
     """Return the report's entry for each segment (part of the model) that was searched."""
     return tuple(
         SegmentGain(

@@ -38,8 +38,8 @@ class Joined:
         for rows in [] if before == after else [n for n in (before, after) if n != 1]:
             inner = math.prod(shape) // count // rows
             split = (rows, count, inner) if rows == before else (count, rows, inner)
-            term = apply("transpose", reshape_to(term, split), perm=(1, 0, 2))
-        return reshape_to(term, shape)
+            term = apply("transpose", reshape_rewritten_term(term, split), perm=(1, 0, 2))
+        return reshape_rewritten_term(term, shape)
 
 
 class Sequences:
@@ -51,7 +51,7 @@ class Sequences:
     def of(self, elements: Sequence[Term], shape: tuple[int, ...]) -> Term:
         """Join elements of one shape. Return a term of the given shape, with the elements along the first axis."""
         whole = self.whole(elements)
-        rows = [reshape_to(e, (1, *shape[1:])) for e in elements]
+        rows = [reshape_rewritten_term(e, (1, *shape[1:])) for e in elements]
         return whole.moved(shape, 0) if whole is not None else self._joined(rows, -len(shape))[0]
 
     def whole(self, elements: Sequence[Term]) -> Joined | None:
@@ -97,7 +97,7 @@ def _under_reshapes(elements: Sequence[Term]) -> Iterator[Sequence[Term]]:
         elements = [e.args[0] for e in elements]
 
 
-def reshape_to(term: Term, shape: Shape) -> Term:
+def reshape_rewritten_term(term: Term, shape: Shape) -> Term:
     """Return the term reshaped to `shape`, which must have equally many elements."""
     try:
         return term if term.shape == shape else apply("reshape", term, shape=shape)

@@ -19,11 +19,11 @@ from superopt.search.backtracking import Cost
 from superopt.search.meeting import (
     added_term_count,
     covered_first,
+    meeting_sort_key,
     mixed_concat_count,
     mixture,
     operator_count_change_key,
     rejoins_slices,
-    term_sort_key,
 )
 from superopt.search.ruleset import RuleSet
 from superopt.search.vanish import remove_vanishing
@@ -195,10 +195,10 @@ class Sweeper:
     def _merges(self, live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
         """Return, for each rule with several outputs, matches that have no replaced term (root) in common.
 
-        All roots of a match are at the same distance from the inputs. They are tried in the order of `term_sort_key`, and the
-        first roots that fit are used. If `only` is not empty, only the rule with this name is used.
+        All roots of a match are at the same distance from the inputs. They are tried in the order of `meeting_sort_key`, and
+        the first roots that fit are used. If `only` is not empty, only the rule with this name is used.
         """
-        return self.joins([sorted(same, key=term_sort_key) for same in siblings(live)], live, only)
+        return self.joins([sorted(same, key=meeting_sort_key) for same in siblings(live)], live, only)
 
     def joins(self, layers: Iterable[Sequence[Term]], live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
         """Return, for each rule with several outputs, matches that have no replaced term (root) in common.

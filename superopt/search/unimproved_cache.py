@@ -16,7 +16,7 @@ from superopt.algebra.operators import specs_folder, substitutions_folder
 from superopt.protobuf.stored import Loadable, model_digest
 from superopt.report.optimization import AppliedRule, Arithmetic, Report, Rounding, RunEnvironment, SegmentGain, Timing
 from superopt.runtime.cache import Cache, Json
-from superopt.runtime.result_cache import digest_of_files
+from superopt.runtime.result_cache import cache_code_digest
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class UnimprovedModelCache:
     def _key(self) -> Sequence[Json]:
         package = Path(__file__).resolve().parents[1]
         files = [*package.rglob("*.py"), *specs_folder().glob("*.py"), *substitutions_folder().rglob("*.*")]
-        return ["kept", *self.about, digest_of_files(files), model_digest(self.model)]
+        return ["kept", *self.about, cache_code_digest(files), model_digest(self.model)]
 
 
 def _report(record: Mapping[str, Any]) -> Report:

@@ -29,7 +29,7 @@ class UndecidedError(ShapeError):
     """Raised when a term takes too long to evaluate, or has an unknown size."""
 
 
-def evaluate_arrays(
+def evaluate_certificate_terms(
     roots: Sequence[Term],
     arrays: Mapping[str, Array],
     sizes: Mapping[Atom, int] | None = None,
@@ -47,7 +47,7 @@ def evaluate_arrays(
         ShapeError: The arrays do not have the shapes in the terms, or an operator is not defined for the arrays.
         UndecidedError: An operator takes too long, or a size follows neither from the arrays nor from `sizes`.
     """
-    symbols = sizes_of([t for t in subterms(*roots) if t.is_variable], arrays, sizes or {})
+    symbols = certificate_dimension_sizes([t for t in subterms(*roots) if t.is_variable], arrays, sizes or {})
     known: dict[Term, Array] = {}
     with np.errstate(all="ignore"):
         for term in subterms(*roots):
@@ -59,7 +59,7 @@ def evaluate_arrays(
     return [known[root] for root in roots]
 
 
-def sizes_of(
+def certificate_dimension_sizes(
     variables: Sequence[Term], arrays: Mapping[str, Array], sizes: Mapping[Atom, int]
 ) -> Callable[[Atom], Extent | None]:
     """Return a function from dynamic dimensions to their sizes.
@@ -111,7 +111,7 @@ def apply_operator(op: str, arrays: Sequence[Array], attributes: Mapping[str, At
         return np.asarray(NUMPY[op](*arrays, **dict(term.attributes)))
     body = unfolded(term) if arrays else None
     if body is not None:
-        return evaluate_arrays([body], {leaf.name: array for leaf, array in zip(leaves, arrays, strict=True)})[0]
+        return evaluate_certificate_terms([body], {leaf.name: array for leaf, array in zip(leaves, arrays, strict=True)})[0]
     if total_work([term]).flops > VERIFY.max_definition_operations:
         raise UndecidedError(f"the operator {op} takes too long to evaluate")
     if operator(op).commutative:

@@ -286,6 +286,6 @@ def _boolean(value: Any) -> bool:
     return value
 
 
-def named_variables(terms: Sequence[Term]) -> list[Term]:
+def certificate_variables(terms: Sequence[Term]) -> list[Term]:
     """Return the distinct variables in the terms."""
     return [term for term in subterms(*terms) if term.is_variable]

@@ -25,10 +25,10 @@ from superopt.algebra.operators import apply
 from superopt.algebra.terms import Atom, Dim, Term, subterms
 from superopt.errors import CertificateError, InvalidModelError, ShapeError
 from superopt.policy import VERIFY
-from superopt.verification.arrays import Array, UndecidedError, evaluate_arrays
-from superopt.verification.certificates import Certificate, Pass, Rewrite, RewrittenNodes, Scope, State, named_variables
+from superopt.verification.arrays import Array, UndecidedError, evaluate_certificate_terms
+from superopt.verification.certificates import Certificate, Pass, Rewrite, RewrittenNodes, Scope, State, certificate_variables
 from superopt.verification.inputs import Feeds
-from superopt.verification.models import STANDARD, UNNAMED, ModelSource, bodies, nodes
+from superopt.verification.models import STANDARD, UNNAMED, ModelSource, verified_attribute_bodies, verified_model_nodes
 from superopt.verification.runs import Runner
 
 SINGLE = 2.0**-22
@@ -203,12 +203,12 @@ class _Made:
         raise CertificateError(f"a term of the certificate reads {name!r}, which is not a weight of the original")
 
     def _computed(self, number: int, term: Term) -> tuple[Array, Array, bool]:
-        names = [x.name for x in named_variables([term])]
+        names = [x.name for x in certificate_variables([term])]
         inside = {name: self._value(number - 1, name) for name in names}
         single = any(one[2] for one in inside.values()) or any(t.op in SUMMED_IN_SINGLE for t in subterms(term))
         try:
-            (exact,) = evaluate_arrays([term], {name: one[0] for name, one in inside.items()})
-            (magnitude,) = evaluate_arrays([_of_magnitudes(term)], {name: one[1] for name, one in inside.items()})
+            (exact,) = evaluate_certificate_terms([term], {name: one[0] for name, one in inside.items()})
+            (magnitude,) = evaluate_certificate_terms([_of_magnitudes(term)], {name: one[1] for name, one in inside.items()})
         except ShapeError as error:
             raise CertificateError(f"a weight of the certificate cannot be computed ({error})") from error
         return exact, np.abs(magnitude), single
@@ -332,7 +332,7 @@ def _require_same_ends(before: GraphProto, after: GraphProto) -> None:
     """
     first, second = ([[v.name for v in values] for values in (body.input, body.output)] for body in (before, after))
     weights = {tensor.name: _raw(tensor).SerializeToString() for tensor in before.initializer}
-    read = {name for node in nodes(before) for name in node.input}
+    read = {name for node in verified_model_nodes(before) for name in node.input}
     own = {t.name: _raw(t).SerializeToString() for t in after.initializer}
     if first != second or any(weights.get(name) != array for name, array in own.items() if name in read | weights.keys()):
         raise CertificateError("a control flow body differs from the original's in inputs, outputs or weights")
@@ -393,7 +393,7 @@ def _plain(node: NodeProto, aliases: Mapping[str, str], *, bodiless: bool = Fals
             attribute.t.CopyFrom(_raw(attribute.t))
         if bodiless and attribute.type == AttributeProto.GRAPH:
             attribute.g.Clear()
-        for body in bodies(attribute):
+        for body in verified_attribute_bodies(attribute):
             _strip(body, aliases)
     return bytes(copy.SerializeToString(deterministic=True))
 
@@ -542,7 +542,7 @@ def _require_kinds(original: ModelSource, rewrites: Sequence[Rewrite], made: _Ma
     """
     given = {value.name for value in original.proto.graph.input}
     for rewrite in rewrites:
-        for x in named_variables([*rewrite.before, *rewrite.after]):
+        for x in certificate_variables([*rewrite.before, *rewrite.after]):
             for name in (place.inputs.get(x.name, "") for place in rewrite.places):
                 weight = made.knows(name) and name not in given
                 if (weight and not x.constant) or (x.constant and name in given and name not in made.tensors.protos):
@@ -554,7 +554,7 @@ def _require_kinds(original: ModelSource, rewrites: Sequence[Rewrite], made: _Ma
 
 def _weights_read(rewrite: Rewrite, place: RewrittenNodes) -> list[str]:
     """Return the names of the weights that a rewrite reads: the model's values for variables that are marked constant."""
-    constant = (x.name for x in named_variables([*rewrite.before, *rewrite.after]) if x.constant)
+    constant = (x.name for x in certificate_variables([*rewrite.before, *rewrite.after]) if x.constant)
     return [place.inputs[name] for name in constant if name in place.inputs]
 
 
@@ -585,13 +585,13 @@ def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], 
     """
     if len(terms) != len(place.outputs):
         raise CertificateError(f"a segment has {len(place.outputs)} outputs, but {len(terms)} terms")
-    names = {x.name: place.inputs.get(x.name) for x in named_variables(terms)}
+    names = {x.name: place.inputs.get(x.name) for x in certificate_variables(terms)}
     if None in names.values():
         raise CertificateError("a term of a segment reads a variable without a value in the model")
     if not {*names.values(), *place.outputs} <= values.keys():
         return False
     arrays = {name: np.asarray(values[value or ""]) for name, value in names.items()}
-    for x in named_variables(terms):
+    for x in certificate_variables(terms):
         kind = arrays[x.name].dtype.kind
         if not x.constant and (x.condition, bool(x.position)) != (kind == "b", kind in "iu"):
             raise CertificateError(f"a variable for {names[x.name]!r} has another type than the value")
@@ -600,7 +600,7 @@ def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], 
     off: list[str] = []
     for dtype in (np.float64, np.float32):
         try:
-            known = dict(zip(live, evaluate_arrays(live, arrays, sizes, dtype), strict=True))
+            known = dict(zip(live, evaluate_certificate_terms(live, arrays, sizes, dtype), strict=True))
         except UndecidedError:
             return False
         except ShapeError as error:

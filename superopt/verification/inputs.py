@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from superopt.policy import VERIFY
-from superopt.verification.models import DeclaredInput, ModelSource, extent_of
+from superopt.verification.models import DeclaredInput, ModelSource, dimension_expression_extent
 
 Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
@@ -34,7 +34,7 @@ def sizes(source: ModelSource, given: Sequence[Mapping[str, int]], seed: int) ->
     seen: set[tuple[int, ...]] = set()
     for found in _candidates(source, given, rng):
         key = tuple(found[name] for name in names)
-        elements = sum(math.prod(extent_of(axis, found) for axis in port.axes) for port in source.inputs)
+        elements = sum(math.prod(dimension_expression_extent(axis, found) for axis in port.axes) for port in source.inputs)
         if key not in seen and elements <= VERIFY.max_drawn_elements:
             seen.add(key)
             yield found
@@ -162,7 +162,7 @@ def adversarial_feeds(
 
 
 def _array(port: DeclaredInput, at: Mapping[str, int], draw: Draw, bound: int, turn: int, rng: np.random.Generator) -> Array:
-    shape = tuple(extent_of(axis, at) for axis in port.axes)
+    shape = tuple(dimension_expression_extent(axis, at) for axis in port.axes)
     dtype = np.dtype(port.dtype)
     match dtype.kind:
         case "b":

@@ -78,7 +78,7 @@ class ModelSource:
             source = ModelSource(path, onnx.load(path, load_external_data=False))
         except Exception as error:
             raise InvalidModelError(f"{path}: not an ONNX model ({type(error).__name__})") from error
-        for tensor in nested_tensors(source.proto.graph):
+        for tensor in verified_model_tensors(source.proto.graph):
             for entry in tensor.external_data if tensor.data_location == TensorProto.EXTERNAL else ():
                 if entry.key == "location" and not (path.parent / entry.value).is_file():
                     raise InvalidModelError(
@@ -101,19 +101,23 @@ class ModelSource:
     def dimensions(self) -> tuple[str, ...]:
         """The names of the inputs' dynamic dimensions. Expressions over other names, such as `past + length`, are left out."""
         found = dict.fromkeys(axis for port in self.inputs for axis in port.axes if isinstance(axis, str))
-        return tuple(name for name in found if not expression_names(name) or not expression_names(name) <= found.keys())
+        return tuple(
+            name
+            for name in found
+            if not dimension_expression_names(name) or not dimension_expression_names(name) <= found.keys()
+        )
 
     @cached_property
     def constants(self) -> tuple[int, ...]:
         """The positive integers that occur in the model, and the extents of its weights."""
         found: set[int] = set()
-        for tensor in nested_tensors(self.proto.graph):
+        for tensor in verified_model_tensors(self.proto.graph):
             found.update(n for n in tensor.dims if n)
             integral = tensor.data_type in (TensorProto.INT64, TensorProto.INT32)
             local = tensor.data_location != TensorProto.EXTERNAL
             if integral and local and int(np.prod(tensor.dims, dtype=np.int64)) <= VERIFY.max_sized_constant_elements:
                 found.update(abs(int(n)) for n in numpy_helper.to_array(tensor).ravel())
-        for node in nodes(self.proto.graph):
+        for node in verified_model_nodes(self.proto.graph):
             found.update(abs(n) for a in node.attribute for n in (a.i, *a.ints))
         return tuple(sorted(n for n in found if 1 < n <= VERIFY.max_compared_size))
 
@@ -125,7 +129,7 @@ class ModelSource:
         operator reads the input directly or through operators that pass infinities on.
         """
         found: set[str] = set()
-        for node in reversed([*nodes(self.proto.graph)]):
+        for node in reversed([*verified_model_nodes(self.proto.graph)]):
             passed = node.op_type in PASSED_ON and any(name in found for name in node.output)
             if passed or node.op_type in TAKEN_IN or node.domain not in STANDARD:
                 found.update(node.input)
@@ -137,7 +141,12 @@ class ModelSource:
 
     def _is_natural(self, name: str) -> bool:
         """Return whether the value `name` is a constant with a single natural number."""
-        given = {node.output[0]: a.t for node in nodes(self.proto.graph) if node.op_type == "Constant" for a in node.attribute}
+        given = {
+            node.output[0]: a.t
+            for node in verified_model_nodes(self.proto.graph)
+            if node.op_type == "Constant"
+            for a in node.attribute
+        }
         weight = given.get(name) or next((t for t in self.proto.graph.initializer if t.name == name), None)
         if weight is None or weight.data_location == TensorProto.EXTERNAL or list(weight.dims) not in ([], [1]):
             return False
@@ -166,13 +175,13 @@ class ModelSource:
         made = {name for node in self.proto.graph.node for name in node.output}
         seen: set[str] = set()
         for node in self.proto.graph.node:
-            if any(name in made and name not in seen for name in values_read(node)):
+            if any(name in made and name not in seen for name in verified_node_reads(node)):
                 return False
             seen.update(node.output)
         return True
 
 
-def expression_names(name: str) -> frozenset[str]:
+def dimension_expression_names(name: str) -> frozenset[str]:
     """Return the names in a dimension's name that is an expression: `past + length` gives `past` and `length`.
 
     The result is empty if the dimension's name is not an expression.
@@ -188,7 +197,7 @@ def expression_names(name: str) -> frozenset[str]:
     return frozenset(node.id for node in inside if isinstance(node, ast.Name))
 
 
-def extent_of(axis: int | str, sizes: Mapping[str, int]) -> int:
+def dimension_expression_extent(axis: int | str, sizes: Mapping[str, int]) -> int:
     """Return the extent of an axis at these sizes of the dynamic dimensions.
 
     `axis` is a number, the name of a dimension, or an expression over names of dimensions.
@@ -201,40 +210,40 @@ def extent_of(axis: int | str, sizes: Mapping[str, int]) -> int:
     return max(int(value), 0)
 
 
-def values_read(node: NodeProto) -> Iterator[str]:
+def verified_node_reads(node: NodeProto) -> Iterator[str]:
     """Yield the names of the values that a node or its bodies read."""
     yield from node.input
     for attribute in node.attribute:
-        for body in bodies(attribute):
+        for body in verified_attribute_bodies(attribute):
             for inner in body.node:
-                yield from values_read(inner)
+                yield from verified_node_reads(inner)
 
 
-def nodes(graph: GraphProto) -> Iterator[NodeProto]:
+def verified_model_nodes(graph: GraphProto) -> Iterator[NodeProto]:
     """Yield every node of the graph and of nested bodies."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
-            for body in bodies(attribute):
-                yield from nodes(body)
+            for body in verified_attribute_bodies(attribute):
+                yield from verified_model_nodes(body)
 
 
-def bodies(attribute: AttributeProto) -> list[GraphProto]:
+def verified_attribute_bodies(attribute: AttributeProto) -> list[GraphProto]:
     """Return the graphs in an attribute."""
     if attribute.type == AttributeProto.GRAPH:
         return [attribute.g]
     return [*attribute.graphs] if attribute.type == AttributeProto.GRAPHS else []
 
 
-def nested_tensors(graph: GraphProto) -> Iterator[TensorProto]:
+def verified_model_tensors(graph: GraphProto) -> Iterator[TensorProto]:
     """Yield every initializer and every tensor attribute of the graph and of nested bodies."""
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 yield attribute.t
-            for body in bodies(attribute):
-                yield from nested_tensors(body)
+            for body in verified_attribute_bodies(attribute):
+                yield from verified_model_tensors(body)
 
 
 def _port(value: onnx.ValueInfoProto) -> DeclaredInput:

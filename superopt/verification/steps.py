@@ -16,8 +16,8 @@ from superopt.rules.fp_flags import FpFlag
 from superopt.rules.fusion import fusions
 from superopt.rules.rule import Rule, digest
 from superopt.speclib.recurrence import recurrences
-from superopt.verification.arrays import Array, UndecidedError, evaluate_arrays
-from superopt.verification.certificates import Certificate, CertifiedStep, Rewrite, State, named_variables
+from superopt.verification.arrays import Array, UndecidedError, evaluate_certificate_terms
+from superopt.verification.certificates import Certificate, CertifiedStep, Rewrite, State, certificate_variables
 from superopt.verification.instances import is_instance
 
 PARTLY = "~>"
@@ -131,18 +131,21 @@ class StepChecker:
             CertificateError: The values of the sides differ, or cannot be computed.
         """
         try:
-            self._evaluate(step, *cut_common_terms(step.roots, step.replacements))
+            self._evaluate(step, *cut_common_step_terms(step.roots, step.replacements))
         except CertificateError:
             self._evaluate(step, [*step.roots], [*step.replacements])
 
     def _evaluate(self, step: CertifiedStep, roots: list[Term], replacements: list[Term]) -> None:
-        variables = named_variables([*roots, *replacements])
+        variables = certificate_variables([*roots, *replacements])
         worked, why = 0, ""
         for turn in range(VERIFY.step_draw_count):
             rng = np.random.default_rng((self.seed, turn))
             arrays, sizes = draw_arrays(variables, rng, turn)
             try:
-                left, right = evaluate_arrays(roots, arrays, sizes), evaluate_arrays(replacements, arrays, sizes)
+                left, right = (
+                    evaluate_certificate_terms(roots, arrays, sizes),
+                    evaluate_certificate_terms(replacements, arrays, sizes),
+                )
             except UndecidedError as error:
                 raise CertificateError(f"step {step.rule!r} matches no rule and cannot be tested: {error}") from error
             except ShapeError as error:
@@ -193,7 +196,7 @@ def draw_arrays(variables: Sequence[Term], rng: np.random.Generator, turn: int) 
     return found, sizes
 
 
-def cut_common_terms(roots: State, replacements: State) -> tuple[list[Term], list[Term]]:
+def cut_common_step_terms(roots: State, replacements: State) -> tuple[list[Term], list[Term]]:
     """Return both sides of a step with common terms replaced by variables, so that fewer operators are evaluated.
 
     If the step replaces several terms, both sides are returned unchanged.
@@ -225,5 +228,5 @@ def _require_there(step: CertifiedStep, state: State) -> None:
             raise CertificateError(f"step {step.rule!r} replaces a {root.op} by a term of another shape")
         if root.constant:
             raise CertificateError(f"step {step.rule!r} replaces a weight")
-    if not there.issuperset(named_variables(step.replacements)):
+    if not there.issuperset(certificate_variables(step.replacements)):
         raise CertificateError(f"step {step.rule!r} reads a variable that is not among the current terms")

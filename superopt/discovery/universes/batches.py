@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from superopt.algebra.terms import variable
-from superopt.discovery.universe import FACTOR, FACTORS, Template, Universe, binary, split_parts, symbols, unary
+from superopt.discovery.universe import FACTOR, FACTORS, Template, Universe, binary, split_parts, unary, universe_symbols
 from superopt.discovery.universes.matrix import SMALL, K, L, M, N
 
-B, P = symbols("b p")
+B, P = universe_symbols("b p")
 SIZES = {"n": SMALL, "k": SMALL, "m": SMALL}
 _X, _Y = (variable(name, (B, N, K)) for name in "xy")
 _W, _V = (variable(name, (B, K, M)) for name in "wv")
@@ -124,7 +124,7 @@ STACKED = Universe(
     limit=4,
 )
 
-(_Q,) = symbols("q")
+(_Q,) = universe_symbols("q")
 
 UNFLATTENED = Universe(
     family="batches",

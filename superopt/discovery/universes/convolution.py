@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Attribute, Extent, Sym, Term, size, variable
-from superopt.discovery.universe import FACTOR, FACTORS, Constant, Universe, binary, convolution, split_parts, symbols, unary
+from superopt.discovery.universe import (
+    FACTOR,
+    FACTORS,
+    Constant,
+    Universe,
+    binary,
+    convolution,
+    split_parts,
+    unary,
+    universe_symbols,
+)
 
 # A convolution's group count is g, its input channels d * g and its output channels f * g.
 
-BATCH, D, G, F, H, WIDTH = symbols("n d g f h0 h1")
-ROWS, COLUMNS = symbols("k0 k1")
-S0, S1 = symbols("s0 s1")
-D0, D1 = symbols("d0 d1")
-P0, P1, P2, P3 = symbols("p0 p1 p2 p3")
+BATCH, D, G, F, H, WIDTH = universe_symbols("n d g f h0 h1")
+ROWS, COLUMNS = universe_symbols("k0 k1")
+S0, S1 = universe_symbols("s0 s1")
+D0, D1 = universe_symbols("d0 d1")
+P0, P1, P2, P3 = universe_symbols("p0 p1 p2 p3")
 PADS = (P0, P1, P2, P3)
 SLIDING: dict[str, Attribute] = {"strides": (S0, S1), "dilations": (D0, D1)}
 
@@ -131,7 +141,7 @@ DEPTHWISE = Universe(
 
 # The kernel w is the kernel u, enlarged by e0 rows above, e1 columns to the left, e2 rows below and e3 columns to the right.
 
-E0, E1, E2, E3 = symbols("e0 e1 e2 e3")
+E0, E1, E2, E3 = universe_symbols("e0 e1 e2 e3")
 _WIDER_PADS = (P0 + D0 * E0, P1 + D1 * E1, P2 + D0 * E2, P3 + D1 * E3)
 _PADDED_PADS = (P0 + E0, P1 + E1, P2 + E2, P3 + E3)
 _WIDE_KERNELS = _kernels(F * G, D, ROWS + E0 + E2, COLUMNS + E1 + E3)
@@ -155,7 +165,7 @@ ENLARGED = Universe(
 
 # A convolution that keeps the image's shape: i0 rows of its kernel are above the centre, j0 below, i1 columns left, j1 right.
 
-I0, I1, J0, J1 = symbols("i0 i1 j0 j1")
+I0, I1, J0, J1 = universe_symbols("i0 i1 j0 j1")
 _CENTRED_KERNELS = _kernels(CHANNELS, D, I0 + J0 + 1, I1 + J1 + 1)
 _CENTRED_PADS = (D0 * I0, D1 * I1, D0 * J0, D1 * J1)
 
@@ -225,7 +235,7 @@ LAYOUT = Universe(
 
 # Images and kernels whose c channels are padded with zeros to m channels. The padding costs nothing where it cancels.
 
-C, M = symbols("c m")
+C, M = universe_symbols("c m")
 P = M - C
 _NARROW, _WIDE = variable("x", (BATCH, C, H, WIDTH)), variable("y", (BATCH, M, H, WIDTH))
 _CONVOLVED = apply("conv", _NARROW, variable("w", (F, C, ROWS, COLUMNS)), pads=PADS, **SLIDING)

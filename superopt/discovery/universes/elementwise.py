@@ -9,13 +9,13 @@ from __future__ import annotations
 from superopt.algebra.operators import apply, operator
 from superopt.algebra.terms import Attribute, Sym, size, variable
 from superopt.algebra.traits import is_elementwise
-from superopt.discovery.universe import Template, Universe, binary, split_parts, symbols, unary
+from superopt.discovery.universe import Template, Universe, binary, split_parts, unary, universe_symbols
 from superopt.errors import ShapeError
 
 FAMILY = "operators"
 CONDITIONS = frozenset({"c", "d"})
 """The names that definitions use for operands whose elements are 0 or 1."""
-N, K = symbols("n k")
+N, K = universe_symbols("n k")
 MATRICES, ROW = tuple(variable(name, (N, K)) for name in "xyzq"), variable("t", (K,))
 PARAMETERS = (1, 2, 3)
 """The values of an operator's real attributes when terms are evaluated. The values are small, so that an attribute that is a

@@ -5,10 +5,10 @@ table instead of the rows.
 from __future__ import annotations
 
 from superopt.algebra.terms import Attribute, Extent, variable
-from superopt.discovery.universe import FACTOR, FACTORS, Template, Universe, binary, split_parts, symbols, unary
+from superopt.discovery.universe import FACTOR, FACTORS, Template, Universe, binary, split_parts, unary, universe_symbols
 from superopt.discovery.universes.pointwise import ALPHA
 
-N, K, M, P, B = symbols("n k m p b")
+N, K, M, P, B = universe_symbols("n k m p b")
 SMALL: tuple[Extent, ...] = (2, 3, 4)
 SIZES = {"n": SMALL, "k": SMALL, "p": SMALL}
 TABLES = variable("u", (N, K)), variable("v", (N, K))

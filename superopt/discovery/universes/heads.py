@@ -14,10 +14,10 @@ The universes (vocabularies from which terms are enumerated) include:
 from __future__ import annotations
 
 from superopt.algebra.terms import variable
-from superopt.discovery.universe import FACTOR, FACTORS, Template, Universe, binary, symbols, unary
+from superopt.discovery.universe import FACTOR, FACTORS, Template, Universe, binary, unary, universe_symbols
 from superopt.discovery.universes.matrix import SMALL, K, M, N
 
-B, G, H, R = symbols("b g h r")
+B, G, H, R = universe_symbols("b g h r")
 SIZES = {"b": SMALL, "n": SMALL, "k": SMALL, "m": SMALL}
 
 FLATTENED = Universe(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from superopt.algebra.terms import variable
-from superopt.discovery.universe import FACTOR, Template, Universe, binary, convolution, split_parts, symbols, unary
+from superopt.discovery.universe import FACTOR, Template, Universe, binary, convolution, split_parts, unary, universe_symbols
 from superopt.discovery.universes.convolution import (
     BATCH,
     CHANNELS,
@@ -48,7 +48,7 @@ POOLED = Universe(
     ranges=WINDOWS | {"f": ONE_OR_TWO},
 )
 
-R0, R1 = symbols("r0 r1")
+R0, R1 = universe_symbols("r0 r1")
 
 ENLARGING = Universe(
     family="images",
@@ -86,7 +86,7 @@ ENLARGED_BIASES = Universe(
     ranges=WINDOWS | {"f": ONE_OR_TWO, "r0": (2, 3), "r1": (2, 3)},
 )
 
-(BLOCK,) = symbols("o")
+(BLOCK,) = universe_symbols("o")
 _WIDE = (
     variable("x", (BATCH, D * BLOCK * BLOCK, H * BLOCK, WIDTH * BLOCK)),
     variable("y", (BATCH, D * BLOCK * BLOCK, H * BLOCK, WIDTH * BLOCK)),

@@ -16,11 +16,11 @@ from superopt.discovery.universe import (
     Universe,
     binary,
     split_parts,
-    symbols,
     unary,
+    universe_symbols,
 )
 
-N, K, M, L = symbols("n k m l")
+N, K, M, L = universe_symbols("n k m l")
 SMALL: tuple[Extent, ...] = (2, 3, 4)
 
 X, Y, Z = (variable(name, (N, K)) for name in "xyz")
@@ -95,7 +95,7 @@ PIECES = Universe(
     ranges={"n": SMALL, "k": SMALL, "a": FACTORS},
 )
 
-P, Q = symbols("p q")
+P, Q = universe_symbols("p q")
 
 _WHOLE = K + L + M + P + Q
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from superopt.algebra.terms import Extent, variable
-from superopt.discovery.universe import Universe, binary, symbols, unary
+from superopt.discovery.universe import Universe, binary, unary, universe_symbols
 
-N, K, M = symbols("n k m")
+N, K, M = universe_symbols("n k m")
 SMALL: tuple[Extent, ...] = (2, 3, 4)
 SIZES = {"n": SMALL, "k": SMALL, "m": SMALL}
 X, Y = variable("x", (N, K)), variable("y", (N, K))

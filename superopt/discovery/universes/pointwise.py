@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Attribute, Extent, Sym, size, variable
-from superopt.discovery.universe import FACTOR, FACTORS, Constant, Template, Universe, binary, split_parts, symbols, unary
+from superopt.discovery.universe import (
+    FACTOR,
+    FACTORS,
+    Constant,
+    Template,
+    Universe,
+    binary,
+    split_parts,
+    unary,
+    universe_symbols,
+)
 
-N, K = symbols("n k")
+N, K = universe_symbols("n k")
 SMALL: tuple[Extent, ...] = (2, 3, 4)
 SIZES = {"n": SMALL, "k": SMALL}
 X, Y, Z = (variable(name, (N, K)) for name in "xyz")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Sym, size, variable
-from superopt.discovery.universe import FACTOR, FACTORS, Constant, Universe, binary, split_parts, symbols, unary
+from superopt.discovery.universe import FACTOR, FACTORS, Constant, Universe, binary, split_parts, unary, universe_symbols
 from superopt.discovery.universes.matrix import SMALL, K, M, N, X, Y
 
 SIZES = {"n": SMALL, "k": SMALL}
@@ -120,7 +120,7 @@ NORMS = Universe(
     limit=5,
 )
 
-TIMES, STEP = symbols("o q")
+TIMES, STEP = universe_symbols("o q")
 
 REPEATS = Universe(
     family="reductions",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from superopt.algebra.terms import Extent, Shape, variable
-from superopt.discovery.universe import Universe, binary, split_parts, symbols, unary
+from superopt.discovery.universe import Universe, binary, split_parts, unary, universe_symbols
 
-N, K, M, P, Q, B = symbols("n k m p q b")
+N, K, M, P, Q, B = universe_symbols("n k m p q b")
 SMALL: tuple[Extent, ...] = (2, 3, 4)
 SIZES = {"n": SMALL, "k": SMALL}
 _ROWS = tuple(variable(name, (N, K)) for name in "xy")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Attribute, Extent, variable
-from superopt.discovery.universe import Constant, Template, Universe, binary, symbols, unary
+from superopt.discovery.universe import Constant, Template, Universe, binary, unary, universe_symbols
 
-B, H, N, K = symbols("b h n k")
+B, H, N, K = universe_symbols("b h n k")
 SMALL: tuple[Extent, ...] = (2, 3, 4)
 
 

@@ -65,7 +65,7 @@ def _length(extent: object) -> int:
             return 0
 
 
-def attribute_extents(term: Term) -> Iterator[object]:
+def egraph_attribute_values(term: Term) -> Iterator[object]:
     """Yield every number, size and axis among the term's attributes."""
     for _, value in term.attributes:
         yield from value if isinstance(value, tuple) else (value,)
@@ -126,7 +126,7 @@ class Closure:
         known = self._weight.get(term)
         if known is not None:
             return known
-        numbers = sum(_length(extent) for extent in attribute_extents(term) if extent not in self.familiar)
+        numbers = sum(_length(extent) for extent in egraph_attribute_values(term) if extent not in self.familiar)
         own = len(term.args) - 1 if len(term.args) > 2 else 1
         return own + numbers + sum(map(self.weight, term.args))
 

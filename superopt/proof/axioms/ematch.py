@@ -137,7 +137,7 @@ class Matcher:
                 else:
                     found = self._node(pattern, node, EMPTY)
                 for one in found:
-                    solved = solve_match(one)
+                    solved = solve_ematch_attributes(one)
                     if solved is not None:
                         yield solved
 
@@ -202,7 +202,7 @@ class Matcher:
                     yield from self._share(op, others, rest, one, partly)
 
 
-def solve_match(found: Binding) -> Binding | None:
+def solve_ematch_attributes(found: Binding) -> Binding | None:
     """Solve the equations between attributes that a match left open, and return the match with all attribute variables.
 
     An equation is solved once it has only one unknown attribute variable.

@@ -52,7 +52,7 @@ def write_ground(axiom: str, equation: Equation, tensors: Mapping[str, Term], sy
     return f"{axiom}({', '.join(given)})"
 
 
-def write_regrouping(term: Term) -> str:
+def regrouping_axiom_instance(term: Term) -> str:
     """Return the text of the axiom instance that allows any grouping and order in this sum (or product)."""
     return f"{term.op}.{REGROUP}({render_terms(term)})"
 
@@ -139,18 +139,18 @@ def _binding(
     equation: Equation, given: Mapping[str, str], tensors: Mapping[str, Term], assumptions: Assumptions
 ) -> Binding | None:
     """Return the values of the axiom's variables, or None unless `given` has exactly these variables."""
-    symbols = equation_symbols(equation)
+    symbols = axiom_attribute_symbols(equation)
     axes = {name for name, axis in equation.ranks if axis < 0}
     if {v.name for v in variables(*equation.left, *equation.right)} | set(symbols) | axes != set(given):
         return None
     reals = set(assumptions.reals)
     extents = {name: assumptions.normal(parse_extent(given[name], assumptions.variables, reals)) for name in symbols}
-    if not all(symbol.real or has_integer_form(extents[name]) for name, symbol in symbols.items()):
+    if not all(symbol.real or is_integral_axiom_argument(extents[name]) for name, symbol in symbols.items()):
         return None
     return Binding(tensors, extents)
 
 
-def has_integer_form(extent: Extent) -> bool:
+def is_integral_axiom_argument(extent: Extent) -> bool:
     """Return whether the extent is built from integers only, without fractions and real attribute variables."""
     if not isinstance(extent, Size):
         return isinstance(extent, int)
@@ -158,7 +158,7 @@ def has_integer_form(extent: Extent) -> bool:
     return not real and all(isinstance(coefficient, int) for _, coefficient in extent.terms)
 
 
-def equation_symbols(equation: Equation) -> dict[str, Sym]:
+def axiom_attribute_symbols(equation: Equation) -> dict[str, Sym]:
     """Return the attribute variables of the equation, by name."""
     found = sorted(a for a in attribute_atoms(*equation.left, *equation.right) if isinstance(a, Sym))
     return {a.name: a for a in found}

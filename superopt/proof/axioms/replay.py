@@ -26,7 +26,7 @@ from superopt.proof.axioms.ground import Ground, read_ground
 from superopt.proof.definedness import defined_instances, undefined_somewhere
 from superopt.proof.definitions.arithmetic import is_valid, isolated_solver
 from superopt.proof.definitions.assumptions import Assumptions
-from superopt.proof.definitions.batching import representatives, without_factors
+from superopt.proof.definitions.batching import claim_without_factors, representatives
 from superopt.rules.rule import Rule
 from superopt.rules.verdict import Proved, Unknown, Verdict
 
@@ -140,8 +140,8 @@ def _divided(known: Iterable[Cond], claim: Cond) -> bool:
     facts = [c for c in known if isinstance(c, Compare)]
     lowered = [c.left + 1 for c in facts if c.relation == ">="]
     positive = {a for e in lowered if isinstance(e, Size) and (a := sole_atom(e)) is not None}
-    plain = without_factors(claim, positive)
-    return any(c.relation == "==" and without_factors(c, positive) == plain for c in facts)
+    plain = claim_without_factors(claim, positive)
+    return any(c.relation == "==" and claim_without_factors(c, positive) == plain for c in facts)
 
 
 def is_sound(ground: Ground, assumptions: Assumptions) -> bool:

@@ -12,9 +12,9 @@ from superopt.algebra.operators import apply, operator
 from superopt.algebra.terms import VARIABLE, Term, substitute_cond, subterms
 from superopt.errors import ShapeError
 from superopt.policy import PROOF
-from superopt.proof.axioms.closure import Closure, Given, Regrouping, attribute_extents
+from superopt.proof.axioms.closure import Closure, Given, Regrouping, egraph_attribute_values
 from superopt.proof.axioms.ematch import Direction, Matcher, directions
-from superopt.proof.axioms.ground import write_ground, write_regrouping
+from superopt.proof.axioms.ground import regrouping_axiom_instance, write_ground
 from superopt.proof.definitions.assumptions import Assumptions
 from superopt.rules.match import Binding, instantiate
 from superopt.rules.rule import axioms
@@ -98,7 +98,7 @@ def derive(assumptions: Assumptions, limits: SaturationLimits) -> list[str] | No
         if search.run(goals):
             given, regrouped = search.closure.explain(goals)
             sums = dict.fromkeys(s for step in regrouped for s in step.sums)
-            return [g.text for g in reversed(given)] + [write_regrouping(s) for s in sums if len(s.args) > 2]
+            return [g.text for g in reversed(given)] + [regrouping_axiom_instance(s) for s in sums if len(s.args) > 2]
     return None
 
 
@@ -116,7 +116,7 @@ class Saturation:
         self.allowed = allowed
         self.limits = limits
         sides = subterms(*assumptions.left, *assumptions.right)
-        self.closure = Closure(extent for term in sides for extent in attribute_extents(term))
+        self.closure = Closure(extent for term in sides for extent in egraph_attribute_values(term))
         self.matcher = Matcher(self.closure, limits.steps, grouped=limits.grouped)
         self.growth = self.heaviest = 0
         self._tried: set[tuple[object, ...]] = set()

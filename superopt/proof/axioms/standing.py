@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from superopt.proof.definitions.index import prove_axiom
-from superopt.rules.rule import laws
+from superopt.rules.rule import axiom_laws
 from superopt.rules.store import BOUNDED, LedgerEntry, load_axioms
 from superopt.rules.verdict import Proved, Refuted, Unknown, Verdict
 
@@ -17,7 +17,7 @@ def axiom_verdict(axiom: str) -> Verdict:
     """Return the verdict on the axiom (or regrouping law) with this full name, such as `matmul.associativity`."""
     entry = axiom_ledger().get(axiom)
     if entry is None:
-        return prove_axiom(laws()[axiom])
+        return prove_axiom(axiom_laws()[axiom])
     if entry.verdict != "proved":
         return Unknown(f"the ledger has the verdict {entry.verdict!r} for the axiom {axiom}")
     return Proved(0.0, entry.bounded if entry.status == BOUNDED else ())

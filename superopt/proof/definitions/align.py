@@ -164,7 +164,7 @@ def solve_indices(pairs: Sequence[Pair], unknowns: Sequence[Sym], inner: Iterabl
             if len(wanted) != 1 or (present | set(atoms(here))) & hidden:
                 continue
             unknown = next(iter(wanted))
-            answer = linear_root(substitute(there, lookup(found)) - here, unknown)
+            answer = solve_for_bound_index(substitute(there, lookup(found)) - here, unknown)
             if answer is not None:
                 assert isinstance(unknown, Sym)
                 found[unknown] = answer
@@ -173,12 +173,12 @@ def solve_indices(pairs: Sequence[Pair], unknowns: Sequence[Sym], inner: Iterabl
     return found
 
 
-def linear_root(extent: Extent, unknown: Atom) -> Extent | None:
+def solve_for_bound_index(extent: Extent, unknown: Atom) -> Extent | None:
     """Return the value of `unknown` at which the extent is zero.
 
     Return None if the extent is not linear in `unknown`, or if the slope does not divide the constant part.
     """
-    line = line_in(extent, unknown)
+    line = linear_in_bound_index(extent, unknown)
     if line is None:
         return None
     slope, rest = line
@@ -193,13 +193,13 @@ def first_from(extent: Extent, unknown: Atom) -> Extent | None:
 
     Return None if the extent is not linear in `unknown`, or does not grow with `unknown`.
     """
-    line = line_in(extent, unknown)
+    line = linear_in_bound_index(extent, unknown)
     if line is None or any(c < 0 for _, c in (line[0].terms if isinstance(line[0], Size) else (((), line[0]),))):
         return None
     return -floor_divide(line[1], line[0])
 
 
-def line_in(extent: Extent, unknown: Atom) -> tuple[Extent, Extent] | None:
+def linear_in_bound_index(extent: Extent, unknown: Atom) -> tuple[Extent, Extent] | None:
     """Return the slope and the constant part of an extent that is linear in `unknown`, or None if it is not linear."""
     slope: Extent = 0
     rest: Extent = 0

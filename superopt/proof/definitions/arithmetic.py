@@ -51,17 +51,23 @@ from superopt.proof.definitions.formulas import (
     check_literals,
     constant,
     implies,
-    product,
     unknown,
+    z3_product,
     z3_sum,
 )
-from superopt.proof.definitions.products import Monomial, consequences, floor_bounds, is_integer, is_integral_condition
+from superopt.proof.definitions.products import (
+    Monomial,
+    consequences,
+    floor_bounds,
+    is_integer_lemma_condition,
+    is_integer_lemma_product,
+)
 
 DIGEST = 8
 """Length of the digest that identifies a question (does a condition follow from others?), in hexadecimal digits."""
 
 
-def version() -> str:
+def z3_solver_version() -> str:
     """Return the solver's version."""
     return f"z3 {z3.get_version_string()}"
 
@@ -185,7 +191,7 @@ def _answer(known: Sequence[Cond], claim: Cond, effort: SolverEffort) -> bool:
         return True
     if effort is SolverEffort.LINEAR or solver.satisfied(known, doubts):
         return False
-    derived = consequences([*known, *map(negation, filter(is_integral_condition, doubts))])
+    derived = consequences([*known, *map(negation, filter(is_integer_lemma_condition, doubts))])
     if derived and _linear().refutes([*known, *derived], doubts):
         return True
     return effort is SolverEffort.NONLINEAR and _refuted_nonlinear(known, doubts)
@@ -251,7 +257,7 @@ class _Linear:
         return known
 
     def opposite(self, condition: Cond) -> z3.BoolRef:
-        if is_integral_condition(condition):
+        if is_integer_lemma_condition(condition):
             return self.literal(negation(condition))
         known = self.opposites.get(condition)
         if known is None:
@@ -286,7 +292,7 @@ class _Linear:
         known = self.unknowns.get(monomial)
         if known is None:
             name = f"m{len(self.unknowns)}"
-            known = self.unknowns[monomial] = unknown(name, self.context, integer=is_integer(monomial))
+            known = self.unknowns[monomial] = unknown(name, self.context, integer=is_integer_lemma_product(monomial))
             for fact in self.about(monomial):
                 assert_formula(self.solver, fact)
         return known
@@ -317,7 +323,7 @@ class _Linear:
             if atom in monomial[:position]:
                 continue
             rest = monomial[:position] + monomial[position + 1 :]
-            if not is_integer((atom,)) or not is_integer(rest):
+            if not is_integer_lemma_product((atom,)) or not is_integer_lemma_product(rest):
                 continue
             a, b = self.unknown((atom,)), self.unknown(rest)
             yield implies(both(a >= 1, b >= 1), whole >= a + b - 1)
@@ -383,7 +389,7 @@ class _Nonlinear(_Linear):
     def unknown(self, monomial: Monomial) -> Expression:
         if len(monomial) == 1:
             return super().unknown(monomial)
-        return product(*[self.unknown((atom,)) for atom in monomial])
+        return z3_product(*[self.unknown((atom,)) for atom in monomial])
 
 
 # ---------------------------------------------------------------- sessions

@@ -63,7 +63,7 @@ def representatives(equations: Iterable[Equation]) -> list[Equation]:
     chosen: list[Equation] = []
     known: list[Equation] = []
     for equation in sorted(equations, key=_axes):
-        if not any(follows_from_smaller(equation, smaller) for smaller in reversed(known)):
+        if not any(follows_by_batching(equation, smaller) for smaller in reversed(known)):
             chosen.append(equation)
         known.append(equation)
     return chosen
@@ -74,7 +74,7 @@ def _axes(equation: Equation) -> tuple[int, int]:
     return sum(n for _, n in equation.ranks if n > 0), sum(-n for _, n in equation.ranks if n < 0)
 
 
-def follows_from_smaller(equation: Equation, smaller: Equation) -> bool:
+def follows_by_batching(equation: Equation, smaller: Equation) -> bool:
     """Return whether the equation is shown to follow from `smaller`, the equation with one axis less.
 
     If so, a well-typed right side of `smaller` also implies a well-typed right side of the equation.
@@ -284,10 +284,10 @@ def _plain(condition: Cond) -> Cond:
         terms = condition.left.terms
         alone = all(c > 0 and all(isinstance(a, Dim) for a in m) for m, c in terms if m)
         return True if alone and sum(c for _, c in terms) >= 0 else condition
-    return without_factors(condition)
+    return claim_without_factors(condition)
 
 
-def without_factors(condition: Cond, positive: Collection[Atom] = ()) -> Cond:
+def claim_without_factors(condition: Cond, positive: Collection[Atom] = ()) -> Cond:
     """Remove the sign and the positive common factors of an equality or a disequality.
 
     Extents of variables are positive, and so are the atoms in `positive`.

@@ -22,7 +22,7 @@ from superopt.proof.definitions.sums import (
     extents_in,
     factor_extents,
     single,
-    split_inverses,
+    split_summand_inverses,
     times,
 )
 
@@ -118,7 +118,7 @@ def _solved(value: Sum) -> tuple[Read, Sum] | tuple[()]:
             case Summand(int() as number, (), (), (Read() as read,)):
                 rest = tuple(s for s in value if s is not summand)
                 if not any(_reads(s, read) for s in rest):
-                    return read, times(rest, split_inverses(inverse(-number)))
+                    return read, times(rest, split_summand_inverses(inverse(-number)))
             case _:
                 pass
     return ()

@@ -14,7 +14,7 @@ from superopt.proof.definitions.cancel import Cancellation
 from superopt.proof.definitions.normal import Normal, flatten_tree
 from superopt.proof.definitions.pointwise import pointwise_zero
 from superopt.proof.definitions.simplify import quotient_range, quotient_value, split_index
-from superopt.proof.definitions.simplify import single_lookup as single_atom
+from superopt.proof.definitions.simplify import summand_atom_lookup as single_atom
 from superopt.proof.definitions.sums import Guard, Sum, bound_in, extents_in, substitute_guard, substitute_sum, times
 from superopt.proof.denominators import nonzero
 from superopt.proof.domains import implied_signs, is_undefined

@@ -12,7 +12,17 @@ from superopt.algebra.terms import Extent, Size, at_least, atoms, integral, inve
 from superopt.proof.definitions.alpha import Key, collect_summands, factor_key, shape, sort_summands
 from superopt.proof.definitions.arithmetic import SolverEffort, is_valid
 from superopt.proof.definitions.signs import Sign, Signs, positive_atom
-from superopt.proof.definitions.sums import Call, Factor, Guard, Sum, Summand, extents_in, factor_extents, split_inverses, times
+from superopt.proof.definitions.sums import (
+    Call,
+    Factor,
+    Guard,
+    Sum,
+    Summand,
+    extents_in,
+    factor_extents,
+    split_summand_inverses,
+    times,
+)
 
 
 def common_content(facts: Guard, values: Sequence[Summand], least: Sign, signs: Signs) -> Summand:
@@ -97,5 +107,7 @@ def _quotient(summand: Summand, by: Summand) -> Summand:
             case _:
                 key = factor_key(factor)
                 left.pop(next(p for p, f in enumerate(left) if factor_key(f) == key))
-    number = summand.coefficient if by.coefficient == 1 else summand.coefficient * split_inverses(inverse(by.coefficient))
+    number = (
+        summand.coefficient if by.coefficient == 1 else summand.coefficient * split_summand_inverses(inverse(by.coefficient))
+    )
     return replace(summand, coefficient=number, factors=tuple(left))

@@ -35,11 +35,11 @@ def is_indicator(value: Sum) -> bool:
     return True
 
 
-def integral_exponent(exponent: Extent) -> Extent:
+def canonical_power_exponent(exponent: Extent) -> Extent:
     return integral(exponent) if isinstance(exponent, Fraction) else exponent
 
 
-def rational_power(number: Extent, exponent: Extent) -> Extent | None:
+def canonical_rational_power(number: Extent, exponent: Extent) -> Extent | None:
     """Return number ** exponent for a half-integer exponent if the result is rational, otherwise None."""
     if not isinstance(number, int | Fraction) or not isinstance(exponent, Fraction) or exponent.denominator != 2 or number <= 0:
         return None

@@ -68,7 +68,7 @@ def z3_sum(*parts: Expression) -> Expression:
     return _all(z3core.Z3_mk_add, parts) if len(parts) > 1 else parts[0]
 
 
-def product(*parts: Expression) -> Expression:
+def z3_product(*parts: Expression) -> Expression:
     """Return the product of one or more numbers."""
     return _all(z3core.Z3_mk_mul, parts)
 

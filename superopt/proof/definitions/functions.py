@@ -17,13 +17,13 @@ from superopt.policy import PROOF
 from superopt.proof.definitions.alpha import Key, collect_summands, factor_key, sort_summands
 from superopt.proof.definitions.content import common_content, divided
 from superopt.proof.definitions.forms import (
-    integral_exponent,
+    canonical_power_exponent,
+    canonical_rational_power,
     is_factor,
     is_indicator,
     leading_coefficient,
     negated_abs_argument,
     one_plus_exp_argument,
-    rational_power,
 )
 from superopt.proof.definitions.normal import Normal
 from superopt.proof.definitions.signs import Sign, positive_atom
@@ -40,7 +40,7 @@ from superopt.proof.definitions.sums import (
     Summand,
     constant_of,
     single,
-    split_inverses,
+    split_summand_inverses,
     times,
 )
 
@@ -129,9 +129,9 @@ class _Functions:
         if isinstance(exponent, int):
             result: Extent = 1
             for _ in range(abs(exponent)):
-                result = result * (number if exponent > 0 else split_inverses(inverse(number)))
+                result = result * (number if exponent > 0 else split_summand_inverses(inverse(number)))
             return (Summand(result),)
-        exact = rational_power(number, exponent)
+        exact = canonical_rational_power(number, exponent)
         if exact is not None:
             return (Summand(exact),)
         if (
@@ -193,7 +193,7 @@ class _Functions:
                     return self.power(self.magnitude(base), inner * exponent)
                 odd = isinstance(inner, int | Fraction) or isinstance(exponent, int)
                 if odd or self.signs.of(self.facts, base):
-                    return self.power(base, integral_exponent(inner * exponent))
+                    return self.power(base, canonical_power_exponent(inner * exponent))
             case Call("exp", (argument,)):
                 return self.exp(times(argument, exponent))
             case Call("zero" | "positive", _) if isinstance(exponent, int | Fraction) and exponent > 0:
@@ -378,7 +378,7 @@ class _Functions:
             total = collect_summands(s for e in exponents for s in e)
             value = self.notation.product(value, single(Call("exp", (sort_summands(total),))) if total else ONE)
         for held, exponent in powers.values():
-            value = self.notation.product(value, self.held_power(held, integral_exponent(exponent)))
+            value = self.notation.product(value, self.held_power(held, canonical_power_exponent(exponent)))
         return value
 
     def held_power(self, held: Factor, exponent: Extent) -> Sum:

@@ -44,9 +44,9 @@ from superopt.proof.definitions.arithmetic import is_valid, isolated_solver
 from superopt.proof.definitions.compare import TensorComparison
 from superopt.proof.definitions.normal import Normal, TooLongError
 from superopt.proof.definitions.sums import Guard, Sum, extents_in
-from superopt.proof.denominators import denominators, factors
+from superopt.proof.denominators import denominator_factors, denominators
 from superopt.proof.sample import mismatch
-from superopt.rules.instances import conditions, is_quotient, solved_conditions
+from superopt.rules.instances import equation_instance_conditions, is_instance_quotient, solve_instance_conditions
 from superopt.rules.rule import Rule
 from superopt.rules.verdict import Proved, Refuted, Unknown, Verdict, worst
 
@@ -153,8 +153,8 @@ class Attempt:
         roots = equation.left + equation.right
         dims = [Dim(v.name, axis) for v in variables(*roots) for axis in range(-v.rank, 0)]
         known: list[Cond] = [same(size(atom), value) for atom, value in values.items()]
-        known += [*conditions(equation), *(at_least(size(d), 1) for d in dims)]
-        self.solved, facts = solved_conditions(known)
+        known += [*equation_instance_conditions(equation), *(at_least(size(d), 1) for d in dims)]
+        self.solved, facts = solve_instance_conditions(known)
         self.notation = Normal()
         self.comparison = TensorComparison(self.notation, _with_positive_quotients(tuple(facts)))
         try:
@@ -187,7 +187,7 @@ class Attempt:
 
     def _divisors(self, *roots: Term) -> tuple[Extent, ...]:
         """Return the extents that attributes of the terms divide by."""
-        return tuple(f for d in denominators(*roots) for f in factors(substitute(d, self.solved.get)))
+        return tuple(f for d in denominators(*roots) for f in denominator_factors(substitute(d, self.solved.get)))
 
     def _tensor(self, term: Term, known: Mapping[Term, index.Tensor]) -> index.Tensor:
         if term.is_variable:
@@ -232,7 +232,7 @@ def _with_positive_quotients(facts: Guard) -> Guard:
 
     Such a quotient is an unknown q that replaces the condition `f % g == 0` by `f = g * q`.
     """
-    named = dict.fromkeys(a for c in facts for a in condition_atoms(c) if is_quotient(a))
+    named = dict.fromkeys(a for c in facts for a in condition_atoms(c) if is_instance_quotient(a))
     return facts + tuple(claim for a in named if is_valid(facts, claim := at_least(size(a), 1)))
 
 

@@ -37,7 +37,7 @@ from superopt.proof.definitions.sums import (
     call_of_sums,
     candidates_of,
     mentions,
-    split_inverses,
+    split_summand_inverses,
     substitute_summand,
     times,
 )
@@ -257,7 +257,7 @@ class Normal:
 
     def number(self, value: Extent) -> TreeValue:
         exact = _exact(value)
-        return TreeValue((Summand(split_inverses(exact)),) if exact != 0 else ZERO, self)
+        return TreeValue((Summand(split_summand_inverses(exact)),) if exact != 0 else ZERO, self)
 
     def entry(self, matrix: Callable[[], Matrix], row: Extent, column: Extent) -> TreeValue:
         rows = matrix()

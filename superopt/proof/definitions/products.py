@@ -30,12 +30,12 @@ def consequences(conditions: Sequence[Cond]) -> list[Cond]:
     return [c for c in found if c is not True and c not in conditions]
 
 
-def is_integral_condition(condition: Cond) -> bool:
+def is_integer_lemma_condition(condition: Cond) -> bool:
     """Return whether the condition compares integers only. The negation of `a >= 0` is then `a <= -1`."""
-    return all(isinstance(c, int) and is_integer(m) for side in sides(condition) for m, c in side.terms)
+    return all(isinstance(c, int) and is_integer_lemma_product(m) for side in sides(condition) for m, c in side.terms)
 
 
-def is_integer(monomial: Monomial) -> bool:
+def is_integer_lemma_product(monomial: Monomial) -> bool:
     """Return whether the product is an integer: no factor is a reciprocal or a real attribute variable."""
     return not any(isinstance(a, Inverse) or (isinstance(a, Sym) and a.real) for a in monomial)
 
@@ -94,7 +94,7 @@ def _divided(conditions: Sequence[Compare]) -> Iterator[Cond]:
 
     The same is done with each result.
     """
-    about = [(c, frozenset(c.left.atoms())) for c in conditions if c.relation == ">=" and is_integral_condition(c)]
+    about = [(c, frozenset(c.left.atoms())) for c in conditions if c.relation == ">=" and is_integer_lemma_condition(c)]
     left = [condition for condition, _ in about]
     while left:
         condition = left.pop(0)

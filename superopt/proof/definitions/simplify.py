@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from superopt.algebra.terms import Atom, Compare, Cond, Extent, Floor, Inverse, Size, Sym, at_least, atoms, size
 from superopt.policy import PROOF
-from superopt.proof.definitions.align import flatten_quotients, linear_root, quotients, unit_coefficient_symbol
+from superopt.proof.definitions.align import flatten_quotients, quotients, solve_for_bound_index, unit_coefficient_symbol
 from superopt.proof.definitions.alpha import collect_summands
 from superopt.proof.definitions.arithmetic import SolverEffort, is_contradictory, is_valid
 from superopt.proof.definitions.functions import apply_function, merge_factors, raise_to_power
@@ -38,7 +38,7 @@ from superopt.proof.definitions.sums import (
 from superopt.proof.definitions.tables import contract_table
 
 
-def single_lookup(atom: Atom, extent: Extent) -> Lookup:
+def summand_atom_lookup(atom: Atom, extent: Extent) -> Lookup:
     """Return a lookup for `substitute` that replaces `atom` by `extent` and keeps all other atoms."""
     return lambda a: extent if a == atom else None
 
@@ -77,10 +77,10 @@ def _equalities_solved(summand: Summand) -> Summand:
     for condition in summand.guard:
         if isinstance(condition, Compare) and condition.relation == "==":
             for k in summand.bound:
-                answer = linear_root(condition.left, k)
+                answer = solve_for_bound_index(condition.left, k)
                 if answer is not None and _unit_slope(condition.left, k):
                     rest = replace(summand, bound=tuple(b for b in summand.bound if b != k))
-                    return _equalities_solved(substitute_summand(rest, single_lookup(k, answer)))
+                    return _equalities_solved(substitute_summand(rest, summand_atom_lookup(k, answer)))
     return summand
 
 
@@ -94,10 +94,10 @@ def _quotients_known(facts: Guard, summand: Summand) -> Summand | None:
     for quotient in dict.fromkeys(quotients(extents_in(summand))):
         flat = flatten_quotients(inside, size(quotient))
         if flat != size(quotient):
-            return substitute_summand(summand, single_lookup(quotient, flat))
+            return substitute_summand(summand, summand_atom_lookup(quotient, flat))
         number = quotient_value(inside, quotient)
         if number is not None:
-            return substitute_summand(summand, single_lookup(quotient, number))
+            return substitute_summand(summand, summand_atom_lookup(quotient, number))
     return None
 
 
@@ -132,7 +132,7 @@ def _bound_split(facts: Guard, summand: Summand, notation: Normal) -> Summand | 
         q, r = notation.fresh(), notation.fresh()
         whole, conditions = split_index(k, quotient, q, r)
         bound = tuple(b for b in summand.bound if b != k)
-        moved = substitute_summand(replace(summand, bound=bound), single_lookup(k, whole))
+        moved = substitute_summand(replace(summand, bound=bound), summand_atom_lookup(k, whole))
         known = (*facts, *moved.guard, *conditions)
         conditions += tuple(quotient_range(known, q))
         return replace(moved, bound=(*bound, q, r), guard=(*moved.guard, *conditions))
@@ -224,7 +224,7 @@ def _range_of(facts: Guard, summand: Summand, k: Sym) -> Extent | None:
 
 
 def _bound(condition: Cond, k: Sym) -> Extent | None:
-    return linear_root(condition.left, k) if isinstance(condition, Compare) else None
+    return solve_for_bound_index(condition.left, k) if isinstance(condition, Compare) else None
 
 
 def _slope(condition: Cond, k: Sym) -> int:

@@ -240,7 +240,7 @@ def call_of_sums(function: str, *arguments: Sum) -> Sum:
     if function == "reciprocal":
         number = constant_of(arguments[0])
         if number is not None and number != 0 and not any(isinstance(a, Sym) and a.real for a in atoms(number)):
-            return (Summand(split_inverses(inverse(number))),)
+            return (Summand(split_summand_inverses(inverse(number))),)
     return single(Call(function, arguments))
 
 
@@ -254,7 +254,7 @@ def constant_of(value: Sum) -> Extent | None:
     return total
 
 
-def split_inverses(extent: Extent) -> Extent:
+def split_summand_inverses(extent: Extent) -> Extent:
     """Return the extent with 1 / (a * b) written as 1 / a * 1 / b."""
 
     def value(atom: Atom) -> Extent | None:

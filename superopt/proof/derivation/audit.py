@@ -26,7 +26,7 @@ from superopt.proof.axioms.saturate import SaturationLimits
 from superopt.proof.definedness import is_partial
 from superopt.proof.derivation.chain import Chain
 from superopt.proof.derivation.core import Stated, laws_of
-from superopt.proof.derivation.derive import Laws, derive_rule, term_operators
+from superopt.proof.derivation.derive import Laws, derivation_operators, derive_rule
 from superopt.proof.derivation.egglog_engine import Outcome, outcome
 from superopt.rules.instances import Instance, instantiations
 from superopt.rules.rule import Rule
@@ -143,10 +143,10 @@ class Numbers:
         Raises:
             InstantiationError: There is no instance.
         """
-        allowed = laws.grown(term_operators(subterms(*equation.left, *equation.right)))
+        allowed = laws.grown(derivation_operators(subterms(*equation.left, *equation.right)))
         every = (d for found in laws.among(allowed, without).values() for d in found)
         readings = tuple(d for d in every if not (laws.directed(d.axiom) and _divides(d)))
-        return cls(equation, tuple(generic_instance(equation, seed) for seed in SEEDS), readings)
+        return cls(equation, tuple(generic_audit_instance(equation, seed) for seed in SEEDS), readings)
 
     def outcome(self, labels: Collection[str] | None = None) -> Outcome:
         """Return JOINED if egglog (an e-graph engine) finds the sides equal at every instance.
@@ -206,7 +206,7 @@ def _divides(reading: Direction) -> bool:
     return reading.source is reading.equation.right[0] and any(map(is_partial, subterms(reading.target)))
 
 
-def generic_instance(equation: Equation, seed: int) -> Instance:
+def generic_audit_instance(equation: Equation, seed: int) -> Instance:
     """Return the instance with the fewest coincidences among several random instances.
 
     A coincidence is a number that equals another number of the instance, or that is -1, 0, 1 or 2.

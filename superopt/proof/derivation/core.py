@@ -49,7 +49,7 @@ def derive_chains(
     return {p: again.get(p, removed[p]) for p in sorted(removed)}
 
 
-def distinct_equalities(rules: Iterable[Rule]) -> list[Rule]:
+def distinct_rules_to_derive(rules: Iterable[Rule]) -> list[Rule]:
     """Return the rules, without each rule that is an instance of another rule, read in either direction."""
     found: dict[frozenset[tuple[str, ...]], list[Rule]] = {}
     for rule in rules:

@@ -18,7 +18,7 @@ from superopt.notation.parsing import Equation
 from superopt.notation.printing import render_terms
 from superopt.policy import PROOF
 from superopt.proof.axioms.ematch import Direction, directions
-from superopt.proof.axioms.ground import Ground, write_regrouping
+from superopt.proof.axioms.ground import Ground, regrouping_axiom_instance
 from superopt.proof.axioms.replay import Derivation, goals_of, is_sound, type_objection
 from superopt.proof.axioms.saturate import Readings, Saturation, SaturationLimits
 from superopt.proof.definedness import defined_instances
@@ -80,7 +80,7 @@ class Laws:
 
         There is one pair for each search: a set of operators and the labels of laws. Other laws have no effect on the searches.
         """
-        own = {term_operators(subterms(*e.left, *e.right)) for e in self.rules[position].equations}
+        own = {derivation_operators(subterms(*e.left, *e.right)) for e in self.rules[position].equations}
         return frozenset((allowed, self._within(allowed)) for allowed in map(self.grown, own))
 
     def _within(self, operators: frozenset[str]) -> frozenset[str]:
@@ -161,7 +161,7 @@ def derive_equation(
         return None
     if type_objection(assumptions) is not None:
         return None
-    own = term_operators(subterms(*assumptions.left, *assumptions.right))
+    own = derivation_operators(subterms(*assumptions.left, *assumptions.right))
     for allowed in dict.fromkeys((own, laws.grown(own))):
         search = Saturation(assumptions, allowed, limits, laws.among(allowed, without))
         if search.run(goals_of(assumptions)):
@@ -171,7 +171,7 @@ def derive_equation(
     return None
 
 
-def term_operators(terms: Iterable[Term]) -> frozenset[str]:
+def derivation_operators(terms: Iterable[Term]) -> frozenset[str]:
     """Return the operators in the terms."""
     return frozenset(t.op for t in terms if not t.is_variable)
 
@@ -186,7 +186,7 @@ def _chain(search: Saturation, equation: Equation, laws: Laws) -> Chain | None:
     given, regrouped = search.closure.explain(goals)
     sums = dict.fromkeys(s for step in regrouped for s in step.sums if len(s.args) > 2)
     grounds = [Ground(g.text, (name := g.text.partition("(")[0]), g.left, g.right, laws.directed(name)) for g in given]
-    grounds = defined_instances(assumptions, [*grounds, *(Ground(write_regrouping(s), s.op, s, s) for s in sums)])
+    grounds = defined_instances(assumptions, [*grounds, *(Ground(regrouping_axiom_instance(s), s.op, s, s) for s in sums)])
     if not all(is_sound(g, assumptions) for g in grounds) or not Derivation(goals, grounds).follows(grounds):
         return None
     try:

@@ -110,7 +110,7 @@ def _extents(value: Attribute) -> Sequence[Extent]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def numbers(term: Term) -> list[Extent]:
+def egglog_attribute_numbers(term: Term) -> list[Extent]:
     """Return the numbers among the attributes of the term's root, without axes."""
     spec = operator(term.op)
     pairs = zip(spec.parameters, term.attributes, strict=True)
@@ -142,7 +142,7 @@ class Writer:
         self.constructors[built.name] = built
         written = [
             (attributes or {}).get((term, i)) or self.extent(n, real=real)
-            for i, (n, real) in enumerate(zip(numbers(term), built.reals, strict=True))
+            for i, (n, real) in enumerate(zip(egglog_attribute_numbers(term), built.reals, strict=True))
         ]
         args = [self.term(a, leaf, attributes) for a in term.args]
         while len(args) > built.arity:
@@ -222,7 +222,7 @@ def rewrite(direction: Direction, writer: Writer) -> str:
     for term in subterms(direction.source):
         if term.is_variable:
             continue
-        for i, (number, real) in enumerate(zip(numbers(term), constructor(term).reals, strict=True)):
+        for i, (number, real) in enumerate(zip(egglog_attribute_numbers(term), constructor(term).reals, strict=True)):
             if not isinstance(number, Size):
                 continue
             name = _bare(number)
@@ -254,7 +254,7 @@ def _bare(extent: Size) -> str | None:
     return monomial[0].name if alone and isinstance(monomial[0], Sym) else None
 
 
-def shape_rule(like: Term) -> str:
+def egglog_shape_rule(like: Term) -> str:
     """Return the egglog rule that computes the rank and extents of any term with the same constructor as `like`."""
     spec = operator(like.op)
     built = constructor(like)
@@ -284,7 +284,7 @@ def _symbolic(spec: Operator, like: Term) -> tuple[dict[str, Attribute], list[st
     return given, names
 
 
-def regrouping(name: str) -> str:
+def egglog_regrouping_rules(name: str) -> str:
     """Return the egglog rules for associativity and commutativity of the constructor with this name."""
     return f"""(rewrite ({name} a b) ({name} b a) :ruleset regroup)
 (rewrite ({name} a ({name} b c)) ({name} ({name} a b) c) :ruleset regroup)"""
@@ -298,8 +298,8 @@ def reachable(readings: Iterable[Direction], terms: Iterable[Term]) -> list[Dire
 
     A law may apply if every operator of the law's matched side occurs in such terms, with a result of the same rank.
     """
-    present = operator_ranks(terms)
-    waiting = [(d, operator_ranks(subterms(d.source)), operator_ranks(subterms(d.target))) for d in readings]
+    present = egglog_operator_ranks(terms)
+    waiting = [(d, egglog_operator_ranks(subterms(d.source)), egglog_operator_ranks(subterms(d.target))) for d in readings]
     found: list[Direction] = []
     while True:
         ready = [w for w in waiting if w[1] <= present]
@@ -311,7 +311,7 @@ def reachable(readings: Iterable[Direction], terms: Iterable[Term]) -> list[Dire
             present |= after
 
 
-def operator_ranks(terms: Iterable[Term]) -> set[tuple[str, int]]:
+def egglog_operator_ranks(terms: Iterable[Term]) -> set[tuple[str, int]]:
     """Return pairs of an operator in the terms and the rank of the operator's result."""
     return {(t.op, t.rank) for t in terms if not t.is_variable}
 
@@ -342,7 +342,8 @@ def outcome(
     lines = [PRELUDE, *(c.declaration() for c in writer.constructors.values())]
     lines += [_shape_rule(t) for t in like.values()]
     lines += [
-        regrouping(name) for name in dict.fromkeys(constructor(t).name for t in like.values() if operator(t.op).commutative)
+        egglog_regrouping_rules(name)
+        for name in dict.fromkeys(constructor(t).name for t in like.values() if operator(t.op).commutative)
     ]
     distinct = [*dict.fromkeys(laws)]
     rulesets = [f"laws{first}" for first in range(0, len(distinct), PROOF.egglog_law_count)]
@@ -359,7 +360,7 @@ def outcome(
 
 def _shape_rule(like: Term) -> str:
     try:
-        return shape_rule(like)
+        return egglog_shape_rule(like)
     except (UnencodableError, ShapeError):
         return ""
 

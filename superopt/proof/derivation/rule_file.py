@@ -165,7 +165,7 @@ class FileComparison:
 # ---------------------------------------------------------------- reading
 
 
-def read_lines(path: Path) -> list[Line]:
+def read_rules_to_derive(path: Path) -> list[Line]:
     """Return every rule of a file, including rules that cannot be parsed. A rule starts at a name or at an unindented line.
 
     Raises:
@@ -177,7 +177,7 @@ def read_lines(path: Path) -> list[Line]:
         raise NotationError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error})") from None
     taken: Counter[str] = Counter()
     found: list[Line] = []
-    for position, stated in enumerate(statements(text)):
+    for position, stated in enumerate(split_rules_to_derive(text)):
         named = NAMED.match(stated)
         name = re.sub(r"[^a-z0-9]+", "-", named["name"].lower()).strip("-") if named else f"rule-{position + 1}"
         taken[name] += 1
@@ -186,7 +186,7 @@ def read_lines(path: Path) -> list[Line]:
     return found
 
 
-def statements(text: str) -> list[str]:
+def split_rules_to_derive(text: str) -> list[str]:
     """Split the text of a rule file into statements, one for each rule. Comments and empty lines end a statement."""
     found: list[str] = []
     fresh = True
@@ -340,19 +340,19 @@ def choose_laws(*, given: Path | None = None, core_alone: bool = False, axioms_a
     if given is None:
         return [stored.rule for stored in load() if stored.core or not core_alone]
     rules: list[Rule] = []
-    for line in read_lines(given):
+    for line in read_rules_to_derive(given):
         if line.rule is None:
             raise NotationError(f"{given.name}: {line.name}: {line.why}")
         rules.append(line.rule)
     return rules
 
 
-def definition_axioms() -> list[Rule]:
+def definition_axioms_for_derivation() -> list[Rule]:
     """Return the axioms that define composite operators, such as `softmax`. Every derivation may use these axioms."""
     return [rule for name, rule in axioms().items() if name.endswith(".definition")]
 
 
-def rearrangements() -> list[Rule]:
+def rearrangement_axioms() -> list[Rule]:
     """Return the axioms that rearrange many operators without changing which operators occur.
 
     The store omits these axioms as rules, because they do not improve any search.
