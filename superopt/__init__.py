@@ -27,8 +27,8 @@ Modules below all packages, which every package may import:
 
     `budget`: deadlines and early stops of a search: active time without waiting, memory limits, requests to stop.
     `worker_pool`: a process pool or Dask cluster for long jobs, with retries, results on disk for resuming, number of cores.
-    `files`: atomic file writes, output path checks, temporary folders of killed runs, superopt's folder in the user's cache.
-    `errors`: every exception that superopt raises on purpose, each with its exit code.
+    `files`: atomic file writes, output paths, names of data files, temporary folders of killed runs, superopt's cache folder.
+    `errors`: every exception that superopt raises on purpose, each with its exit code, and the text of a failure as one line.
     `policy`: every budget, threshold, margin and limit as a field of a frozen dataclass, with unit and reason.
 
     `__main__`: runs the command line for `python -m superopt`.

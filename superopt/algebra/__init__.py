@@ -9,13 +9,13 @@ Expressions and operators:
     `index`: index notation, the language of operator definitions: tensors, sums, maxima, selections; the interpreter interface.
     `operators`: the registry that loads operators from specs/: attributes, typing, `apply`, replacement of subterms.
     `evaluate`: the values of terms on numpy arrays by the definitions, in float64 or in another number domain.
-    `exact`: exact arithmetic for equality tests: a real number with residues in a chain of prime fields.
+    `exact`: exact arithmetic for equality tests: a real number with residues in a chain of prime fields; tables of functions.
 
 Sizes and conditions:
 
     `extent`: symbolic sizes as polynomials in canonical form, floor quotients, and conditions that compare sizes.
     `substitution`: substitution of sizes for dimensions and attribute variables, and the negation of a condition.
-    `integers`: integer expressions (min, max, remainder, choice), their normal form, and a decision procedure for all sizes.
+    `integers`: integer expressions (min, max, remainder), unknown integers, a normal form, a decision procedure for all sizes.
     `tautology`: whether a condition on sizes holds for all sizes (each dimension is at least 1).
     `dim_binding`: the extent of a model's dynamic dimension, and terms with numbers in place of dynamic dimensions.
 
@@ -23,7 +23,7 @@ Analyses of operators, computed from their definitions:
 
     `traits`: whether an operator is elementwise.
     `linearity`: in which operands an operator is linear or multilinear, and of which degree.
-    `value_analysis`: abstract interpretation: intervals of values, and whether an element may be 0, infinite, NaN or undefined.
+    `value_analysis`: abstract interpretation: `Facts` (interval of values; may be 0, infinite, NaN, undefined) and their join.
     `bilinear`: Toom-Cook and Winograd algorithms: the exact matrices of fast convolution.
     `digests`: hashes of the code of each operator's definition and axioms; a change makes stored proofs stale.
 """

@@ -2,7 +2,7 @@
 
 The package may import every package. Read `main` first, then `arguments`.
 
-    `main`: a function for each command, error lines and exit codes, standard streams and broken pipes, progress on stderr.
+    `main`: a function for each command, error lines, exit codes, broken pipes, progress, files that no option may overwrite.
     `arguments`: the argument parser: all commands and options with their help texts.
     `types`: parsers of option values: durations with units, numbers, seeds, sizes of dimensions, lists of choices.
     `signals`: SIGINT and SIGTERM: a command ends at once, or a search ends early with its best result.

@@ -4,7 +4,7 @@ The package may import `superopt.model` and the packages below it. Read `measure
 
 Measured times:
 
-    `measure`: the clock: optimizes a segment in ONNX Runtime and times each node, or the whole segment, with cached times.
+    `measure`: the clock: optimizes a segment in ONNX Runtime and times nodes or the segment; times cached by structure.
     `segment_cost`: the cost function of the search: lowers the terms of a segment and asks the clock.
     `first_run`: the first run of a model in a child process: does it run, and are its nodes short; the pace of a search here.
 

@@ -39,7 +39,7 @@ Redundancy and usefulness:
     `instances`: drops candidates that are renamings or instances of smaller candidates, in batches, before any proof.
     `rewriter`: whether known equalities imply that two terms are equal: rewriting and congruence at numeric sizes.
     `prune`: drops implied equalities, and chooses the directions and shortcuts that help a search.
-    `effort`: the run-time cost of a graph in arbitrary units, by which `prune` decides whether a direction is useful.
-    `minimal`: removes derivable rules from the rule core at the end of a generation (`superopt.proof.derivation` derives).
+    `effort`: the run-time cost of a graph in arbitrary units, for `prune`; operators that are executed or compute-intensive.
+    `minimal`: removes generated laws that follow from other laws from the core (by `superopt.proof.derivation`).
     `definitions`: rules that need no discovery: definitions of composite operators, and algorithms for operators.
 """

@@ -2,12 +2,12 @@
 
 The package may import every package but `superopt.cli`. Read `optimize` first.
 
-    `optimize`: `superopt.optimize`: load, prepare, search candidate models, judge each, report.
+    `optimize`: `superopt.optimize`: load, prepare, search, choose candidates and gains, accept or reject candidates, report.
     `options`: the keyword arguments of `superopt.optimize`, and the validated settings.
     `optimized`: the result object of `superopt.optimize`: the model, its report, its certificate, how to save them.
     `certificate`: writes the certificate (JSON) of an optimization; `superopt.verification.certificates` reads it.
     `report_fields`: fills the fields of the optimization report: reason of the verdict, timing, rounding, environment.
-    `generate`: `superopt generate`: discover, prove and store rewrite rules.
+    `generate`: `superopt generate`: discover, prove, sort and store rewrite rules.
     `verify`: `superopt verify`: check an optimized model by its certificate.
     `profile`: `superopt profile`: measure a device and write its profile.
     `export_rules`: `superopt rules export`: rules as onnxscript rewrite rules or pairs of ONNX functions.

@@ -31,7 +31,7 @@ From nodes to terms:
 
 From terms to nodes:
 
-    `lower`: translates terms to ONNX nodes by specs/, with implicit broadcasts and Splits.
+    `lower`: translates terms to ONNX nodes by specs/, with implicit broadcasts and Splits; folds terms without variables.
     `operands`: the order and grouping of operands of sums and products, merged constants, slices that one Split computes.
     `epilogues`: writes a bias or a factor into the node before it (Conv, Gemm), a fusion at lowering that no rule states.
     `available_fusions`: which fusion rules of `superopt.rules.fusion` a model may use, at its opset or in contrib domains.

@@ -6,7 +6,7 @@ fold constants or infer shapes, so that `superopt.verification` may use the pack
     `stored`: a serialized model with its external data: size in bytes, digest, data files, parsing.
     `validate`: structural checks of a ModelProto that was read: text, tensor data, names defined once.
     `graphs`: all nested graphs of a model.
-    `nodes`: lowered nodes as Python values, models of such nodes, and operator schemas.
+    `nodes`: lowered nodes and initializers as Python values, shorter chains of Reshape nodes, models of such nodes, schemas.
     `map_types`: map types (ZipMap), which onnx_ir cannot represent.
     `names`: placeholder names of unnamed dimensions.
 """

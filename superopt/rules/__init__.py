@@ -3,10 +3,10 @@
 The package may import `superopt.speclib` and the packages below it. The package does not prove or search. Read `rule` first,
 then `match` and `store`.
 
-    `rule`: a rule or an axiom: its parsed equations at all ranks, files of rules, all axioms of specs/, the digest of a rule.
+    `rule`: a rule or an axiom: its equations at all ranks, its digest; files of rules; all axioms and laws of specs/.
     `signature`: outlines of rules (operators without attributes), which decide quickly which rules may match.
     `match`: pattern matching of terms modulo associativity and commutativity, and the instantiated right side.
-    `instances`: random sizes and attributes at which the conditions of an equation hold.
+    `instances`: all conditions of an equation, solved, and random sizes and attributes at which they hold.
     `store`: the files in substitutions/: rules and their ledgers, seals, stale proofs, refuted candidates.
     `verdict`: Proved, Refuted, Unknown and counterexamples.
     `fusion`: fusion rules from specs/: a term of small operators becomes one operator; they are not in the store.

@@ -21,7 +21,7 @@ The numerical check:
     `reference`: the float64 run of the original, by ONNX's reference evaluator with faster convolutions.
     `rounding`: the tolerance of each element: whether rounding explains the error.
     `adversarial`: adversarial inputs: masks, infinities, NaN, extreme and constant values.
-    `sizes`: the sizes of dynamic dimensions that the check tries.
+    `sizes`: the sizes of dynamic dimensions that the check tries, and the keys of dimensions in these sizes.
     `feasible`: sizes and inputs at which a model runs.
     `bounds`: bounds of integer inputs that select positions, as for Gather.
 

@@ -12,7 +12,7 @@ The search of a whole model:
     `schedule`: the order of segments and the share of the budget for each.
     `canonical`: a canonical form of segments up to names of variables, so that repeated layers are searched once.
     `record`: search results as JSON for the cache.
-    `selection`: which gains are used, within the limit on weight bytes; the model with these gains; fallback choices.
+    `selection`: which gains are used, within the limit on weight bytes; their model and rules; fallback choices of gains.
     `judging`: accepts or rejects a candidate model: numerical check, then comparison, or forecast for another device.
     `unimproved_cache`: models that a whole search left unchanged (`superopt.runtime.result_cache` caches other results).
 
@@ -21,8 +21,8 @@ The search of one segment, by single steps:
     `backtracking`: best-first search under the measured cost (as in TASO).
     `lookahead`: chains of steps whose estimated cost falls only at the end.
     `apply`: one rewriting step: all matches in a state, and the replacement of terms.
-    `ruleset`: an index of rules, which excludes rules that cannot match at a term.
-    `gate`: which matches a floating-point mode allows (fast-math flags, NaN and infinities).
+    `ruleset`: an index of rules, which excludes rules that cannot match at a term, by outlines of rules and views of terms.
+    `gate`: which matches a floating-point mode allows (fast-math flags, NaN and infinities, sums whose terms cancel).
     `absorption`: where one side of a rule lets NaN or infinities through and the other side does not.
     `roofline`: the estimated time of a state on a device's `Machine` speeds, without measuring.
 
@@ -31,7 +31,7 @@ The search of one island, by rewrites of the whole island:
     `island`: the order of the searches of an island: rerolled recurrences, sweeps, algorithms.
     `sweep`: which sweeps (one rule at all of its matches) are made, measured or estimated.
     `sweeper`: makes one sweep, and cancels moves of elements afterwards.
-    `meeting`: sort keys of matches that join or cancel slices and concatenations.
+    `meeting`: sort keys of matches that join or cancel slices and concatenations, also below reshapes.
     `layers`: joins equal parallel branches layer by layer (horizontal fusion).
     `widen`: pads axes to extents that suit kernels.
     `vanish`: removes terms that compute nothing, such as `x + zeros`.

@@ -4,12 +4,12 @@ Verification and the search share only the rule store, the term language, the de
 messages (`superopt.protobuf`) and ONNX Runtime. An import contract in pyproject.toml enforces this separation. Read `models`
 first, then `steps` and `derivation`. `superopt.flows.verify` shows the order of the checks.
 
-    `models`: a model as read from its file: inputs, nodes, nested bodies, tensors.
+    `models`: a model as read from its file: inputs, expressions in names of dimensions, nodes, nested bodies, tensors.
     `certificates`: the parser of certificates.
     `contents`: the content digest of a model, independent of where tensors are stored.
     `steps`: checks each rewrite step, by a stored rule or on random inputs.
     `instances`: whether a step is an instance of a rule: a simple matcher, independent of `superopt.rules.match`.
-    `arrays`: evaluation of terms on float64 arrays.
+    `arrays`: evaluation of a certificate's terms on float64 arrays.
     `derivation`: checks a certificate against both models: unchanged nodes, new weights, values of segments.
     `inputs`: sizes and input values on which both models run.
     `runs`: runs both models on the same inputs and compares outputs within rounding errors.

@@ -16,7 +16,7 @@ Normal forms:
     `simplify`: simplifies summands: guards, quotients, bound indices that nothing depends on.
     `functions`: canonical forms of functions, powers and exponentials, and merged factors of a product.
     `maxima`: canonical forms of maxima.
-    `forms`: small recognizers: step functions, 1 + exp(v), -|v|.
+    `forms`: small recognizers: step functions, 1 + exp(v), -|v|, rational powers.
     `content`: common divisors of summands.
     `tables`: products of constant tables, as in Toom-Cook and Winograd algorithms.
     `alpha`: equality up to names of bound indices and order (alpha equivalence).
@@ -24,7 +24,7 @@ Normal forms:
 Zero tests:
 
     `cancel`: whether a sum is zero: summands cancel where their index domains overlap.
-    `align`: reindexings that map one product to another.
+    `align`: reindexings that map one product to another; solves linear equations for a bound index.
     `pointwise`: cached zero tests of sums without bound indices.
     `clearing`: multiplies a sum by its denominators.
     `cases`: case splits on maxima and signs.
