@@ -13,12 +13,7 @@ import pytest
 
 from superopt.algebra.operators import substitutions_folder
 from superopt.cli import main as cli
-from superopt.proof.derivation import audit as derive_audit
-from superopt.proof.derivation.audit import Numbers, delta_debug, generic_audit_instance, opinion, opinions
-from superopt.proof.derivation.core import derive_chains, distinct_rules_to_derive
-from superopt.proof.derivation.derive import Laws, derive_equation, derive_rule, with_typing_conditions
-from superopt.proof.derivation.egglog_engine import Outcome, outcome
-from superopt.proof.derivation.rule_file import (
+from superopt.flows.compare_rules import (
     ASKED,
     CONSTANT,
     NOTATION,
@@ -34,6 +29,11 @@ from superopt.proof.derivation.rule_file import (
     refute_rule,
     restrict_to_typed,
 )
+from superopt.proof.derivation import audit as derive_audit
+from superopt.proof.derivation.audit import Numbers, delta_debug, generic_audit_instance, opinion, opinions
+from superopt.proof.derivation.core import derive_chains, distinct_rules_to_derive
+from superopt.proof.derivation.derive import Laws, derive_equation, derive_rule, with_typing_conditions
+from superopt.proof.derivation.egglog_engine import Outcome, outcome
 from superopt.rules.rule import Rule, parse_rule, parse_rules, stated_rules
 
 pytestmark = pytest.mark.slow

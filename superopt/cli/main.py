@@ -428,7 +428,7 @@ def run_rules_derive(options: argparse.Namespace) -> int:
     Raises:
         UnreadableRulesError: Some lines of the file cannot be read and were left out.
     """
-    from superopt.proof.derivation.rule_file import (
+    from superopt.flows.compare_rules import (
         Finding,
         choose_laws,
         compare_rules,

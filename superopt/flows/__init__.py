@@ -11,5 +11,6 @@ The package may import every package but `superopt.cli`. Read `optimize` first.
     `verify`: `superopt verify`: check an optimized model by its certificate.
     `profile`: `superopt profile`: measure a device and write its profile.
     `export_rules`: `superopt rules export`: rules as onnxscript rewrite rules or pairs of ONNX functions.
+    `compare_rules`: `superopt rules derive`: which rules of a file follow from the stored rules, and the reverse.
     `explain_rules`: `superopt rules explain`: a stored rule with its proof steps and a numerical example.
 """

@@ -7,5 +7,4 @@ Read `derive` first, then `core`.
     `core`: the minimal core of any set of rules; `superopt.discovery.minimal` does this while rules are generated.
     `egglog_engine`: egglog at concrete sizes, as a second engine: encoding of rules and the outcome of saturation.
     `audit`: a second opinion on a core by egglog, with delta debugging of the laws needed.
-    `rule_file`: compares a file of rules with the stored rules: which follow from which.
 """
