@@ -463,6 +463,7 @@ def test_a_cluster_that_is_not_there_is_said_to_be_not_there() -> None:
 def test_a_rule_names_its_universe_and_its_samples() -> None:
     entries = [stored_rule.entry for stored_rule in store.load()]
     assert all(
-        e.origin.startswith(("enumerated in ", "axiom ", "definition of ", "algorithm ")) and e.samples >= 24 for e in entries
+        e.origin.startswith(("enumerated in ", "axiom ", "definition of ", "algorithm ", "mutants of ")) and e.samples >= 24
+        for e in entries
     )
     assert {e.part for e in entries} == {store.CORE, store.SEARCH}

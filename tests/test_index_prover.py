@@ -295,7 +295,7 @@ def test_a_proof_is_given_up_for_its_length_and_not_its_time(monkeypatch: pytest
         0
     ]
     monkeypatch.setattr("superopt.proof.definitions.normal.PROOF", replace(PROOF, max_multiplied_summands=50))
-    assert "more than 50 products" in Attempt(equation, {}).reason
+    assert "more than 50 summands" in Attempt(equation, {}).reason
 
 
 def test_wrong_laws_about_every_function() -> None:

@@ -35,7 +35,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_the_package_and_its_data_alone(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"superopt"}
-    for folder in ("specs", "substitutions", "substitutions/partial"):
+    for folder in ("specs", "substitutions"):
         here = {p.name for p in (ROOT / folder).iterdir() if p.is_file()}
         assert here <= {name.removeprefix(f"superopt/{folder}/") for name in names}
 
