@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pytest
@@ -205,6 +207,25 @@ def test_where_no_stored_rule_helps_mutants_are_enumerated() -> None:
     found = search_mutants((TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, tally=tally)
     assert tally.recalled == 0 < tally.enumerated
     assert [step.rule.startswith("~> ") for step in found.steps] == [True, True]
+
+
+class Stored(dict[str, Any]):
+    """A memory of results, by the JSON text of their keys."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get(json.dumps(key), default)
+
+    def put(self, key: Any, value: Any) -> None:
+        self[json.dumps(key)] = json.loads(json.dumps(value))
+
+
+def test_a_program_that_was_examined_is_not_examined_again() -> None:
+    memory, tallies = Stored(), (MutantTally(), MutantTally())
+    first, second = (
+        search_mutants((TWICE,), RULES, estimate=estimate, measure=slow_pools, memory=memory, tally=tally) for tally in tallies
+    )
+    assert [tally.remembered for tally in tallies] == [0, tallies[1].programs]
+    assert (tallies[1].measured, second.outputs) == (0, first.outputs)
 
 
 def weighted(x: Term) -> Term:
