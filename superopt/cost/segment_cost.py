@@ -15,7 +15,8 @@ from onnx import ModelProto, helper
 from superopt.algebra.terms import Term, variables
 from superopt.cost.measure import Clock
 from superopt.errors import ShapeError
-from superopt.model.lower import fold_literal_term, is_boolean, lower
+from superopt.model.lower import is_boolean, lower
+from superopt.model.operands import fold_literal_term
 from superopt.policy import COST
 from superopt.protobuf.nodes import Hollow, lowered_model_proto
 from superopt.runtime.kernel import random_values

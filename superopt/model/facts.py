@@ -28,7 +28,7 @@ from superopt.algebra.value_analysis import ANYTHING, ORDINARY_INPUT, UNBOUNDED,
 from superopt.errors import InvalidModelError, ShapeError
 from superopt.model.fold import fold
 from superopt.model.lift import FLOATS, STANDARD, Array, constant_array, constant_tensor
-from superopt.model.lower import fold_literal_term
+from superopt.model.operands import fold_literal_term
 from superopt.policy import MODEL
 
 GUARDS = frozenset({"IsNaN", "IsInf"})

@@ -21,7 +21,6 @@ import onnx.numpy_helper
 from onnx import TensorProto
 from onnx.defs import OpSchema
 
-from superopt.algebra.evaluate import Floats, evaluate_terms
 from superopt.algebra.operators import apply, operator, registry
 from superopt.algebra.terms import Extent, Shape, Term, subterms, variables
 from superopt.errors import ShapeError
@@ -29,7 +28,14 @@ from superopt.model.booleans import MOVERS, resolve_booleans
 from superopt.model.dynamic_lowering import flattened_axis, has_dynamic_dimensions, numeric, unit_axes
 from superopt.model.epilogues import ROLES, emit_epilogue, fusable_operands, row
 from superopt.model.keepdims import sink_unit_axes
-from superopt.model.operands import merge_constants, order_lowered_operands, positions, tilings, uniform_constant_operand
+from superopt.model.operands import (
+    fold_literal_term,
+    merge_constants,
+    order_lowered_operands,
+    positions,
+    tilings,
+    uniform_constant_operand,
+)
 from superopt.policy import MODEL
 from superopt.protobuf.nodes import (
     AttributeValue,
@@ -120,13 +126,6 @@ def _broadcast_shape(terms: Sequence[Term]) -> Shape:
     """
     columns = itertools.zip_longest(*(reversed(x.shape) for x in terms), fillvalue=1)
     return tuple(next((n for n in column if n != 1), 1) for column in columns)[::-1]
-
-
-def fold_literal_term(term: Term, dtype: npt.DTypeLike) -> Array:
-    """Return the value of a term without variables as an array. A number that is too large for `dtype` becomes infinite."""
-    with np.errstate(all="ignore"):
-        (value,) = evaluate_terms((term,), {}, lambda _: None, Floats())
-        return np.asarray(value, dtype=dtype, order="C")
 
 
 @dataclass

@@ -94,8 +94,7 @@ def _narrow_literal(x: Term) -> Term:
     fixed = all(isinstance(n, int) for n in x.shape)
     if x.op == "expand" or not fixed or not 1 < math.prod(x.sizes) <= MODEL.max_narrowed_elements:
         return x
-    with np.errstate(all="ignore"):
-        (value,) = evaluate_terms((x,), {}, lambda _: None, Floats())
+    value = fold_literal_term(x, np.float64)
     axes = [axis for axis in range(x.rank) if (value != value.take([0], axis)).any()]
     if len(axes) == x.rank:
         return x
@@ -104,6 +103,13 @@ def _narrow_literal(x: Term) -> Term:
         inner = apply("slice", inner, axis=axis - x.rank, start=0, stop=1)
     inner = apply("reshape", inner, shape=tuple(x.sizes[axis] for axis in axes))
     return apply("expand", inner, shape=x.shape, axes=tuple(axis - x.rank for axis in axes))
+
+
+def fold_literal_term(term: Term, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return the value of a term without variables as an array. A number that is too large for `dtype` becomes infinite."""
+    with np.errstate(all="ignore"):
+        (value,) = evaluate_terms((term,), {}, lambda _: None, Floats())
+        return np.asarray(value, dtype=dtype, order="C")
 
 
 def uniform_constant_operand(x: Term) -> Term | None:

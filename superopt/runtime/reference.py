@@ -29,6 +29,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from superopt.errors import first_line
+from superopt.protobuf.graphs import all_graphs
 from superopt.runtime.session import Array, Device, Session, is_floating
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -473,18 +474,10 @@ class ZipMap(OpRun):
 def _runtime_kernels(model: ModelProto) -> Iterator[type[OpRun]]:
     """Yield a `RuntimeKernel` for each operator that neither a standard domain nor a function of the model defines."""
     defined = {(function.domain, function.name) for function in model.functions}
-    for domain, name in sorted({(node.domain, node.op_type) for node in _nodes(model.graph)} - defined):
+    used = {(node.domain, node.op_type) for graph in all_graphs(model) for node in graph.node}
+    for domain, name in sorted(used - defined):
         if domain not in _STANDARD_DOMAINS:
             yield type(name, (RuntimeKernel,), {"op_domain": domain, "opsets": model.opset_import})
-
-
-def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    """Yield the nodes of the graph and of all graphs nested in these nodes."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _nodes(inner)
 
 
 class RuntimeKernel(OpRun):

@@ -135,7 +135,8 @@ class SegmentSearch:
         self.mode, self.strict = mode, strict
         mutants = [rule for rule in rules if rule.family == MUTANTS]
         algorithms = [rule for rule in rules if is_fast_algorithm_rule(rule)]
-        others = [rule for rule in rules if not (rule in algorithms or rule in mutants or only_reshapes(rule))]
+        apart = {rule.name for rule in (*algorithms, *mutants)}
+        others = [rule for rule in rules if not (rule.name in apart or only_reshapes(rule))]
         self.rules = RuleSet(others, algorithms, mutants)
         standard, own = fusions_at_opset(opset), contrib_fusions() if allow_contrib else ()
         self.fusions = [RuleSet(some) for some in dict.fromkeys(((*standard, *own), own)) if some]
