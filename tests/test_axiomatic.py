@@ -296,9 +296,9 @@ def test_sizes_that_must_agree_are_one_size() -> None:
 
 
 def test_stored_proofs_replay() -> None:
-    """One in three of them; `superopt prove` replays all."""
+    """One in eight of them; `superopt prove` replays all."""
     axiomatic = [stored for stored in load() if stored.entry.kind == "axioms"]
-    for stored in axiomatic[::3]:
+    for stored in axiomatic[::8]:
         verdict = replay_proof(stored.rule, stored.entry.instances)
         assert isinstance(verdict, Proved), stored.rule
         assert verdict.instances == stored.entry.instances

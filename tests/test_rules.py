@@ -23,7 +23,7 @@ from tests.rule_cases import TOLERANCE, cases, chosen, measured, rules_digest
 
 pytestmark = pytest.mark.slow
 
-CHOICES = 2
+CHOICES = 1
 INSTANCES = 1
 SHARE = 50
 RULES = [stored.rule for stored in load()]
