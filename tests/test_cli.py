@@ -109,6 +109,34 @@ def test_missing_external_data(capsys: pytest.CaptureFixture[str], source: Path,
     assert target.read_bytes() == BEFORE
 
 
+@pytest.mark.parametrize(
+    ("entries", "fault"),
+    [
+        ({}, "has no location"),
+        ({"location": "w.bin", "length": "many"}, "the length 'many' of its external data is not a number of bytes"),
+        ({"location": "w.bin", "offset": "-5"}, "the offset '-5' of its external data is not a number of bytes"),
+    ],
+)
+def test_external_data_that_cannot_be_found(
+    capsys: pytest.CaptureFixture[str], source: Path, target: Path, entries: dict[str, str], fault: str
+) -> None:
+    proto = onnx.load(source)
+    tensor = proto.graph.initializer[0]
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in entries.items():
+        tensor.external_data.add(key=key, value=value)
+    source.write_bytes(proto.SerializeToString())
+    assert fault in fails(capsys, errors.InvalidModelError, "optimize", source, target)
+    assert target.read_bytes() == BEFORE
+
+
+def test_external_data_of_a_tensor_that_is_not_external_is_ignored(source: Path, target: Path) -> None:
+    proto = onnx.load(source)
+    proto.graph.initializer[0].external_data.add(key="unknown", value="1")
+    source.write_bytes(proto.SerializeToString())
+    assert cli.main(["optimize", str(source), str(target), "--budget", "0.1"]) == 0
+
+
 def test_targets_that_cannot_be_written(capsys: pytest.CaptureFixture[str], source: Path, tmp_path: Path) -> None:
     assert "no folder" in fails(capsys, errors.TargetError, "optimize", source, tmp_path / "absent" / "out.onnx")
     assert "is a folder" in fails(capsys, errors.TargetError, "optimize", source, tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,7 +138,11 @@ def _is_ordered(graph: ir.Graph) -> bool:
 
 def as_model(model: Model | ModelProto) -> Model:
     """Return the model as an `onnx_ir.Model`."""
-    return ir.from_proto(without_maps(model)) if isinstance(model, ModelProto) else model
+    if not isinstance(model, ModelProto):
+        return model
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ir.from_proto(without_maps(model))
 
 
 def as_proto(model: Model) -> ModelProto:

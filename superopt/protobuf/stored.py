@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import onnx
 from onnx import ModelProto
-from onnx.external_data_helper import load_external_data_for_model
+from onnx.external_data_helper import load_external_data_for_model, uses_external_data
 
 from superopt.errors import InvalidModelError, ModelNotFoundError, SuperoptError, first_line
 from superopt.protobuf.graphs import all_graphs
@@ -58,16 +58,18 @@ def _mapped(model: ModelProto, folder: Path) -> int:
 def _entries(model: ModelProto) -> Iterator[dict[str, str]]:
     """Yield the external data entries (location, offset, length ...) of each initializer with external data.
 
-    Initializers of nested graphs are included.
+    Initializers of nested graphs are included. An initializer without a location is left out; `load` refuses its model.
     """
     for tensor in external_initializers(model):
-        yield {entry.key: entry.value for entry in tensor.external_data}
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        if "location" in entries:
+            yield entries
 
 
 def external_initializers(model: ModelProto) -> Iterator[onnx.TensorProto]:
     """Yield the initializers with external data in all graphs of the model."""
     for graph in all_graphs(model):
-        yield from (tensor for tensor in graph.initializer if tensor.external_data)
+        yield from filter(uses_external_data, graph.initializer)
 
 
 def _files(model: str | os.PathLike[str] | StoredModel) -> list[Path]:

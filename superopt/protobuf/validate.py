@@ -194,7 +194,7 @@ def _tensor_fault(tensor: TensorProto) -> str | None:
     if tensor.HasField("segment"):
         return "the tensor is stored in segments, which is not supported"
     if tensor.data_location == TensorProto.EXTERNAL:
-        return None
+        return _external_data_fault({entry.key: entry.value for entry in tensor.external_data})
     count, kind = math.prod(tensor.dims), ir.DataType(tensor.data_type)
     if tensor.HasField("raw_data"):
         if kind == ir.DataType.STRING:
@@ -207,6 +207,15 @@ def _tensor_fault(tensor: TensorProto) -> str | None:
             wanted = min(wanted, max(found, -(-count * kind.bitwidth // 8)))
     if wanted != found:
         return f"the dimensions {list(tensor.dims)} ask for {wanted} {unit} of data, and the tensor has {found}"
+    return None
+
+
+def _external_data_fault(entries: dict[str, str]) -> str | None:
+    if not entries.get("location"):
+        return "the tensor is external and has no location"
+    for key in ("offset", "length"):
+        if not entries.get(key, "0").isdecimal():
+            return f"the {key} {entries[key]!r} of its external data is not a number of bytes"
     return None
 
 
