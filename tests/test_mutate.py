@@ -290,6 +290,14 @@ def test_only_axes_that_are_no_multiple_are_padded_to_one() -> None:
     }
 
 
+def test_an_axis_is_folded_whole_only_where_it_is_short() -> None:
+    long = MUTANT.max_folded_positions + 2
+    shape = (long, MUTANT.max_folded_positions)
+    folds = {step for *_, steps in layouts(shape, shape, {long, 2}, 1) for step in steps if isinstance(step, Fold)}
+    sizes = {axis: {fold.size for fold in folds if fold.source == axis} for axis in (0, 1)}
+    assert sizes == {0: {2}, 1: {2, MUTANT.max_folded_positions}}
+
+
 def test_steps_that_undo_each_other_leave_no_operator() -> None:
     x = image(2, 3, 4, 5)
     assert Layout(x.sizes, LAYOUTS["there and back"]).term(x) is x

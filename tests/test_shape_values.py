@@ -70,6 +70,16 @@ def chain(*steps: tuple[str, str]) -> list[NodeProto]:
     return [node(op, [names[i], other], [names[i + 1]]) for i, (op, other) in enumerate(steps)]
 
 
+def cut_of_the_shape(first: list[int], last: list[int], step: list[int] | None) -> list[NodeProto]:
+    """Nodes that compute the first element of a slice of the shape (n, 64)."""
+    bounds = {"b": first, "e": last} | ({} if step is None else {"a": [0], "s": step})
+    return [
+        *(node("Constant", [], [name], value=whole(name, numbers)) for name, numbers in bounds.items()),
+        node("Slice", ["shape", *bounds], ["cut"]),
+        node("Gather", ["cut", "axis"], ["r"]),
+    ]
+
+
 @pytest.mark.parametrize(
     ("nodes", "expected"),
     [
@@ -88,6 +98,12 @@ def chain(*steps: tuple[str, str]) -> list[NodeProto]:
         ([node("Greater", ["n", "c4"], ["g"]), node("Where", ["g", "c3", "c3"], ["r"])], "3"),
         ([node("Cast", ["n"], ["f"], to=TensorProto.FLOAT), node("Cast", ["f"], ["r"], to=TensorProto.INT64)], "n"),
         ([node("NonZero", ["x"], ["z"]), node("Size", ["z"], ["r"])], "2 * ?0.shape[0]"),
+        (cut_of_the_shape([1], [0], [-1]), "64"),
+        (cut_of_the_shape([-1], [-1000], [-1]), "64"),
+        (cut_of_the_shape([0], [-1], [1]), "n"),
+        (cut_of_the_shape([-2], [1], [2]), "n"),
+        (cut_of_the_shape([0], [1000], [1]), "n"),
+        (cut_of_the_shape([1], [2], None), "64"),
     ],
 )
 def test_arithmetic_of_sizes_is_exact(nodes: list[NodeProto], expected: str) -> None:
@@ -136,6 +152,8 @@ def attribute_cases() -> list[tuple[str, list[NodeProto], list[TensorProto]]]:
     scales = numpy_helper.from_array(np.array([1, 1, 1.5, 0.75], np.float32), "scales")
     cases.append(("resize", [node("Resize", ["x", "", "scales"], ["y"])], [scales]))
     cases.append(("top-k", [node("TopK", ["x", "k"], ["y", "at"], axis=2)], [whole("k", [3])]))
+    parts = [node("Split", ["x"], ["a", "b", "y"], axis=2, num_outputs=3)]
+    cases.append(("last-part", parts, []))
     cases.append(("reshape", [node("Reshape", ["x", "s"], ["y"])], [whole("s", [0, -1, 3])]))
     return cases
 
@@ -145,7 +163,7 @@ CASES = attribute_cases()
 
 @pytest.mark.parametrize(("nodes", "weights"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_shapes_are_those_of_onnx_runtime(nodes: list[NodeProto], weights: list[TensorProto]) -> None:
-    proto = model(nodes, {"x": ["n", 3, "h", "w"]}, ["y"], weights)
+    proto = model(nodes, {"x": ["n", 3, "h", "w"]}, ["y"], weights, opset=18)
     views = Views(ir.from_proto(proto))
     shape = views.values.shape(views.model.graph.outputs[0])
     assert shape is not None
@@ -230,6 +248,20 @@ def test_same_pads_are_kept_as_an_attribute_where_they_depend_on_the_size(size: 
     (conv,) = (n for n in again.graph.node if n.op_type == "Conv")
     assert {a.name for a in conv.attribute}.isdisjoint({"pads"}) is not fixed
     require_alike(proto, again, [{"x": (2, 3, n, n)} for n in ((32,) if fixed else (5, 32, 33))])
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_sizes_in_floating_point_are_assumed_to_be_small(*, exact: bool) -> None:
+    """A Cast has integers on one side alone, and a comparison of floating-point numbers has truth values on one side."""
+    sizes = [node("Cast", ["n"], ["f"], to=TensorProto.FLOAT), node("Greater", ["f", "four"], ["r"])]
+    steps = chain(("Greater", "c4")) if exact else sizes
+    start = [node("Shape", ["x"], ["shape"]), node("Gather", ["shape", "axis"], ["n"])]
+    end = [node("Where", ["r", "x", "x"], ["y"])]
+    four = numpy_helper.from_array(np.array(4, np.float32), "four")
+    views = Views(ir.from_proto(model([*start, *steps, *end], {"x": ["n", 64]}, ["y"], [*CONSTANTS, four])))
+    (value,) = (v for n in views.model.graph for v in n.outputs if v.name == "r")
+    assert views.values.content(value) is not None
+    assert any("floating point" in sentence for sentence in views.assumptions) is not exact
 
 
 def test_dimensions_without_a_name_are_not_equal() -> None:
