@@ -82,12 +82,6 @@ class UnreadableRulesError(SuperoptError):
     exit_code = 18
 
 
-class EgglogMissingError(SuperoptError):
-    """The package egglog, which only the generation of rules needs, is not installed."""
-
-    exit_code = 19
-
-
 class ModelNotFoundError(SuperoptError):
     """The model file, or an external data file that the model names, is missing."""
 

@@ -1393,27 +1393,10 @@ class ProofPolicy:
     """The most steps of Z3 (its `rlimit`) for one question about signs of values. Safety limit."""
     max_unknowns: int = 12
     """The most unknowns of a question about signs of values. Safety limit."""
-    generic_instance_count: int = 4
-    """The number of instances of a rule, with few equal numbers, at which egglog searches a derivation. Not measured."""
-    generic_draw_count: int = 24
-    """The number of random instances of a rule that are made, to use the instance with the fewest equal numbers.
-
-    Not measured.
-    """
-    audited_rule_count: int = 12
-    """The number of rules that one task checks for being derivable from others. Not measured."""
     max_chain_length_steps: int = 400
     """The most rewrite steps in a derivation. Safety limit."""
-    tried_rule_count: int = 12
-    """The number of rules that one task tries to derive from other rules. Not measured."""
     max_completions: int = 12
     """The most conditions that are added to an equation before a derivation of the equation is searched. Safety limit."""
-    max_egglog_rounds: int = 12
-    """The most rounds of equality saturation in egglog. Safety limit."""
-    max_egglog_rows: int = 6_000
-    """The number of rows in all tables above which egglog applies no more rules. Safety limit on memory."""
-    egglog_law_count: int = 24
-    """The number of rules that egglog applies between two checks of the number of rows in its tables. Not measured."""
     file_instance_count: int = 120
     """The number of random instances (sizes and attributes) at which a rule of a file is tested. Not measured."""
     settled_instance_count: int = 12
@@ -1452,25 +1435,6 @@ class ProofPolicy:
     """The most terms in equality saturation for a derivation that a user requests."""
     max_requested_steps: int = 20_000
     """The most matches that are applied in equality saturation for a derivation that a user requests."""
-    max_wide_rounds: int = 40
-    """The most rounds of equality saturation that confirm a derivation by egglog. Only a few rules are used. Not measured."""
-    max_wide_terms: int = 3_000
-    """The most terms in equality saturation that confirms a derivation by egglog."""
-    wide_step_counts: tuple[int, int] = (100_000, 1_000_000)
-    """Limits on the matches applied in equality saturation that confirms a derivation by egglog.
-
-    The first limit is tried first.
-    """
-    wide_growth_counts: tuple[tuple[tuple[int, int], ...], ...] = (
-        ((0, 2), (2, 4), (4, 8), (8, 14), (20, 30)),
-        ((6, 8), (12, 16), (20, 30)),
-        ((20, 30),),
-    )
-    """Limits on the length of new terms in equality saturation that confirms a derivation by egglog.
-
-    The first list of limits is tried first. The first list lets terms grow little, and the last list lets terms grow almost
-    without limit. The pairs of numbers have the meaning of `saturation_growth_counts`.
-    """
 
 
 @dataclass(frozen=True)

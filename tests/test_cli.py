@@ -183,13 +183,6 @@ def test_no_runtime_installed(source: Path, target: Path) -> None:
     assert target.read_bytes() == BEFORE
 
 
-def test_no_egglog_installed(tmp_path: Path) -> None:
-    finished = command("generate", "--output", tmp_path / "rules", setup="import sys; sys.modules['egglog'] = None")
-    assert finished.returncode == errors.EgglogMissingError.exit_code
-    assert finished.stderr.splitlines()[-1] == "superopt: egglog is not installed: pip install 'superopt[generate]'"
-    assert not (tmp_path / "rules").exists()
-
-
 def test_a_segment_that_vanishes_is_reported(capsys: pytest.CaptureFixture[str], source: Path, target: Path) -> None:
     types = [("Floor", "x", "a"), ("Neg", "a", "b"), ("Neg", "b", "c"), ("Floor", "c", "y")]
     nodes = [helper.make_node(op_type, [read], [written]) for op_type, read, written in types]

@@ -6,7 +6,6 @@ import functools
 import json
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -29,11 +28,7 @@ from superopt.flows.compare_rules import (
     refute_rule,
     restrict_to_typed,
 )
-from superopt.proof.derivation import audit as derive_audit
-from superopt.proof.derivation.audit import Numbers, delta_debug, generic_audit_instance, opinion, opinions
-from superopt.proof.derivation.core import derive_chains, distinct_rules_to_derive
 from superopt.proof.derivation.derive import Laws, derive_equation, derive_rule, with_typing_conditions
-from superopt.proof.derivation.egglog_engine import Outcome, outcome
 from superopt.rules.rule import Rule, parse_rule, parse_rules, stated_rules
 
 pytestmark = pytest.mark.slow
@@ -55,25 +50,6 @@ sum:       scale(x, factor=a) + scale(y, factor=a) => scale(x + y, factor=a) for
 back:      scale(x, factor=a * b) => scale(scale(x, factor=a), factor=b) for x[1, 2]
 lesser:    scale(x, factor=a) - scale(y, factor=a) => scale(x - y, factor=a) for x[1, 2], y[1, 2]
 maximum:   relu(scale(x, factor=a)) => scale(relu(x), factor=a) for x[1, 2] where a >= 0
-"""
-
-ORDERED = """
-multiple:  maximum(scale((t1 := minimum(x, zeros(shape=x.shape))), factor=a), t1) => minimum(x, zeros(shape=x.shape))
-           for x[1] where a >= 1
-relu:      maximum(x, zeros(shape=x.shape)) => relu(x) for x[1]
-absorbs:   maximum(minimum(y, x), x) => x for x[1], y[1]
-below:     relu(scale(minimum(x, zeros(shape=x.shape)), factor=a)) => zeros(shape=x.shape) for x[1] where a >= 0
-shares:    minimum(maximum(x, z), maximum(y, z)) => maximum(minimum(y, x), z) for x[1], y[1], z[1]
-lesser:    minimum(x, scale(minimum(x, zeros(shape=x.shape)), factor=a)) => scale(minimum(x, zeros(shape=x.shape)), factor=a)
-           for x[1] where a >= 1
-"""
-LATTICE = """
-apart:   minimum(maximum(y, x), x) => x for x[1, 2], y[1, 2]
-absorbs: maximum(minimum(y, x), x) => x for x[1, 2], y[1, 2]
-shares:  minimum(maximum(x, z), maximum(y, z)) => maximum(minimum(y, x), z) for x[1, 2], y[1, 2], z[1, 2]
-chosen:  where(c, where(c, x, y), x) => x for x[1, 2], y[1, 2], c[1, 2]
-lesser:  less(x, maximum(y, x)) => less(x, y) for x[1, 2], y[1, 2]
-greater: where(less(x, y), y, x) => maximum(y, x) for x[1, 2], y[1, 2]
 """
 
 WRONG_IN_TASO = {98, 99, 100, 105, 125, 126, 127, 128, 129, 130, 131}
@@ -155,28 +131,6 @@ def test_a_rule_counts_where_both_sides_are_well_typed() -> None:
     assert with_typing_conditions(whole) == (whole, ())
 
 
-# ---------------------------------------------------------------- the minimal core
-
-
-def test_the_core_is_what_nothing_else_derives() -> None:
-    rules = parse_rules(SCALES)
-    removed = derive_chains(rules)
-    names = {rules[p].name for p in removed}
-    assert "lesser" in names
-    assert len(names & {"twice", "back"}) == 1
-    assert names <= {"lesser", "twice", "back"}
-    left = [rule for p, rule in enumerate(rules) if p not in removed]
-    assert all(derive_rule(rule, [r for r in left if r is not rule]) is None for rule in left)
-    assert all(set(chain.rules) <= {r.name for r in left} for chains in removed.values() for chain in chains)
-
-
-def test_of_equalities_the_more_general_one_is_left() -> None:
-    special, general = (
-        parse_rule(f"{name}: relu({v}) => relu(relu({v})) for {v}[{r}]") for name, v, r in (("a", "x", 2), ("b", "y", "1, 2"))
-    )
-    assert distinct_rules_to_derive([special, general]) == distinct_rules_to_derive([general, special]) == [general]
-
-
 def test_a_search_has_the_same_scope_where_laws_that_it_cannot_meet_are_left_out() -> None:
     rules = list(parse_rules(PIECES + SCALES))
     without = {name: Laws([rule for rule in rules if rule.name != name]) for name in ("concat-columns", "sum", "back")}
@@ -184,73 +138,6 @@ def test_a_search_has_the_same_scope_where_laws_that_it_cannot_meet_are_left_out
     again = {name: laws.scope(laws.labels.index("twice")) for name, laws in without.items()}
     assert again["concat-columns"] == again["sum"] == scope
     assert again["back"] != scope
-
-
-def test_workers_find_the_same_core() -> None:
-    rules = parse_rules(SCALES)
-    with ThreadPoolExecutor(1) as executor:
-        assert derive_chains(rules, executor) == derive_chains(rules)
-
-
-def test_egglog_has_the_same_opinion() -> None:
-    rules = parse_rules(SCALES)
-    removed = derive_chains(rules)
-    core = [rule for p, rule in enumerate(rules) if p not in removed]
-    assert {o.rule.name: o.outcome for o in opinions(core)} == {rule.name: Outcome.APART for rule in core}
-    with ThreadPoolExecutor(1) as executor:
-        assert [*opinions(rules, executor)] == [*opinions(rules)]
-    taken, laws = parse_rule(TAKEN), Laws(parse_rules(PIECES))
-    readings = [d for found in laws.among(frozenset({"matmul", "concat", "slice"})).values() for d in found]
-    instance = generic_audit_instance(taken.equations[0], 0)
-    assert outcome(taken.equations[0], instance, readings) is Outcome.JOINED
-    assert outcome(taken.equations[0], instance, readings[:1]) is Outcome.APART
-
-
-def test_of_laws_that_join_the_sides_at_numbers_none_can_be_spared() -> None:
-    taken, spare = parse_rule(TAKEN), parse_rules(PIECES + SCALES)
-    for equation in taken.equations:
-        assert sorted(Numbers.of(equation, Laws(spare), ()).needed()) == ["concat-columns", "slice-first"]
-    assert delta_debug("abcdefgh", lambda some: {"b", "g"} <= set(some)) == ["b", "g"]
-    assert delta_debug("abc", lambda some: "c" in some) == ["c"]
-
-
-@pytest.mark.long
-def test_the_few_laws_that_egglog_needs_are_searched_far_enough() -> None:
-    laws = Laws(parse_rules(LATTICE))
-    assert derive_rule(laws.rules[0], laws, without={0}) is None
-    said = opinion(laws, 0)
-    assert said.outcome is Outcome.JOINED
-    assert said.chains is not None
-    assert {name for chain in said.chains for name in chain.rules} == {"absorbs", "shares", "chosen", "lesser", "greater"}
-
-
-@pytest.mark.long
-def test_where_numbers_need_fewer_laws_than_symbols_all_laws_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(derive_audit, "WIDE", derive_audit.WIDE[1:2])
-    laws = Laws(parse_rules(ORDERED))
-    few = derive_audit._few(laws.rules[0], laws, {0}, derive_audit.ORDERS[0])
-    monkeypatch.setattr(derive_audit, "_few", lambda *_: few)
-    assert opinion(laws, 0, orders=1).contested
-    monkeypatch.setattr(derive_audit, "ORDERS", derive_audit.ORDERS[:1])
-    said = opinion(laws, 0, orders=1)
-    assert said.chains is not None
-    assert "relu" in {name for chain in said.chains for name in chain.rules}
-
-
-def test_what_is_nothing_is_introduced_where_that_is_asked_for() -> None:
-    texts = (
-        "nothing: x - zeros(shape=x.shape) => x",
-        "turned: scale(y - x, factor=-1) => x - y",
-        "both: x - (y + z) => x - y - z",
-    )
-    laws = Laws([parse_rule(f"{text} for x[1, 2]{', y[1, 2]' * ('y' in text)}{', z[1, 2]' * ('z' in text)}") for text in texts])
-    rule = parse_rule("sum: scale(x + (y - z), factor=-1) => z - y - x for x[1, 2], y[1, 2], z[1, 2]")
-    assert derive_rule(rule, laws) is None
-    for without in laws.labels:
-        assert derive_rule(rule, laws.only({*laws.labels} - {without}, introducing=True)) is None
-    chains = derive_rule(rule, laws.only(laws.labels, introducing=True))
-    assert chains is not None
-    assert "nothing(x=" in "\n".join(chains[0].lines())
 
 
 def test_an_equality_is_an_instance_of_itself_whatever_quotients_and_products_say_of_sizes() -> None:

@@ -24,13 +24,7 @@ from superopt.discovery.candidates import FoundRule
 from superopt.discovery.enumerate import enumerated_term_size
 from superopt.discovery.explore import Findings, examine_slice, explore_universe, prove_definition
 from superopt.discovery.job import discovery_code_version, merge_findings, universe_text
-from superopt.discovery.minimal import (
-    Derivability,
-    derive_generated_laws,
-    derive_generated_laws_from_subsets,
-    derive_generated_laws_widely,
-    find_redundant_generated_laws,
-)
+from superopt.discovery.minimal import find_redundant_generated_laws
 from superopt.discovery.universe import FACTOR, FACTORS, Template, Universe, binary, split_parts, unary
 from superopt.discovery.universe_order import foundations
 from superopt.discovery.universes import convolution, matrix
@@ -40,7 +34,6 @@ from superopt.flows import generate as generation
 from superopt.flows.generate import Generation
 from superopt.notation.parsing import Equation
 from superopt.policy import DISCOVERY, PROCESS
-from superopt.proof.derivation.egglog_engine import Outcome
 from superopt.proof.sample import instantiations
 from superopt.rules import store
 from superopt.rules.match import Binding, Pattern, instantiate
@@ -246,23 +239,10 @@ def test_the_core_says_nothing_twice() -> None:
     )
     laws = [parse_rule(text) for text in texts]
     with Tasks() as tasks:
-        left_out, _, _ = find_redundant_generated_laws(laws, range(len(laws)), tasks, "", derive_generated_laws)
+        left_out, _ = find_redundant_generated_laws(laws, range(len(laws)), tasks, "")
     assert [laws[i].name for i in left_out] == ["two", "three"]
     with Tasks() as tasks:
-        assert find_redundant_generated_laws(laws, [3], tasks, "", derive_generated_laws)[0] == []
-
-
-def test_what_egglog_says_of_a_law_is_known() -> None:
-    laws = [parse_rule("twice: relu(relu(x)) => relu(x) for x[2]"), parse_rule("zero: relu(x) + y => x + y for x[2], y[2]")]
-    for search, outcome in (
-        (derive_generated_laws, None),
-        (derive_generated_laws_widely, Outcome.APART),
-        (derive_generated_laws_from_subsets, Outcome.APART),
-    ):
-        with Tasks() as tasks:
-            gone, verdicts, _ = find_redundant_generated_laws(laws, [0, 1], tasks, "", search)
-        assert gone == []
-        assert verdicts == {0: Derivability(None, outcome), 1: Derivability(None, outcome)}
+        assert find_redundant_generated_laws(laws, [3], tasks, "")[0] == []
 
 
 def test_what_leaves_the_core_stays_where_a_search_gains_by_it() -> None:

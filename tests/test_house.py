@@ -24,7 +24,6 @@ SOURCES = sorted([*(ROOT / "superopt").rglob("*.py"), *(ROOT / "specs").glob("*.
 ONNX = tuple(f"superopt/{package}/" for package in ("protobuf", "runtime", "model", "cost", "verification"))
 HOMES = {
     "z3": ("superopt/proof/", "superopt/floating_point/"),
-    "egglog": ("superopt/proof/derivation/",),
     "onnx": ONNX,
     "onnx_ir": ONNX,
     "onnxruntime": ("superopt/runtime/", "superopt/verification/"),

@@ -63,8 +63,8 @@ def test_what_is_there_is_not_installed(bare: Any, monkeypatch: pytest.MonkeyPat
 
 def test_what_is_missing_is_installed_and_the_script_begins_anew(bare: Any) -> None:
     with pytest.raises(Begun):
-        bare.checkout("egglog")
-    assert bare.ran[0][-3:] == ["made", str(ROOT / "scripts" / "environment"), "generate"]
+        bare.checkout("hypothesis")
+    assert bare.ran[0][-3:] == ["made", str(ROOT / "scripts" / "environment"), "dev"]
     python = str(ROOT / ".venv" / "bin" / "python")
     assert bare.begun == [[python, python, "scripts/made", "DIR"]]
 

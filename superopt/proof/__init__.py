@@ -1,12 +1,12 @@
 """Proofs of rules over the reals, for all sizes.
 
-Only this package imports egglog, and only this package and `superopt.floating_point` import z3. The package may import
-`superopt.floating_point`, `superopt.rules` and the packages below them. Read `verify` first.
+Only this package and `superopt.floating_point` import z3. The package may import `superopt.floating_point`,
+`superopt.rules` and the packages below them. Read `verify` first.
 
     `verify`: the entry point: tries the axioms, then the definitions, then random sampling, and returns a verdict.
     `axioms/`: the e-graph prover: saturation with proved axioms, and Z3's check of the instances used.
     `definitions/`: the index prover: equality of elements from the definitions in index notation.
-    `derivation/`: derivation of rules from other rules, and the minimal core of a rule set.
+    `derivation/`: derivation of rules from other rules.
     `sample`: refutes false rules by exact evaluation on random instances.
     `ledger`: `superopt prove`: proves all axioms, and checks or renews the proofs of all stored rules.
     `recheck`: checks a stored proof without a search, also for a rule and its converse together.

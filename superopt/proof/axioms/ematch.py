@@ -65,11 +65,6 @@ class Direction:
         """Whether `source` contains all variables and attribute variables of `target`, and is not itself a variable."""
         return self.determined and not self.source.is_variable
 
-    @property
-    def introduces(self) -> bool:
-        """Whether `source` is a variable and `target` has no other variable, as in the rewrite from `x` to `x - zeros`."""
-        return self.determined and self.source.is_variable
-
     @functools.cached_property
     def determined(self) -> bool:
         """Whether `source` contains every variable and every attribute variable of `target`."""
@@ -94,28 +89,23 @@ def _share(root: Term) -> tuple[int, Counter[str]]:
     return operators, uses
 
 
-def directions(axiom: str, equation: Equation, *, introducing: bool = False) -> list[Direction]:
-    """Return the directions in which an axiom with one output is usable as a rewrite (see `Direction.usable`).
-
-    If `introducing` is True, also return the directions that rewrite a single variable, such as `x` to `x - zeros`.
-    """
+def directions(axiom: str, equation: Equation) -> list[Direction]:
+    """Return the directions in which an axiom with one output is usable as a rewrite (see `Direction.usable`)."""
     (left,), (right,) = equation.left, equation.right
     both = (Direction(axiom, equation, left, right), Direction(axiom, equation, right, left))
-    return [d for d in both if d.usable or (introducing and d.introduces)]
+    return [d for d in both if d.usable]
 
 
 class Matcher:
     """Matching of patterns against the classes of a `Closure`. The closure must not change during matching.
 
     Matching ends after `steps` matching steps. A pattern that is a sum (or product) also matches part of a larger sum. Each
-    operand of the pattern then matches one operand of the larger sum. If `grouped` is True, the pattern also matches the whole
-    larger sum, and an operand of the pattern may match the sum of several operands.
+    operand of the pattern then matches one operand of the larger sum.
     """
 
-    def __init__(self, closure: Closure, steps: int, *, grouped: bool = False) -> None:
+    def __init__(self, closure: Closure, steps: int) -> None:
         self.closure = closure
         self.steps = steps
-        self.grouped = grouped
 
     def matches(self, pattern: Term) -> Iterator[Binding]:
         """Yield every match of the pattern, with values for the attribute variables.
@@ -130,13 +120,8 @@ class Matcher:
         commutative = operator(pattern.op).commutative
         for node in self.closure.by_operator.get(pattern.op, ()):
             if node.rank == pattern.rank and self.closure.canonical(node):
-                if commutative:
-                    found = self._operands(pattern, node, EMPTY, partly=True)
-                    if self.grouped and len(node.args) > len(pattern.args):
-                        found = itertools.chain(found, self._operands(pattern, node, EMPTY, partly=False))
-                else:
-                    found = self._node(pattern, node, EMPTY)
-                for one in found:
+                whole = self._operands(pattern, node, EMPTY, partly=True) if commutative else self._node(pattern, node, EMPTY)
+                for one in whole:
                     solved = solve_ematch_attributes(one)
                     if solved is not None:
                         yield solved

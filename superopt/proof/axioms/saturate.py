@@ -35,14 +35,12 @@ class SaturationLimits:
             another. The first number limits the excess over the term that the new term replaces. The second number limits the
             excess over the costliest term of the goals (pairs of terms to make equal). When a pair allows no further
             instance, the next pair applies.
-        grouped: Whether an operand of a pattern may match several operands of a sum or product (see `Matcher`).
     """
 
     rounds: int = PROOF.max_saturation_rounds
     terms: int = PROOF.max_saturation_terms
     steps: int = PROOF.max_saturation_steps
     growth: tuple[tuple[int, int], ...] = PROOF.saturation_growth_counts
-    grouped: bool = False
 
 
 @functools.cache
@@ -117,7 +115,7 @@ class Saturation:
         self.limits = limits
         sides = subterms(*assumptions.left, *assumptions.right)
         self.closure = Closure(extent for term in sides for extent in egraph_attribute_values(term))
-        self.matcher = Matcher(self.closure, limits.steps, grouped=limits.grouped)
+        self.matcher = Matcher(self.closure, limits.steps)
         self.growth = self.heaviest = 0
         self._tried: set[tuple[object, ...]] = set()
         self._excess: dict[tuple[object, ...], int] = {}

@@ -38,13 +38,10 @@ class Laws:
     """The rules that a derivation may use. A rule is prepared for matching at its first use.
 
     `labels` has a unique name for each rule.
-
-    If `introducing` is True, a rule may also rewrite a single variable, such as `x` to `x - zeros`.
     """
 
-    def __init__(self, rules: Sequence[Rule], *, introducing: bool = False) -> None:
+    def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
-        self._introducing = introducing
         names = Counter(rule.name for rule in rules)
         self.labels = tuple(r.name if r.name and names[r.name] == 1 else f"{r.name}#{i}" for i, r in enumerate(self.rules))
         self._positions = {label: position for position, label in enumerate(self.labels)}
@@ -90,16 +87,15 @@ class Laws:
         """Return whether the rule with this label is a `=>` rule, whose right side may be defined on more inputs."""
         return self.rules[self._positions[label]].statement.arrow == "=>"
 
-    def only(self, labels: Collection[str], *, introducing: bool = False) -> Laws:
+    def only(self, labels: Collection[str]) -> Laws:
         """Return a new `Laws` with the rules that have these labels."""
         own = [replace(r, name=name) for r, name in zip(self.rules, self.labels, strict=True) if name in labels]
-        return Laws(own, introducing=introducing)
+        return Laws(own)
 
     def _directions(self, position: int) -> tuple[Direction, ...]:
         if position not in self._read:
             parts = (part for equation in self.rules[position].equations for part in outputs(equation))
-            label, introducing = self.labels[position], self._introducing
-            self._read[position] = tuple(d for part in parts for d in directions(label, part, introducing=introducing))
+            self._read[position] = tuple(d for part in parts for d in directions(self.labels[position], part))
         return self._read[position]
 
 
