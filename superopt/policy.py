@@ -485,13 +485,6 @@ class MutantPolicy:
 
     All products are used to compute the values of a new weight. Not measured.
     """
-    max_log2_oracle_queries: int = 26
-    """The base-2 logarithm of the expected number of queries of random oracles.
-
-    The number of prime fields in a test depends on this logarithm. Not measured.
-    """
-    max_oracle_operations: int = 1 << 34
-    """The most operations of two compared terms for which whole tensors are evaluated in prime fields. Safety limit."""
     max_joined_operators: int = 16
     """The most similar operators that are treated as one stacked operator. Not measured."""
     copy_counts: tuple[int, int, int] = (2, 4, 8)

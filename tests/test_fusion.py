@@ -25,7 +25,6 @@ from superopt.model.islands import Chart
 from superopt.model.load import as_proto, load
 from superopt.model.lower import lower
 from superopt.model.splice import Replacement, splice
-from superopt.partial.oracle import agreement
 from superopt.policy import COMPARISON
 from superopt.protobuf.nodes import domains
 from superopt.rules.fusion import fusions
@@ -90,7 +89,6 @@ def test_both_sides_of_a_fusion_are_equal(name: str) -> None:
         for seed in range(4):
             instance = next(instantiations(equation, np.random.default_rng(seed)))
             left, right = (tuple(term_at(side, instance) for side in sides) for sides in (equation.left, equation.right))
-            assert agreement(left, right).equal
             require_same(left, right)
 
 

@@ -74,7 +74,6 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         "discovery/values": "SHAPED",
         "flows/export_rules": "WIDTH",
         "model/external_data": "_PAGE",
-        "partial/oracle": "STATE _FIRST _SECOND _STEP",
         "proof/definitions/arithmetic": "DIGEST",
         "rules/store": "WIDTH",
         "verification/certificates": "FORM",

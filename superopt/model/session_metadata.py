@@ -57,13 +57,3 @@ def with_settings(model: Model, told: Settings, threads: int) -> Model:
         if values:
             settled.metadata_props[key] = json.dumps(dict(values), ensure_ascii=False)
     return settled
-
-
-def with_settings_of(model: Model, other: Model) -> Model:
-    """Return a copy of the model in which the session settings in the metadata are those of the model `other`."""
-    settled = model.clone()
-    for key in (CONFIG, ENTRIES, PROVIDER_OPTIONS):
-        settled.metadata_props.pop(key, None)
-        if key in other.metadata_props:
-            settled.metadata_props[key] = other.metadata_props[key]
-    return settled

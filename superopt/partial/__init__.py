@@ -24,7 +24,6 @@ Where a mutant is right:
     `points`: values of programs in prime fields at chosen positions only.
     `field`: arithmetic in several prime fields at once, and rational reconstruction.
     `degree`: bounds on a program's degree and coefficients, on which the error probability of the tests depends.
-    `oracle`: equality tests of programs with nonlinear functions, which are replaced by random oracles.
 
 Regions:
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -78,17 +77,6 @@ def rule_listing(rules: Sequence[StoredRule]) -> Iterable[Text]:
     """Yield one line per rule, in the notation of the rule files."""
     for stored in rules:
         yield Text.assemble((f"{stored.rule.name}: ", "bold"), str(stored.rule.statement))
-
-
-def rule_counts(rules: Sequence[StoredRule]) -> str:
-    """Return a line with the number of rules, the number in each family, and the numbers of core rules and search rules.
-
-    A search rule is a rule that the core rules imply.
-    """
-    families = Counter(stored.family for stored in rules)
-    core = sum(stored.core for stored in rules)
-    by_family = ", ".join(f"{family} {count}" for family, count in sorted(families.items()))
-    return f"{len(rules)} rules ({by_family}): {core} core, {len(rules) - core} for the search"
 
 
 def render_rule(explanation: RuleExplanation) -> RenderableType:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from superopt.errors import ShapeError
 from superopt.notation.parsing import Equation
-from superopt.proof.axioms.replay import check_instances, minimal_instances, proved_verdict, shorten_proof, type_objection
+from superopt.proof.axioms.replay import check_instances, minimal_instances, shorten_proof, type_objection
 from superopt.proof.axioms.saturate import SaturationLimits, derive
 from superopt.proof.definitions.assumptions import Assumptions
 from superopt.rules.rule import Rule
@@ -35,13 +35,6 @@ def prove_from_axioms(rule: Rule, limits: SaturationLimits = LIMITS) -> Verdict:
             return Unknown(f"at {where}: {found}" if where else found, _since(started))
         instances.update(dict.fromkeys(found))
     return replace(shorten_proof(rule, list(instances)), milliseconds=_since(started))
-
-
-def prove_equation_from_axioms(equation: Equation, limits: SaturationLimits = LIMITS) -> Verdict:
-    """Prove a rule at one choice of its ranks. See `prove_from_axioms`."""
-    started = time.perf_counter()
-    found = _prove_at(equation, [], limits)
-    return Unknown(found, _since(started)) if isinstance(found, str) else proved_verdict(found, _since(started))
 
 
 def _prove_at(equation: Equation, known: list[str], limits: SaturationLimits) -> list[str] | str:
