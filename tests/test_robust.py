@@ -32,11 +32,11 @@ from superopt.errors import (
 from superopt.model.bodies import TOP
 from superopt.model.islands import Chart
 from superopt.model.load import as_model, as_proto, load
-from superopt.policy import OPTIMIZATION
+from superopt.policy import COST, OPTIMIZATION
 from superopt.protobuf.validate import require_well_formed
 from superopt.runtime.bounds import IndexRange, index_bounds
 from superopt.runtime.child import Child, child, reuse_child
-from superopt.runtime.feasible import find_feasible
+from superopt.runtime.feasible import Feasible, find_feasible
 from superopt.runtime.session import Device, Port, Session, random_inputs
 from superopt.search import roofline
 from superopt.search.backtracking import SearchResult
@@ -429,6 +429,14 @@ def test_a_model_that_runs_at_other_sizes_than_the_usual_ones_is_run_there() -> 
     assert first.sizes == ({"N": 7},)
     with pytest.raises(DimensionError, match="other sizes are needed"):
         first_run(given, load(given), Device(), [DimBinding({"N": 1})], chosen=True)
+
+
+def test_a_slow_model_is_not_run_again_to_be_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = model([helper.make_node("Relu", ["x"], ["y"])], [port("x", [4])], [port("y", [4])])
+    slow = Feasible(({},), {}, seconds=COST.repeated_run_seconds + 1)
+    monkeypatch.setattr("superopt.cost.first_run._in_child", lambda *_, **__: slow)
+    monkeypatch.setattr(Session, "ready", lambda *_: pytest.fail("the model was run again"))
+    assert first_run(given, load(given), Device(), [DimBinding({})]).seconds == slow.seconds
 
 
 def test_a_model_that_runs_on_no_made_up_input_is_kept() -> None:

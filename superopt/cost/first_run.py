@@ -96,11 +96,14 @@ def first_run(
         raise DimensionError(f"{loaded.label}: the model does not run at {at}, so other sizes are needed ({found.error})")
     if found.error:
         return FirstRun(f"the model runs on none of the random inputs that were tried ({found.error})")
+    runs = [] if found.seconds > COST.repeated_run_seconds * len(found.sizes) else found.sizes
     seconds = opening = 0.0
-    for numbers in found.sizes:
+    for numbers in runs:
         run = session.ready(random_inputs(session.inputs, sizes=numbers, high=found.high))
         opening = opening or active_time() - began
         seconds += _fastest(run)
+    seconds = seconds or found.seconds
+    opening = opening or active_time() - began + seconds
     short = seconds < COST.short_node_seconds * len(found.sizes) * len(loaded.model.graph)
     return FirstRun("", seconds, short, opening, tuple(map(dict, found.sizes)))
 

@@ -34,12 +34,14 @@ class RunnableModel(Protocol):
 class Feasible:
     """Sizes of dynamic dimensions, and bounds of random inputs, at which a model runs.
 
-    If the model runs in no attempt, `error` is the error of the first attempt.
+    If the model runs in no attempt, `error` is the error of the first attempt. Otherwise, `seconds` is the time of one run at
+    each of the sizes, with the time to make the inputs.
     """
 
     sizes: Sequence[Mapping[str, int]]
     high: Mapping[str, int]
     error: str = ""
+    seconds: float = 0.0
 
 
 def find_feasible(
@@ -63,6 +65,7 @@ def find_feasible(
         for way in ways:
             if error and active_time() > deadline:
                 return Feasible(sizes, high, error)
+            began = active_time()
             try:
                 for numbers in where:
                     if sum(math.prod(port.concrete(numbers)) for port in session.inputs) > CHECK.max_input_elements:
@@ -71,7 +74,7 @@ def find_feasible(
             except InvalidModelError as failed:
                 error = error or str(failed)
             else:
-                return Feasible(where, way)
+                return Feasible(where, way, seconds=active_time() - began)
     return Feasible(sizes, high, error)
 
 
