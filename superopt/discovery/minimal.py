@@ -174,7 +174,7 @@ def find_redundant_generated_laws(
         tasks.start(str(number), task_key(key, *positions), search, laws, positions, ())
     found: dict[int, Derivability] = {}
     seconds = 0.0
-    for name, (verdicts, spent) in tasks.results():
+    for name, (verdicts, spent) in tasks.results(tuple):
         found.update(zip(batches[int(name)], verdicts, strict=True))
         seconds += spent
     gone: list[int] = []

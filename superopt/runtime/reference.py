@@ -504,7 +504,7 @@ class RuntimeKernel(OpRun):
     op_domain = ""
     opsets: Sequence[OperatorSetIdProto] = ()
 
-    def _run(self, *given: Array | None, **_: Any) -> tuple[Array, ...]:
+    def _run(self, *given: Array | None, **_: object) -> tuple[Array, ...]:
         narrow = [None if v is None else v.astype(np.float32) if is_floating(v.dtype) else v for v in given]
         feeds = {name: v for name, v in zip(self.onnx_node.input, narrow, strict=False) if v is not None}
         key = tuple((name, v.dtype, v.ndim) for name, v in feeds.items())
@@ -543,7 +543,7 @@ class DequantizeLinear(OpRun):
 
     op_domain = ""
 
-    def _run(self, x: Array, scale: Array, zero: Array | None = None, axis: int = 1, **_: Any) -> tuple[Array]:
+    def _run(self, x: Array, scale: Array, zero: Array | None = None, axis: int = 1, **_: object) -> tuple[Array]:
         along = [-1 if a == axis % max(x.ndim, 1) else 1 for a in range(x.ndim)] if scale.ndim else ()
         shift = np.zeros_like(scale) if zero is None else zero.astype(scale.dtype)
         return ((x.astype(scale.dtype) - shift.reshape(along)) * scale.reshape(along),)
