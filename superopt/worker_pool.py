@@ -23,13 +23,16 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from typing import Any, Self
+from typing import Self, TypeVar, TypeVarTuple
 
 from superopt.errors import SchedulerError, TargetError
 from superopt.files import cache_folder, cause, write_bytes_atomically
 from superopt.policy import PROCESS
 
 CHECKSUM = 32
+
+R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,8 @@ class TaskCall:
 
     name: str
     key: str
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
+    function: Callable[..., object]
+    arguments: tuple[object, ...]
 
 
 def task_key(*parts: object) -> str:
@@ -54,7 +57,7 @@ class Finished:
         self.folder = folder
         self.found = 0
 
-    def get(self, key: str) -> tuple[Any] | None:
+    def get(self, key: str) -> tuple[object] | None:
         """Return the result stored under the key as the only element of a tuple, or None if no complete result is stored."""
         if self.folder is None:
             return None
@@ -121,12 +124,12 @@ def defer_garbage_collection() -> Iterator[None]:
 
 
 def map_in_order(
-    function: Callable[..., Any],
-    arguments: Iterable[tuple[Any, ...]],
+    function: Callable[[*Ts], R],
+    arguments: Iterable[tuple[*Ts]],
     *,
     workers: int = 1,
     chunk: int = PROCESS.chunk_task_count,
-) -> Iterator[Any]:
+) -> Iterator[R]:
     """Yield `function(*arguments)` for each tuple of arguments, in the order of the tuples.
 
     The calls run in `workers` processes of this machine. A process gets `chunk` tuples at a time. The function must be
@@ -144,16 +147,16 @@ def map_in_order(
     with Tasks(workers=workers) as tasks:
         for number, some in enumerate(itertools.chain([first], chunks)):
             tasks.start(str(number), str(number), _each, function, some)
-        found: dict[int, list[Any]] = {}
+        found: dict[int, list[R]] = {}
         awaited = 0
-        for name, results in tasks.results():
+        for name, results in tasks.results(list):
             found[int(name)] = results
             while awaited in found:
                 yield from found.pop(awaited)
                 awaited += 1
 
 
-def _each(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+def _each(function: Callable[[*Ts], R], arguments: Sequence[tuple[*Ts]]) -> list[R]:
     return list(itertools.starmap(function, arguments))
 
 
@@ -171,8 +174,8 @@ class Tasks:
         self.finished = finished or Finished(None)
         self._waiting: list[tuple[bool, int, TaskCall]] = []
         self._order = itertools.count()
-        self._ready: deque[tuple[TaskCall, Any]] = deque()
-        self._running: dict[Future[Any], TaskCall] = {}
+        self._ready: deque[tuple[TaskCall, object]] = deque()
+        self._running: dict[Future[object], TaskCall] = {}
         self._attempts: dict[str, int] = {}
         self._workers = workers
         self._opened = contextlib.ExitStack()
@@ -194,7 +197,7 @@ class Tasks:
         """The number of processes, besides this process, that run tasks."""
         return 0 if self._executor is None else self._workers
 
-    def start(self, name: str, key: str, function: Callable[..., Any], *arguments: Any, urgent: bool = False) -> None:
+    def start(self, name: str, key: str, function: Callable[[*Ts], object], *arguments: *Ts, urgent: bool = False) -> None:
         """Add the task `function(*arguments)`. If a result is stored under `key`, the task does not run.
 
         `function` must be importable in other processes. Urgent tasks run before all other tasks.
@@ -206,10 +209,11 @@ class Tasks:
         else:
             heapq.heappush(self._waiting, (not urgent, next(self._order), call))
 
-    def results(self) -> Iterator[tuple[str, Any]]:
+    def results(self, kind: type[R]) -> Iterator[tuple[str, R]]:
         """Yield the name and the result of each task as the task finishes, until no task is left.
 
-        The caller may start more tasks meanwhile. An exception that a task raises is raised here.
+        All results must be of the type `kind`. The caller may start more tasks meanwhile. An exception that a task raises is
+        raised here.
 
         Raises:
             SchedulerError: Worker processes died `PROCESS.max_task_attempts` times at the same task.
@@ -219,6 +223,7 @@ class Tasks:
                 self._advance()
             while self._ready:
                 call, result = self._ready.popleft()
+                assert isinstance(result, kind)
                 yield call.name, result
 
     def _advance(self) -> None:
@@ -252,7 +257,7 @@ class Tasks:
                 break
             heapq.heappop(self._waiting)
 
-    def _done(self, call: TaskCall, result: Any) -> None:
+    def _done(self, call: TaskCall, result: object) -> None:
         self.finished.put(call.key, result)
         self._ready.append((call, result))
 

@@ -336,7 +336,7 @@ def test_a_task_that_a_broken_pool_forgot_is_run_again(monkeypatch: pytest.Monke
     monkeypatch.setattr(execute, "PROCESS", replace(PROCESS, pool_patience_seconds=0.1))
     with execute.Tasks(workers=2) as tasks:
         tasks.start("power", "power", pow, 2, 10)
-        assert list(tasks.results()) == [("power", 1024)]
+        assert list(tasks.results(int)) == [("power", 1024)]
     assert not multiprocessing.active_children()
 
 
@@ -411,7 +411,7 @@ def test_a_task_whose_process_dies_is_run_again(tmp_path: Path) -> None:
     with Tasks(workers=2) as tasks:
         for number in range(5):
             tasks.start(str(number), str(number), doubled, number, tmp_path / "marker")
-        found = dict(tasks.results())
+        found = dict(tasks.results(int))
     assert found == {str(number): 2 * number for number in range(5)}
     assert (tmp_path / "marker").exists()
 
@@ -421,14 +421,14 @@ def test_a_task_that_always_kills_its_process_is_named(monkeypatch: pytest.Monke
     with Tasks(workers=2) as tasks:
         tasks.start("deadly", "key", os._exit, 1)
         with pytest.raises(SchedulerError, match="worked on deadly died"):
-            list(tasks.results())
+            list(tasks.results(type(None)))
 
 
 def test_tasks_may_be_started_while_results_come() -> None:
     with Tasks() as tasks:
         tasks.start("1", "1", doubled, 1)
         found: list[int] = []
-        for name, result in tasks.results():
+        for name, result in tasks.results(int):
             found.append(result)
             if result < 20:
                 tasks.start(f"{name}x", f"{name}x", doubled, result)

@@ -165,7 +165,9 @@ def test_the_layout_and_a_graph_are_tried_with_cuda(monkeypatch: pytest.MonkeyPa
     assert [(d.nhwc, d.cuda_graph) for d in together] == [(False, True), (True, True)]
     assert found.settings.provider_options == {"enable_cuda_graph": "1", "prefer_nhwc": "1"}
     assert str(found.settings) == "enable_cuda_graph=1, prefer_nhwc=1"
-    told = dict(providers(with_choices(device, found.choices))[0][1])
+    first = providers(with_choices(device, found.choices))[0]
+    assert isinstance(first, tuple)
+    told = first[1]
     assert (told["prefer_nhwc"], told["enable_cuda_graph"], told["use_tf32"]) == ("1", "1", "1")
 
 

@@ -99,7 +99,7 @@ class DeviceProfile:
 def build_profile(device: Device, roofline: Roofline, cache: Cache) -> DeviceProfile:
     """Return the profile of a device of this machine, with all node times that the cache has for this device."""
     times = ((key, value) for key, value in cache.entries("kernel") if key[1] == device.identity)
-    kernels = _ordered(MeasuredNode(key[3], key[2], KernelTiming.of_json(value)) for key, value in times)
+    kernels = _ordered(MeasuredNode(key[3], key[2] is True, KernelTiming.of_json(value)) for key, value in times)
     versions = {"onnxruntime": runtime().__version__}
     return DeviceProfile(device.name, device.provider, device.threads, device.identity, versions, roofline, kernels)
 

@@ -16,12 +16,12 @@ from superopt.model.load import Loaded
 from superopt.policy import COST
 from superopt.protobuf.stored import Loadable, parse_model
 from superopt.runtime.bounds import index_bounds
-from superopt.runtime.cache import Cache
+from superopt.runtime.cache import Cache, Json, json_number
 from superopt.runtime.child import child
 from superopt.runtime.feasible import Feasible, find_feasible
 from superopt.runtime.hardware import cpu_name
 from superopt.runtime.ort_values import BFLOAT16
-from superopt.runtime.result_cache import cached_result
+from superopt.runtime.result_cache import cached_result, from_fields
 from superopt.runtime.session import Bound, Device, Session, Unbound, random_inputs
 
 
@@ -55,11 +55,11 @@ def cached_first_run(
     Raises:
         DimensionError, InvalidModelError, RuntimeDiedError: as `first_run`.
     """
-    about = ["first run", device.identity, [sizing.numbers for sizing in sizings], chosen]
+    about: list[Json] = ["first run", device.identity, [sizing.numbers for sizing in sizings], chosen]
     record, _ = cached_result(
         cache, about, [original], lambda: asdict(first_run(original, loaded, device, sizings, chosen=chosen))
     )
-    return FirstRun(**record)
+    return from_fields(FirstRun, record)
 
 
 def first_run(
@@ -145,7 +145,7 @@ def cached_search_pace(cache: Path) -> float:
     See `measure_search_pace`.
     """
     with closing(Cache(cache)) as known:
-        return float(known.kept(["pace", cpu_name()], measure_search_pace))
+        return json_number(known.kept(["pace", cpu_name()], measure_search_pace))
 
 
 def measure_search_pace() -> float:

@@ -19,7 +19,7 @@ from superopt.cost.roofline import Roofline
 from superopt.errors import InvalidModelError
 from superopt.policy import COMPARISON, COST
 from superopt.protobuf.stored import Loadable
-from superopt.runtime.cache import text_of
+from superopt.runtime.cache import Json, text_of
 from superopt.runtime.kernel import Kernel, Operand
 from superopt.runtime.session import Device
 
@@ -121,7 +121,7 @@ class ForecastClock(Clock):
         self._plans: dict[str, Plan] = {}
 
     @property
-    def settings(self) -> tuple[object, ...]:
+    def settings(self) -> tuple[Json, ...]:
         """The settings on which predictions depend, except the model."""
         return self.prices.profile.digest, self.cold
 

@@ -13,7 +13,7 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import onnx
@@ -25,7 +25,7 @@ from superopt.files import scratch_folder
 from superopt.policy import COMPARISON, COST
 from superopt.protobuf.nodes import with_weights
 from superopt.protobuf.stored import Loadable
-from superopt.runtime.cache import Cache, json_digest
+from superopt.runtime.cache import Cache, Json, json_digest, json_list, json_number, json_text
 from superopt.runtime.compare import Comparison, compare
 from superopt.runtime.kernel import (
     VIEWS,
@@ -39,8 +39,6 @@ from superopt.runtime.kernel import (
 )
 from superopt.runtime.session import Bound, Device, Session
 from superopt.runtime.sizes import dynamic_size_key
-
-Json: TypeAlias = "Any"
 
 _COPIES = ("MemcpyToHost", "MemcpyFromHost")
 _BLOCKED = "com.microsoft.nchwc"
@@ -120,8 +118,8 @@ class Clock:
         if not self.together:
             return self.seconds(model)
         key = ["beside", self._identity, clock_structure_digest(model), clock_structure_digest(reference)]
-        ratio = 1.0 if key[2] == key[3] else self.cache.get(key)
-        if ratio is None:
+        known = 1.0 if key[2] == key[3] else self.cache.get(key)
+        if known is None:
             if self._reference is None or self._reference[0] != key[3]:
                 self._reference, self._least = (key[3], self._bound(reference)), 1.0
             bound = self._bound(model)
@@ -130,6 +128,8 @@ class Clock:
                 ratio = _ratio(bound, self._reference[1], COST.fastest_turn_factor)
                 self._least = min(ratio, self._least)
             self.cache.put(key, ratio)
+        else:
+            ratio = json_number(known)
         return ratio * self._whole(reference)
 
     def stands(self, before: ModelProto, after: ModelProto, predicted: float, least: float) -> bool:
@@ -200,21 +200,24 @@ class Clock:
 
     def _whole(self, model: ModelProto) -> float:
         key = ["whole", self._identity, clock_structure_digest(model)]
-        return self.net(self.cache.kept(key, lambda: least_seconds([self._bound(model)], COST.segment_timing_seconds)))
+        found = self.cache.kept(key, lambda: least_seconds([self._bound(model)], COST.segment_timing_seconds))
+        return self.net(json_number(found))
 
     def pieces(self, model: ModelProto) -> tuple[Piece, ...]:
         """Return the nodes of the model's optimized graph with their times. `seconds` returns the sum of the times."""
         plan_key = ["plan", self._identity, clock_structure_digest(model)]
-        plan, kernels = self.cache.get(plan_key), list[Kernel]()
-        if plan is None:
+        stored, kernels = self.cache.get(plan_key), list[Kernel]()
+        if stored is None:
             kernels = self.kernels(model)
-            plan = [kernel.signature() for kernel in kernels]
-            self.cache.put(plan_key, plan)
+            stored = [kernel.signature() for kernel in kernels]
+            self.cache.put(plan_key, stored)
+        plan = [json_list(signature) for signature in json_list(stored)]
         known = [self.cache.get(self._key(signature)) for signature in plan]
         if None in known:
             kernels = kernels or self.kernels(model)
             return tuple(Piece(k.node.op_type, self.net(self.timing(k).seconds)) for k in kernels)
-        return tuple(Piece(s[1], self.net(KernelTiming.of_json(t).seconds)) for s, t in zip(plan, known, strict=True))
+        times = (self.net(KernelTiming.of_json(t).seconds) for t in known)
+        return tuple(Piece(json_text(signature[1]), seconds) for signature, seconds in zip(plan, times, strict=True))
 
     def _key(self, signature: Json) -> list[Json]:
         return ["kernel", self._identity, self.cold, signature]
@@ -240,8 +243,8 @@ class Clock:
     def overhead(self) -> tuple[float, float]:
         """The seconds that a run of any model takes in addition to its nodes, and the seconds of a node with one element."""
         if self._overhead is None:
-            call, node = self.cache.kept(["overhead", self._identity], self._measured_overhead)
-            self._overhead = call, node
+            call, node = json_list(self.cache.kept(["overhead", self._identity], self._measured_overhead))
+            self._overhead = json_number(call), json_number(node)
         return self._overhead
 
     def _measured_overhead(self) -> Json:

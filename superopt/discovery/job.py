@@ -77,7 +77,7 @@ def explore_all(
             tasks.start(f"{name}/{position}", key, examine_slice, part, told, seed, urgent=position == 1)
 
     start()
-    for task, findings in tasks.results():
+    for task, findings in tasks.results(Findings):
         name, _, number = task.rpartition("/")
         found.setdefault(name, {})[int(number)] = findings
         if number == "0":
@@ -101,7 +101,7 @@ def define_all(tasks: Tasks, seed: int, names: Sequence[str] | None = None) -> t
     every = (*composite_definitions(), *algorithms())
     for stated in every if names is None else (one for one in every if one.partition(".")[0] in names):
         tasks.start(stated, task_key(discovery_code_version(), seed, stated), prove_definition, stated, seed)
-    return tuple(findings for _, findings in sorted(tasks.results()))
+    return tuple(findings for _, findings in sorted(tasks.results(Findings), key=lambda named: named[0]))
 
 
 def generalise_all(tasks: Tasks, seed: int) -> tuple[Findings, ...]:
@@ -113,7 +113,7 @@ def generalise_all(tasks: Tasks, seed: int) -> tuple[Findings, ...]:
         tasks.start(
             family.name, task_key(discovery_code_version(), seed, MUTANTS, family.name), explore_mutants, family.name, seed
         )
-    found = dict(tasks.results())
+    found = dict(tasks.results(Findings))
     return tuple(found[family.name] for family in PROGRAMS)
 
 
@@ -128,7 +128,7 @@ def explore_operators(
     for name in names:
         tasks.start(name, task_key(base, name), explore_operator, name, [DiscoveryInput(tuple(known))], seed)
     found: dict[str, Findings] = {}
-    for task, findings in tasks.results():
+    for task, findings in tasks.results(Findings):
         found[task] = findings
         progress(findings.counts)
     return tuple(findings for _, findings in sorted(found.items()))
@@ -141,7 +141,7 @@ def flag_all(rules: Sequence[Rule], tasks: Tasks, seed: int) -> list[RuleFlags]:
     """
     for number, rule in enumerate(rules):
         tasks.start(str(number), task_key(discovery_code_version(), seed, "flags", rule.text), flags_of, rule, seed)
-    found = {int(number): flagged for number, flagged in tasks.results()}
+    found = {int(number): flagged for number, flagged in tasks.results(RuleFlags)}
     return [found[number] for number in range(len(rules))]
 
 

@@ -86,7 +86,7 @@ def find_redundant_generated_laws(
         tasks.start(str(number), task_key(key, *positions), derive_generated_laws, laws, positions, ())
     supports: dict[int, Support] = {}
     seconds = 0.0
-    for name, (found, spent) in tasks.results():
+    for name, (found, spent) in tasks.results(tuple):
         supports.update(zip(batches[int(name)], found, strict=True))
         seconds += spent
     gone: list[int] = []

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import onnx_ir as ir
@@ -28,6 +28,22 @@ from superopt.rules.rule import parse_rule
 from superopt.rules.work import total_work
 
 OUTPUT = "superopt.output."
+
+
+class RewriteContext(Protocol):
+    """The context that onnxscript's rewriter passes to a rule."""
+
+    def call_op(
+        self, op_type: str, inputs: Sequence[ir.Value | None], attributes: Mapping[str, object], *, outputs: int = 1
+    ) -> ir.Value | Sequence[ir.Value]:
+        """Add a node to the model, and return its output, or its outputs if there are several."""
+
+
+class AppliedRules(Protocol):
+    """A set of rules of onnxscript's rewriter."""
+
+    def apply_to_model(self, model: ir.Model) -> int:
+        """Apply the rules to the nodes of the model, and return the number of applications."""
 
 
 @dataclass(frozen=True)
@@ -139,14 +155,13 @@ class _Lifting:
         return leaf
 
 
-def emitted(op: Any, found: Improvement) -> list[ir.Value]:
-    """Add the new nodes to the model, and return the values that replace the outputs of the matched nodes.
-
-    `op` is the context that onnxscript's rewriter passes to a rule.
-    """
+def emitted(op: RewriteContext, found: Improvement) -> list[ir.Value]:
+    """Add the new nodes to the model, and return the values that replace the outputs of the matched nodes."""
     known: dict[str, ir.Value] = dict(found.values)
     for name, array in found.lowered.initializers.items():
-        known[name] = op.call_op("Constant", [], {"value": ir.tensor(materialize_initializer(array))})
+        constant = op.call_op("Constant", [], {"value": ir.tensor(materialize_initializer(array))})
+        assert isinstance(constant, ir.Value)
+        known[name] = constant
     for node in found.lowered.nodes:
         inputs = [known[name] if name else None for name in node.inputs]
         attributes = {name: list(v) if isinstance(v, tuple) else v for name, v in node.attributes}
@@ -155,7 +170,7 @@ def emitted(op: Any, found: Improvement) -> list[ir.Value]:
     return [known[name] for name in found.outputs]
 
 
-def applied(rules: Any, model: ir.Model) -> int:
+def applied(rules: AppliedRules, model: ir.Model) -> int:
     """Apply an onnxscript `RewriteRuleSet` until no rule applies, and return the number of applications.
 
     A rule applies only if the new nodes are cheaper. At most `MODEL.max_export_passes` passes are made over the model.

@@ -89,7 +89,7 @@ def _sliced(node: _Node) -> Term:
     return x
 
 
-def slice_bound(bound: Any, extent: Extent, step: int) -> Any:
+def slice_bound(bound: Extent, extent: Extent, step: int) -> Extent:
     """Return the position of a Slice's bound, counted from the start of an axis with the given extent.
 
     A negative bound counts from the end. As the ONNX standard says, INT_MAX is the end of an axis of any size, and INT_MIN is
@@ -310,7 +310,7 @@ class _Node:
                 return self._numbers(given)
         return default
 
-    def _numbers(self, value: ir.Value) -> Any:
+    def _numbers(self, value: ir.Value) -> object:
         array = constant_array(value)
         if array is None:
             array = self.contents(value)

@@ -309,10 +309,10 @@ class _Lowering:
 
     # ------------------------------------------------------------ op.Emit
 
-    def __call__(self, op_type: str, *inputs: Any, **attributes: Any) -> str:
+    def __call__(self, op_type: str, *inputs: object, **attributes: AttributeValue) -> str:
         return self._emit(op_type, inputs, attributes, outputs=1)[0]
 
-    def several(self, op_type: str, *inputs: Any, outputs: int, **attributes: Any) -> tuple[str, ...]:
+    def several(self, op_type: str, *inputs: object, outputs: int, **attributes: AttributeValue) -> tuple[str, ...]:
         names = tuple(map(self._input, inputs))
         key = op_type, names, tuple(sorted(attributes.items())), outputs
         if key not in self.shared:
@@ -432,7 +432,9 @@ class _Lowering:
         self.names.update(zip(slices, names, strict=True))
         return self.names[term]
 
-    def _emit(self, op_type: str, inputs: Iterable[Any], attributes: Mapping[str, Any], outputs: int) -> tuple[str, ...]:
+    def _emit(
+        self, op_type: str, inputs: Iterable[object], attributes: Mapping[str, AttributeValue], outputs: int
+    ) -> tuple[str, ...]:
         names = [self._input(x) for x in inputs]
         if "." in op_type:
             return self._contrib(op_type, names, attributes, outputs)
@@ -446,15 +448,19 @@ class _Lowering:
             else:
                 position = input_position(schema, name, self.opset)
                 names += [""] * (position + 1 - len(names))
-                symbolic = has_dynamic_dimensions(value)
-                names[position] = self._symbolic(value) if symbolic else self._initializer(np.asarray(value, dtype=np.int64))
+                if isinstance(value, tuple) and has_dynamic_dimensions(value):
+                    names[position] = self._symbolic(value)
+                else:
+                    names[position] = self._initializer(np.asarray(value, dtype=np.int64))
         results = tuple(self._fresh(op_type) for _ in range(outputs))
         self.nodes.append(NodeText(op_type, tuple(names), results, tuple(written)))
         self.booleans.update(itertools.compress(results, yielded))
         self.whole.update(results if op_type in MOVERS and names[0] in self.whole else ())
         return results
 
-    def _contrib(self, op_type: str, names: Sequence[str], attributes: Mapping[str, Any], outputs: int) -> tuple[str, ...]:
+    def _contrib(
+        self, op_type: str, names: Sequence[str], attributes: Mapping[str, AttributeValue], outputs: int
+    ) -> tuple[str, ...]:
         """Add a node of a non-standard domain, and return its outputs.
 
         Inputs and outputs of such a node are numbers, not booleans.
@@ -496,7 +502,7 @@ class _Lowering:
                 self.booleans.update([self.casts[name]] if boolean else [])
         return self.casts[name]
 
-    def _input(self, given: Any) -> str:
+    def _input(self, given: object) -> str:
         match given:
             case None:
                 return ""
@@ -512,7 +518,7 @@ class _Lowering:
                     raise ShapeError("a constant operand of an ONNX node depends on the dynamic dimensions")
                 return self._initializer(array.astype(self.dtype) if array.dtype.kind == "f" else array)
 
-    def _symbolic(self, numbers: Any) -> str:
+    def _symbolic(self, numbers: Iterable[Extent]) -> str:
         """Return a name for a constant whose elements are expressions over the dynamic dimensions.
 
         Numbers replace the expressions later, when the nodes that read the constant are known.

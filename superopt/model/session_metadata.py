@@ -9,17 +9,17 @@ options. Such entries and options are stored under superopt's own keys, which a 
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from superopt.errors import InvalidModelError
 from superopt.model.load import Model
+from superopt.runtime.cache import Json, json_object
 from superopt.runtime.settings import THREADS, Settings
 
 CONFIG, OPTIONS = "ort_config", "session_options"
 ENTRIES, PROVIDER_OPTIONS = "superopt.session_entries", "superopt.provider_options"
 
 
-def config_of(model: Model) -> dict[str, Any]:
+def config_of(model: Model) -> dict[str, Json]:
     """Return the session settings in the model's metadata entry `ort_config`.
 
     The result always has an entry `session_options`, which may be empty.
@@ -28,7 +28,7 @@ def config_of(model: Model) -> dict[str, Any]:
         InvalidModelError: the metadata does not have the form that ONNX Runtime reads.
     """
     try:
-        config = json.loads(model.metadata_props.get(CONFIG, "{}"))
+        config: Json = json.loads(model.metadata_props.get(CONFIG, "{}"))
     except (ValueError, RecursionError) as error:
         raise InvalidModelError(f"the model's own metadata {CONFIG!r} is not JSON ({error})") from error
     if not isinstance(config, dict) or not isinstance(config.setdefault(OPTIONS, {}), dict):
@@ -50,7 +50,7 @@ def with_settings(model: Model, told: Settings, threads: int) -> Model:
     config = config_of(model)
     settled = model.clone()
     if told.options:
-        config[OPTIONS] |= {THREADS: threads, **told.options}
+        config[OPTIONS] = {**json_object(config[OPTIONS]), THREADS: threads, **told.options}
         settled.metadata_props[CONFIG] = json.dumps(config, ensure_ascii=False)
     for key, values in ((ENTRIES, told.entries), (PROVIDER_OPTIONS, told.provider_options)):
         settled.metadata_props.pop(key, None)

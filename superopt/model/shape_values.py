@@ -70,7 +70,7 @@ from superopt.algebra.integers import (
     unknown_size,
 )
 from superopt.algebra.substitution import negation
-from superopt.algebra.terms import Shape, variable
+from superopt.algebra.terms import Shape, Term, variable
 from superopt.errors import ShapeError
 from superopt.model.lift import (
     BITS,
@@ -276,7 +276,7 @@ class ShapeValues:
         shapes = dict(zip(results_of(node, self.opset), (term.shape for term in lifted), strict=False))
         return [shapes.get(value) for value in node.outputs]
 
-    def leaf(self, value: ir.Value) -> Any:
+    def leaf(self, value: ir.Value) -> Term | None:
         """Return a variable that stands for the value in terms, or None. Extents may be expressions over the dynamic
         dimensions.
 
@@ -704,8 +704,7 @@ class ShapeValues:
         if elements.size > many:
             return
         reduced = np.empty(elements.shape, dtype=object)
-        for place in np.ndindex(elements.shape):
-            element: Any = elements[place]
+        for place, element in np.ndenumerate(elements):
             reduced[place] = self._reduced(element, value.dtype)
         if all(isinstance(e, bool | int | Fraction) for e in reduced.ravel()) and value.dtype is not None:
             self._store(value, reduced.astype(value.dtype.numpy()))
@@ -864,7 +863,7 @@ class ShapeValues:
         shape = tuple(elements.shape[a] for a in rest)
         result = np.empty(shape, dtype=object)
         for place in np.ndindex(shape):
-            where: list[Any] = [slice(None)] * elements.ndim
+            where: list[slice | int] = [slice(None)] * elements.ndim
             for axis, position in zip(rest, place, strict=True):
                 where[axis] = position
             result[place] = combine([_whole(e) for e in elements[tuple(where)].ravel().tolist()])
@@ -878,13 +877,15 @@ class ShapeValues:
 # ---------------------------------------------------------------- elements
 
 
-def _array(given: Any) -> Contents:
-    result = np.empty(np.shape(np.empty(len(given))) if isinstance(given, list) else np.shape(given), dtype=object)
+def _array(given: Contents | Sequence[Element] | Element) -> Contents:
     if isinstance(given, list):
+        result = np.empty(len(given), dtype=object)
         result[:] = given
     elif isinstance(given, np.ndarray):
+        result = np.empty(given.shape, dtype=object)
         result[...] = given
     else:
+        result = np.empty((), dtype=object)
         result[()] = given
     return result
 
@@ -927,7 +928,7 @@ def _ints(extents: Iterable[Extent]) -> tuple[int, ...]:
     return tuple(int(str(n)) for n in found)
 
 
-def _attribute(node: ir.Node, name: str, default: tuple[int, ...]) -> tuple[Any, ...]:
+def _attribute(node: ir.Node, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(node.attributes[name].value) if name in node.attributes else default
 
 

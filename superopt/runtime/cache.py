@@ -8,16 +8,18 @@ import json
 import math
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from superopt.budget import is_stop_requested
 from superopt.files import cache_folder
 from superopt.policy import PROCESS
 
-Json: TypeAlias = "Any"
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+"""A value that can be written as JSON, or that was read from JSON. Tuples are written as lists."""
+
 _locked: dict[Path, float] = {}
 """For each cache file, the monotonic time of the last attempt to open the file that failed because the file was locked."""
 
@@ -47,7 +49,7 @@ class Cache:
             except (OSError, sqlite3.Error) as error:
                 self.error = f"{path}: {error}"
 
-    def get(self, key: Sequence[Json]) -> Json | None:
+    def get(self, key: Sequence[Json]) -> Json:
         """Return the value stored for the key, or None."""
         digest = json_digest(key)
         if digest not in self._known and self._file is not None:
@@ -81,7 +83,7 @@ class Cache:
             self.put(key, known)
         return known
 
-    def entries(self, kind: str) -> Iterator[tuple[Json, Json]]:
+    def entries(self, kind: str) -> Iterator[tuple[Sequence[Json], Json]]:
         """Yield the keys whose first element is `kind`, each with the stored value, sorted by the JSON text of the key."""
         begins = text_of([kind])[:-1] + ","
         found = {key: value for key, value in self._unsaved.items() if key.startswith(begins)}
@@ -91,7 +93,7 @@ class Cache:
                 stored = self._file.execute(rows, (len(begins), begins)).fetchall()
                 found |= {key: json.loads(value) for key, value in stored}
         for key in sorted(found):
-            yield json.loads(key), found[key]
+            yield json_list(json.loads(key)), found[key]
 
     def close(self) -> None:
         """Close the file. Values that were read or stored stay in memory."""
@@ -110,7 +112,7 @@ class Part:
     cache: Cache
     settings: Sequence[Json]
 
-    def get(self, key: Sequence[Json]) -> Json | None:
+    def get(self, key: Sequence[Json]) -> Json:
         """Return the value stored for the key and the settings, or None, as `Cache.get`."""
         return self.cache.get([*key, *self.settings])
 
@@ -127,6 +129,61 @@ def text_of(value: Json) -> str:
 def json_digest(key: Json) -> str:
     """Return a digest of a JSON value."""
     return hashlib.blake2b(text_of(key).encode(), digest_size=16).hexdigest()
+
+
+def json_list(value: Json) -> Sequence[Json]:
+    """Return the JSON value, which must be a list.
+
+    Raises:
+        TypeError: the value is not a list.
+    """
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"{value!r} is not a list")
+    return value
+
+
+def json_object(value: Json) -> Mapping[str, Json]:
+    """Return the JSON value, which must be an object.
+
+    Raises:
+        TypeError: the value is not an object.
+    """
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r} is not an object")
+    return value
+
+
+def json_number(value: Json) -> float:
+    """Return the JSON value, which must be a number.
+
+    Raises:
+        TypeError: the value is not a number.
+    """
+    if not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is not a number")
+    return value
+
+
+def json_integer(value: Json) -> int:
+    """Return the JSON value, which must be an integer.
+
+    Raises:
+        TypeError: the value is not an integer.
+    """
+    if not isinstance(value, int):
+        raise TypeError(f"{value!r} is not an integer")
+    return value
+
+
+def json_text(value: Json) -> str:
+    """Return the JSON value, which must be a text.
+
+    Raises:
+        TypeError: the value is not a text.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value
 
 
 def _connected(path: Path) -> sqlite3.Connection:

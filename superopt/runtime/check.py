@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from onnx import ModelProto, helper
@@ -188,12 +187,12 @@ class _Run:
 
     name: str
     feeds: Mapping[str, Array]
-    values: Sequence[Any]
-    nudged: Sequence[Sequence[Any]]
-    exact: Sequence[Any] | None
+    values: Sequence[object]
+    nudged: Sequence[Sequence[object]]
+    exact: Sequence[object] | None
     ordinary: bool
     peak: float = 0.0
-    spread: Sequence[Any] | None = None
+    spread: Sequence[object] | None = None
     pointless: bool = False
 
     @property
@@ -216,7 +215,7 @@ class _Run:
         moved = [_moved(value, noise) if isinstance(value, np.ndarray) else value for value in self.values]
         return replace(self, nudged=[*self.nudged, moved])
 
-    def outputs(self, names: Sequence[str], candidate: Sequence[Any], *, direct: bool) -> Iterator[tuple[str, OutputPair]]:
+    def outputs(self, names: Sequence[str], candidate: Sequence[object], *, direct: bool) -> Iterator[tuple[str, OutputPair]]:
         """Yield the name of each output, and an `OutputPair` of the original's and the candidate's values.
 
         `names` are the names of the outputs. `candidate` has the candidate's outputs. `direct` is whether no float64 run of the
@@ -226,7 +225,7 @@ class _Run:
             CheckFailedError: as `_tensors`.
         """
         others = (self.exact or self.values, self.spread or self.values, *self.nudged)
-        for name, mine, found, exact, spread, *nudged in _tensors(names, self.values, candidate, *others):
+        for name, (mine, found, exact, spread, *nudged) in _tensors(names, self.values, candidate, *others):
             yield (
                 name,
                 OutputPair(
@@ -366,8 +365,8 @@ class _Bench:
         return _Run(name, feeds, values, nudged, exact, ordinary, peak=peak)
 
     def _exact(
-        self, feeds: Mapping[str, Array], values: Sequence[Any], *, ordinary: bool
-    ) -> tuple[Sequence[Any] | None, float]:
+        self, feeds: Mapping[str, Array], values: Sequence[object], *, ordinary: bool
+    ) -> tuple[Sequence[object] | None, float]:
         """Evaluate the original in float64, and return the outputs and the largest magnitude of an intermediate value.
 
         The outputs are None if the evaluation is not possible. On adversarial inputs, partial sums count as intermediate
@@ -399,7 +398,7 @@ class _Bench:
             return replace(run, pointless=self._overflows(run))
         return replace(run, spread=self._spread(run)) if self.windowed else run
 
-    def samples(self, run: _Run, look: int = 0) -> list[Sequence[Any]]:
+    def samples(self, run: _Run, look: int = 0) -> list[Sequence[object]]:
         """Return samples of the original's rounding noise: outputs that differ from the run's outputs by rounding.
 
         `look` is the number of earlier calls for this run. Each call gives different samples.
@@ -408,7 +407,7 @@ class _Bench:
         numbers = range(first, first + CHECK.noise_sample_counts[look])
         return self._rounded(run, numbers) or self._beside(run, numbers)
 
-    def _beside(self, run: _Run, numbers: Iterable[int]) -> list[Sequence[Any]]:
+    def _beside(self, run: _Run, numbers: Iterable[int]) -> list[Sequence[object]]:
         """Return the original's outputs on slightly changed inputs, for each seed in `numbers`.
 
         The changed inputs differ from the run's inputs in the last bits.
@@ -416,7 +415,7 @@ class _Bench:
         nudged = (_nudged(run.feeds, self.seed + 1 + number) for number in numbers)
         return [_beside(self.session, run.values, feeds) for feeds in nudged]
 
-    def _rounded(self, run: _Run, numbers: Iterable[int]) -> list[Sequence[Any]]:
+    def _rounded(self, run: _Run, numbers: Iterable[int]) -> list[Sequence[object]]:
         """Return outputs of float64 runs in which every intermediate value is rounded at random.
 
         The list is empty if no float64 run is possible. Outputs with other shapes are dropped, because rounding may change a
@@ -467,7 +466,7 @@ class _Bench:
         model.graph.output.extend(map(helper.make_empty_tensor_value_info, names))
         return Session(StoredModel(model.SerializeToString(), self._folder.resolve()), self.session.device, optimize=False)
 
-    def _spread(self, run: _Run) -> Sequence[Any] | None:
+    def _spread(self, run: _Run) -> Sequence[object] | None:
         try:
             tiles = Reference(self._hollow, self._folder, tiles=True).run(run.feeds)
         except NoReferenceError:
@@ -507,7 +506,7 @@ def _compared(
     *,
     direct: bool,
     exact: bool,
-) -> tuple[list[tuple[str, OutputErrors]], list[tuple[_Run, Sequence[Any]]]]:
+) -> tuple[list[tuple[str, OutputErrors]], list[tuple[_Run, Sequence[object]]]]:
     """Run the candidate on the inputs of all runs, and compare the candidate's outputs with the original's outputs.
 
     Returns:
@@ -518,7 +517,7 @@ def _compared(
         CheckFailedError: the candidate has other inputs or outputs than the original, or cannot be loaded or run.
     """
     errors: list[tuple[str, OutputErrors]] = []
-    doubtful: list[tuple[_Run, Sequence[Any]]] = []
+    doubtful: list[tuple[_Run, Sequence[object]]] = []
     where = ""
     try:
         session = Session(candidate, device, exact=exact)
@@ -537,7 +536,7 @@ def _compared(
 
 
 def _looked_closer(
-    bench: _Bench, doubtful: Sequence[tuple[_Run, Sequence[Any]]], factor: float
+    bench: _Bench, doubtful: Sequence[tuple[_Run, Sequence[object]]], factor: float
 ) -> tuple[list[tuple[str, OutputErrors]], set[str]]:
     """Measure rounding noise for the runs in which the candidate's error seems too large, and judge these runs again.
 
@@ -601,7 +600,7 @@ def _together(errors: Sequence[tuple[str, OutputErrors]], factor: float) -> tupl
     return whole.original, whole.candidate
 
 
-def _beside(session: Session, values: Sequence[Any], nudged: Mapping[str, Array]) -> Sequence[Any]:
+def _beside(session: Session, values: Sequence[object], nudged: Mapping[str, Array]) -> Sequence[object]:
     """Run the model on the slightly changed inputs `nudged`, and return the outputs.
 
     If the run fails, or if the outputs do not have the shapes of `values`, `values` is returned.
@@ -640,19 +639,19 @@ def _moved(value: Array, share: float) -> Array:
     return moved
 
 
-def _alike(values: Sequence[Any], exact: Sequence[Any]) -> bool:
+def _alike(values: Sequence[object], exact: Sequence[object]) -> bool:
     """Return whether two lists of outputs have the same length, sequences of equal length, and arrays of equal shape."""
     for value, other in zip(values, exact, strict=True):
         if isinstance(value, list) and isinstance(other, list):
             same = len(value) == len(other) and _alike(value, other)
         else:
-            same = type(value) is type(other) and np.shape(value) == np.shape(other)
+            same = type(value) is type(other) and np.asarray(value).shape == np.asarray(other).shape
         if not same:
             return False
     return True
 
 
-def _tensors(names: Sequence[str], *runs: Sequence[Any]) -> Iterator[tuple[str, *tuple[Any, ...]]]:
+def _tensors(names: Sequence[str], *runs: Sequence[object]) -> Iterator[tuple[str, list[Array]]]:
     """Yield the name of each output and the output's values in all runs.
 
     The elements of a sequence are yielded one by one. The keys of a map and the numbers of a map are yielded as two arrays. An
@@ -669,10 +668,10 @@ def _tensors(names: Sequence[str], *runs: Sequence[Any]) -> Iterator[tuple[str, 
         if isinstance(found[0], list):
             yield from _tensors([f"{name}[{n}]" for n in range(len(found[0]))], *found)
         elif found[0] is not None:
-            yield name, *map(np.asarray, found)
+            yield name, [np.asarray(value) for value in found]
 
 
-def _parts(value: Mapping[Any, Any]) -> list[Array]:
+def _parts(value: Mapping[object, object]) -> list[Array]:
     """Return two arrays for an output that is a map: the keys, and the numbers.
 
     If the numbers are Python floats, ONNX Runtime has converted them from float32. In this case, the second array is float32.

@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from onnx import ModelProto
 
@@ -60,9 +59,10 @@ class Child:
         source, folder = _source(model)
         patience = PROCESS.child_patience_seconds + PROCESS.child_patience_seconds_per_byte * stored_bytes(model)
         ports = self.ask("load", source, folder, device.threads, ";".join(device.without), patience=patience)
+        assert isinstance(ports, list)
         return ChildSession(self, tuple(port_of(*port) for port in ports), patience)
 
-    def ask(self, request: str, *arguments: Any, patience: float) -> Any:
+    def ask(self, request: str, *arguments: object, patience: float) -> object:
         """Send a request with arguments to the child process, and return the answer.
 
         Raises:

@@ -114,7 +114,7 @@ def first_provider(device: Device, *, exact: bool = False, shown: bool = False) 
     return "cuda" if exact and not _is_without_tf32() else "tensorrt"
 
 
-def providers(device: Device, *, exact: bool = False, shown: bool = False) -> list[Any]:
+def providers(device: Device, *, exact: bool = False, shown: bool = False) -> list[str | tuple[str, dict[str, str]]]:
     """Return the execution providers of a session on the device, in the form that `onnxruntime.InferenceSession` takes.
 
     `exact` and `shown` are as in `first_provider`. If `exact` is True, CUDA graphs are off. A CUDA graph requires inputs and

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from superopt.budget import active_time
 from superopt.errors import InvalidModelError
@@ -22,7 +22,7 @@ class RunnableModel(Protocol):
 
     inputs: tuple[Port, ...]
 
-    def run(self, feeds: Mapping[str, Array], /) -> Any:
+    def run(self, feeds: Mapping[str, Array], /) -> object:
         """Run the model once.
 
         Raises:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
@@ -21,9 +21,8 @@ from superopt.files import scratch_folder
 from superopt.policy import COST
 from superopt.protobuf.nodes import Hollow, hollow_tensor, with_weights
 from superopt.protobuf.stored import Loadable
+from superopt.runtime.cache import Json, json_integer, json_list, json_number
 from superopt.runtime.session import Array, Bound, Device, Session, is_floating
-
-Json: TypeAlias = "Any"
 
 VIEWS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
 """Operators that only change the shape of a tensor.
@@ -61,7 +60,7 @@ class Operand:
         """The size of the values in bytes."""
         return self.size * np_dtype(self.element).itemsize
 
-    def described(self) -> Json:
+    def described(self) -> list[Json]:
         """Return a description of the operand as JSON: the type, the shape, and whether the operand is constant.
 
         The description of a small integer constant also contains the values, which may be axes, a shape or pads.
@@ -79,12 +78,13 @@ class KernelTiming:
     seconds: float
     outputs: tuple[Operand | None, ...]
 
-    def as_json(self) -> Json:
+    def as_json(self) -> list[Json]:
         return [self.seconds, [None if o is None else [o.element, list(o.shape)] for o in self.outputs]]
 
     @staticmethod
     def of_json(value: Json) -> KernelTiming:
-        return KernelTiming(value[0], tuple(None if o is None else Operand(o[0], tuple(o[1])) for o in value[1]))
+        seconds, outputs = json_list(value)
+        return KernelTiming(json_number(seconds), tuple(None if o is None else _output(o) for o in json_list(outputs)))
 
 
 @dataclass(frozen=True)
@@ -288,6 +288,11 @@ def _renamed(node: NodeProto, suffix: str) -> NodeProto:
     other.name += suffix
     other.output[:] = [name and name + suffix for name in node.output]
     return other
+
+
+def _output(value: Json) -> Operand:
+    element, shape = json_list(value)
+    return Operand(json_integer(element), tuple(map(json_integer, json_list(shape))))
 
 
 def _kind(value: Array) -> Operand:

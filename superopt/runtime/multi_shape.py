@@ -11,10 +11,10 @@ from superopt.budget import is_stop_requested
 from superopt.errors import CheckFailedError
 from superopt.policy import CHECK, COMPARISON
 from superopt.protobuf.stored import Loadable
-from superopt.runtime.cache import Json
+from superopt.runtime.cache import Json, json_list
 from superopt.runtime.check import Check, CheckSizes, check_all
 from superopt.runtime.compare import DECIDED, Comparison, compare_settings
-from superopt.runtime.result_cache import cached_result
+from superopt.runtime.result_cache import cached_result, from_fields
 from superopt.runtime.session import Device
 
 
@@ -116,8 +116,7 @@ def cached_check(
     record, seconds = cached_result(cache, about, [original, candidate], find)
     if isinstance(record, str):
         return CheckFailedError(record), seconds
-    names = {key: tuple(record[key]) for key in ("inputs", "left_out")}
-    return Check(**{**record, **names}), seconds
+    return from_fields(Check, record), seconds
 
 
 def cached_comparison(
@@ -154,4 +153,5 @@ def cached_comparison(
 
     about = ["compared everywhere", device.identity, *astuple(settings), sizes]
     record, taken = cached_result(cache, about, [original, candidate], find)
-    return SizeComparisons(tuple((sizing, Comparison(**row)) for sizing, row in zip(sizings, record, strict=True))), taken
+    found = (from_fields(Comparison, row) for row in json_list(record))
+    return SizeComparisons(tuple(zip(sizings, found, strict=True))), taken

@@ -118,7 +118,7 @@ class Reference:
         except Exception as error:
             raise NoReferenceError(first_line(error)) from error
 
-    def run_rounded(self, feeds: Mapping[str, Array], seed: int) -> list[Any]:
+    def run_rounded(self, feeds: Mapping[str, Array], seed: int) -> list[object]:
         """Evaluate the model with every value changed at random by up to one unit in the last place of the model's type.
 
         Inputs, weights and the results of all nodes change. Tensors from which a node selects elements do not change. Values
@@ -135,7 +135,7 @@ class Reference:
         finally:
             evaluator.rounded = None
 
-    def run(self, feeds: Mapping[str, Array], *, partial: bool = False) -> list[Any]:
+    def run(self, feeds: Mapping[str, Array], *, partial: bool = False) -> list[object]:
         """Return the outputs, with floats as float64 and sequences as lists.
 
         If `partial` is True, partial sums of products count in `peak`, the largest magnitude of a value.
@@ -173,7 +173,7 @@ class _Rounding:
     least: float
     rng: np.random.Generator
 
-    def __call__(self, value: Any) -> Any:
+    def __call__(self, value: object) -> object:
         if isinstance(value, np.ndarray) and value.dtype.kind == "f":
             change = self.rng.uniform(-1, 1, value.shape)
             small = np.abs(value) * self.ulp < self.least
@@ -184,7 +184,7 @@ class _Rounding:
         return value
 
 
-class _Values(dict[str, Any]):
+class _Values(dict[str, object]):
     """The values that exist at one point of the evaluation of a graph, by name.
 
     A weight is read from the model again at each access, and not cached.
@@ -198,7 +198,7 @@ class _Values(dict[str, Any]):
         weight = self.weights[name]()
         return weight if self.rounded is None else np.asarray(self.rounded(weight))
 
-    def read_by(self, node: Any) -> list[Any]:
+    def read_by(self, node: OpRun) -> list[object]:
         """Return the values of the inputs of a node.
 
         If the node selects elements of a weight, the weight keeps its type and is not rounded.
@@ -222,17 +222,17 @@ class _Evaluator(ReferenceEvaluator):
     def run(  # type: ignore[override]
         self,
         output_names: Sequence[str] | None,
-        feed_inputs: Mapping[str, Any],
-        attributes: dict[str, Any] | None = None,
-        **_: Any,
-    ) -> list[Any]:
+        feed_inputs: Mapping[str, object],
+        attributes: dict[str, object] | None = None,
+        **_: object,
+    ) -> list[object]:
         """Run the graph, and return the values of the named outputs, or of all outputs."""
         wanted = self.output_names if output_names is None else output_names
         known = _Values(self.weights, self.rounded)
         known.update(self.rt_inits_)
         known.update(feed_inputs if self.rounded is None else {name: self.rounded(v) for name, v in feed_inputs.items()})
         for node, dead in zip(self.rt_nodes_, self._last_uses, strict=True):
-            given: dict[str, Any] = {"linked_attributes": attributes} if node.has_linked_attribute and attributes else {}
+            given: dict[str, object] = {"linked_attributes": attributes} if node.has_linked_attribute and attributes else {}
             if node.need_context():
                 given["context"] = known
             found = node.run(*known.read_by(node), **given)
@@ -243,10 +243,13 @@ class _Evaluator(ReferenceEvaluator):
             known.update(zip(node.output, found, strict=False))
             for value in found:
                 if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.size:
-                    counted = np.isfinite(known[node.input[0]]) if node.op_type in _EXPONENTIALS else np.isfinite(value)
+                    counted = (
+                        np.isfinite(np.asarray(known[node.input[0]])) if node.op_type in _EXPONENTIALS else np.isfinite(value)
+                    )
                     self.peak = max(self.peak, float(np.max(np.abs(value), where=counted, initial=0.0)))
             if self.partial and node.op_type in _PRODUCTS:
-                self.peak = max(self.peak, _partial_sums(node.onnx_node, known[node.input[0]], known[node.input[1]]))
+                left, right = (np.asarray(known[name]) for name in node.input[:2])
+                self.peak = max(self.peak, _partial_sums(node.onnx_node, left, right))
             for name in dead:
                 known.pop(name, None)
         return [known[name] for name in wanted]
@@ -340,25 +343,36 @@ class Window:
     pads of the node before and after each axis. `pads` also contains the pads that `ceil_mode` adds.
     """
 
-    def __init__(self, image: Sequence[int], kernel: Sequence[int], **attributes: Any) -> None:
+    def __init__(
+        self,
+        image: Sequence[int],
+        kernel: Sequence[int],
+        *,
+        strides: Sequence[int] | None = None,
+        dilations: Sequence[int] | None = None,
+        pads: Sequence[int] | None = None,
+        auto_pad: str | None = None,
+        ceil_mode: int | None = None,
+        **_: object,
+    ) -> None:
         rank = len(kernel)
         self.kernel = tuple(kernel)
-        self.strides = tuple(attributes.get("strides") or (1,) * rank)
-        self.dilations = tuple(attributes.get("dilations") or (1,) * rank)
+        self.strides = tuple(strides or (1,) * rank)
+        self.dilations = tuple(dilations or (1,) * rank)
         reach = [(k - 1) * d + 1 for k, d in zip(kernel, self.dilations, strict=True)]
-        mode = attributes.get("auto_pad") or "NOTSET"
-        pads = list(attributes.get("pads") or (0,) * (2 * rank)) if mode == "NOTSET" else [0] * (2 * rank)
+        mode = auto_pad or "NOTSET"
+        around = list(pads or (0,) * (2 * rank)) if mode == "NOTSET" else [0] * (2 * rank)
         if mode.startswith("SAME"):
             for axis, (size, step) in enumerate(zip(image, self.strides, strict=True)):
                 missing = max((-(-size // step) - 1) * step + reach[axis] - size, 0)
                 smaller, larger = missing // 2, missing - missing // 2
-                pads[axis], pads[axis + rank] = (smaller, larger) if mode == "SAME_UPPER" else (larger, smaller)
-        self.declared = list(zip(pads[:rank], pads[rank:], strict=True))
+                around[axis], around[axis + rank] = (smaller, larger) if mode == "SAME_UPPER" else (larger, smaller)
+        self.declared = list(zip(around[:rank], around[rank:], strict=True))
         places, self.pads = [], []
         for size, (before, after), span, step in zip(image, self.declared, reach, self.strides, strict=True):
             free = size + before + after - span
             count = free // step + 1
-            if attributes.get("ceil_mode"):
+            if ceil_mode:
                 count = -(-free // step) + 1
                 count -= (count - 1) * step >= size + before
             places.append(count)
@@ -466,7 +480,7 @@ class ZipMap(OpRun):
 
     def _run(
         self, x: Array, classlabels_int64s: Sequence[int] | None = None, classlabels_strings: Sequence[str] | None = None
-    ) -> tuple[list[dict[Any, Any]]]:
+    ) -> tuple[list[dict[int | str, float]]]:
         labels = classlabels_int64s or classlabels_strings or ()
         return ([dict(zip(labels, row, strict=True)) for row in np.atleast_2d(x)],)
 
@@ -490,7 +504,7 @@ class RuntimeKernel(OpRun):
     op_domain = ""
     opsets: Sequence[OperatorSetIdProto] = ()
 
-    def _run(self, *given: Array | None, **_: Any) -> tuple[Array, ...]:
+    def _run(self, *given: Array | None, **_: object) -> tuple[Array, ...]:
         narrow = [None if v is None else v.astype(np.float32) if is_floating(v.dtype) else v for v in given]
         feeds = {name: v for name, v in zip(self.onnx_node.input, narrow, strict=False) if v is not None}
         key = tuple((name, v.dtype, v.ndim) for name, v in feeds.items())
@@ -506,7 +520,7 @@ class RuntimeKernel(OpRun):
         return tuple(_wide(next(found)) if name else np.empty(0) for name in self.onnx_node.output)
 
     @functools.cached_property
-    def _sessions(self) -> dict[tuple[Any, ...], Session]:
+    def _sessions(self) -> dict[tuple[tuple[str, np.dtype[Any], int], ...], Session]:
         return {}
 
 
@@ -529,7 +543,7 @@ class DequantizeLinear(OpRun):
 
     op_domain = ""
 
-    def _run(self, x: Array, scale: Array, zero: Array | None = None, axis: int = 1, **_: Any) -> tuple[Array]:
+    def _run(self, x: Array, scale: Array, zero: Array | None = None, axis: int = 1, **_: object) -> tuple[Array]:
         along = [-1 if a == axis % max(x.ndim, 1) else 1 for a in range(x.ndim)] if scale.ndim else ()
         shift = np.zeros_like(scale) if zero is None else zero.astype(scale.dtype)
         return ((x.astype(scale.dtype) - shift.reshape(along)) * scale.reshape(along),)
@@ -543,8 +557,8 @@ class Loop(OpRun):
     """
 
     op_domain = ""
-    body: Any
-    _run_body: Callable[..., list[Any]]
+    body: ReferenceEvaluator
+    _run_body: Callable[..., list[object]]
 
     def need_context(self) -> bool:
         """Return whether the body may read values of outer graphs."""
@@ -553,15 +567,15 @@ class Loop(OpRun):
     def _run(
         self,
         most: Array | None,
-        going: Array | None,
-        *carried: Any,
-        context: Mapping[str, Any],
-        attributes: dict[str, Any] | None = None,
-        **_: Any,
-    ) -> tuple[Any, ...]:
+        going: object,
+        *carried: object,
+        context: Mapping[str, object],
+        attributes: dict[str, object] | None = None,
+        **_: object,
+    ) -> tuple[object, ...]:
         names = self.body.input_names
-        state: list[Any] = list(carried)
-        rows: list[list[Any]] = []
+        state: list[object] = list(carried)
+        rows: list[list[object]] = []
         count = 0
         while (going is None or bool(going)) and (most is None or count < most):
             goes = np.asarray(going is None or bool(going))
@@ -572,4 +586,4 @@ class Loop(OpRun):
             count += 1
         if not rows and len(self.body.output_names) > 1 + len(carried):
             raise NotImplementedError("a Loop without iterations has outputs of unknown shape")
-        return (*state, *(np.stack(column) for column in zip(*rows, strict=True)))
+        return (*state, *(np.stack([*map(np.asarray, column)]) for column in zip(*rows, strict=True)))

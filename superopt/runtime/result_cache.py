@@ -7,11 +7,14 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import TypeVar
 
 from superopt import policy
 from superopt.budget import active_time
 from superopt.protobuf.stored import Loadable, model_digest
-from superopt.runtime.cache import Cache, Json
+from superopt.runtime.cache import Cache, Json, json_list, json_number, json_object
+
+T = TypeVar("T")
 
 RUNNING = ("model", "protobuf", "runtime")
 """The packages on whose code cached results depend."""
@@ -36,8 +39,14 @@ def cached_result(
         return [find(), active_time() - start]
 
     with closing(Cache(cache)) as known:
-        record, seconds = known.kept([*about, runtime_code_version(), *map(model_digest, models)], found)
-        return record, seconds
+        record, seconds = json_list(known.kept([*about, runtime_code_version(), *map(model_digest, models)], found))
+        return record, json_number(seconds)
+
+
+def from_fields(kind: Callable[..., T], record: Json) -> T:
+    """Return the dataclass instance of type `kind` whose fields are in a cached result. Lists become tuples."""
+    fields = json_object(record)
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
 
 
 @functools.cache

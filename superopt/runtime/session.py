@@ -51,7 +51,7 @@ __all__ = [
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-_DTYPES: dict[str, Any] = {
+_DTYPES: dict[str, DTypeLike] = {
     "float": np.float32,
     "double": np.float64,
     "float16": np.float16,

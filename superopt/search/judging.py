@@ -15,6 +15,7 @@ from superopt.errors import CheckFailedError, InvalidModelError, ProviderError, 
 from superopt.model.load import Model
 from superopt.policy import COMPARISON, OPTIMIZATION, SEARCH
 from superopt.protobuf.stored import Loadable
+from superopt.runtime.cache import json_integer, json_list, json_number
 from superopt.runtime.check import Check
 from superopt.runtime.multi_shape import CheckSettings, ComparisonSettings, SizeComparisons, cached_check, cached_comparison
 from superopt.runtime.result_cache import cached_result
@@ -201,7 +202,9 @@ class CandidateJudge:
         if any(sizing.numbers for sizing in self.sizings):
             return 0, 0.0, 0.0
         record, _ = cached_result(self.cache, ["by nodes", *clock.settings], [self.original, candidate], measure)
-        (before, own), (after, other) = record
+        (before, own), (after, other) = (
+            (json_integer(count), json_number(seconds)) for count, seconds in map(json_list, json_list(record))
+        )
         return after - before, own / max(other, SEARCH.min_seconds), own
 
     def _compared(

@@ -24,7 +24,7 @@ from superopt.policy import COMPARISON, SEARCH
 from superopt.rules.accuracy import is_fast_algorithm_rule
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.rule import Rule
-from superopt.runtime.cache import Part, json_digest
+from superopt.runtime.cache import Part, json_digest, json_number
 from superopt.runtime.result_cache import digest_of_packages
 from superopt.search import roofline
 from superopt.search.apply import State, run_time_terms
@@ -325,7 +325,7 @@ class SegmentSearch:
                 continue
             key = ["forgone", part.island.dtype.name, *self.settings, record_terms_as_json(state)[0], gate.key]
             saved = functools.partial(self._fusion_gain, state, rules.gated(gate), part.island, deadline)
-            total += self.clock.cache.kept(key, saved) * part.runs
+            total += json_number(self.clock.cache.kept(key, saved)) * part.runs
         return total
 
     def _fusion_gain(self, state: State, rules: RuleSet, island: Island, deadline: float) -> float:

@@ -15,7 +15,7 @@ from typing import Any
 from superopt.algebra.operators import specs_folder, substitutions_folder
 from superopt.protobuf.stored import Loadable, model_digest
 from superopt.report.optimization import AppliedRule, Arithmetic, Report, Rounding, RunEnvironment, SegmentGain, Timing
-from superopt.runtime.cache import Cache, Json
+from superopt.runtime.cache import Cache, Json, json_object
 from superopt.runtime.result_cache import cache_code_digest
 
 
@@ -37,7 +37,7 @@ class UnimprovedModelCache:
         """Return the stored report if a search with the same code and settings left the model unchanged, else None."""
         with closing(Cache(self.cache)) as known:
             record = known.get(self._key)
-        return None if record is None else _report(record)
+        return None if record is None else _report(json_object(record))
 
     def remember(self, report: Report) -> None:
         """Store the report of a model that the search left unchanged."""

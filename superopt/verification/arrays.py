@@ -148,7 +148,7 @@ def _windows(
     return [[tap(u, v) for v in range(kernel[1])] for u in range(kernel[0])]
 
 
-def _conv(x: Array, w: Array, *, strides: Any, pads: Any, dilations: Any, group: int) -> Array:
+def _conv(x: Array, w: Array, *, strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int], group: int) -> Array:
     features, depth, rows, columns = w.shape
     taps = _windows(x, (rows, columns), strides, pads, dilations, 0.0)
     n, _, height, width = taps[0][0].shape
@@ -159,12 +159,14 @@ def _conv(x: Array, w: Array, *, strides: Any, pads: Any, dilations: Any, group:
     return result.reshape(n, features, height, width)
 
 
-def _max_pool(x: Array, *, kernel: Any, strides: Any, pads: Any, dilations: Any) -> Array:
+def _max_pool(
+    x: Array, *, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int]
+) -> Array:
     taps = _windows(x, kernel, strides, pads, dilations, -np.inf)
     return np.asarray(functools.reduce(np.maximum, [tap for row in taps for tap in row]))
 
 
-def _reduction(function: Callable[..., Any]) -> Callable[..., Array]:
+def _reduction(function: Callable[..., Array]) -> Callable[..., Array]:
     return lambda x, *, axes: np.asarray(function(x, axis=axes))
 
 
@@ -172,12 +174,12 @@ def _slice(x: Array, *, axis: int, start: int = 0, stop: int) -> Array:
     return np.moveaxis(np.moveaxis(x, axis, 0)[start:stop], 0, axis)
 
 
-def _expand(x: Array, *, shape: Any, axes: Any) -> Array:
+def _expand(x: Array, *, shape: Sequence[int], axes: Sequence[int]) -> Array:
     whole = [shape[a] if a in axes else 1 for a in range(-len(shape), 0)]
     return np.broadcast_to(x.reshape(whole), shape)
 
 
-NUMPY: dict[str, Callable[..., Any]] = {
+NUMPY: dict[str, Callable[..., Array]] = {
     "add": lambda *xs: functools.reduce(np.add, xs),
     "mul": lambda *xs: functools.reduce(np.multiply, xs),
     "maximum": lambda *xs: functools.reduce(np.maximum, xs),

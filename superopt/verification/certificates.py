@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from superopt.algebra.extent import AllOf, AnyOf, Compare, Dim, Entry, Indicator, Sym, floor_divide, inverse
+from superopt.algebra.extent import AllOf, AnyOf, Compare, Cond, Dim, Entry, Extent, Indicator, Size, Sym, floor_divide, inverse
 from superopt.algebra.operators import apply
-from superopt.algebra.terms import Atom, Term, size, subterms, variable
+from superopt.algebra.terms import Attribute, Term, size, subterms, variable
 from superopt.errors import CertificateError, SuperoptError
 from superopt.policy import VERIFY
 
@@ -20,7 +19,6 @@ FORM = 2
 """The version of the certificate format."""
 MODES = ("precise", "relaxed", "fast")
 """The floating-point modes that a certificate may name."""
-ATOMS: dict[str, Callable[..., Atom]] = {"Dim": Dim, "Sym": Sym, "Entry": Entry, "Indicator": Indicator}
 RELATIONS = (">=", "==", "!=")
 
 State = tuple[Term, ...]
@@ -140,7 +138,7 @@ def parse_certificate(text: str) -> Certificate:
         CertificateError: The text cannot be parsed.
     """
     try:
-        record = json.loads(text)
+        record: object = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CertificateError(f"the certificate is not JSON ({type(error).__name__})") from None
     if not isinstance(record, dict) or record.get("form") != FORM or isinstance(record.get("form"), bool):
@@ -162,8 +160,9 @@ def parse_certificate(text: str) -> Certificate:
         raise CertificateError(f"the certificate cannot be read ({type(error).__name__}: {error})") from error
 
 
-def _certificate(record: dict[str, Any]) -> Certificate:
-    mode = _text(record["arithmetic"]["mode"])
+def _certificate(record: Mapping[str, object]) -> Certificate:
+    arithmetic = _object(record["arithmetic"])
+    mode = _text(arithmetic["mode"])
     if mode not in MODES:
         raise CertificateError(f"the certificate names the floating-point mode {mode!r}, which is none of {', '.join(MODES)}")
     opset = record.get("opset")
@@ -172,115 +171,171 @@ def _certificate(record: dict[str, Any]) -> Certificate:
         optimized=_text(record["optimized"]),
         rewritten=_boolean(record["rewritten"]),
         opset=None if opset is None else _integer(opset),
-        rules={_text(name): _text(value) for name, value in record["rules"].items()},
-        sizes=tuple({_text(name): _integer(n) for name, n in numbers.items()} for numbers in record["sizes"]),
-        stored=tuple(map(_text, record["stored"])),
-        passes=tuple(map(_pass, record["passes"])),
+        rules=_texts_by_name(record["rules"]),
+        sizes=tuple({name: _integer(n) for name, n in _object(numbers).items()} for numbers in _list(record["sizes"])),
+        stored=_texts(record["stored"]),
+        passes=tuple(map(_pass, _list(record["passes"]))),
         mode=mode,
-        flags=tuple(map(_text, record["arithmetic"]["flags"])),
-        ordinary=tuple(map(_text, record["arithmetic"].get("assumptions", ()))),
-        assumptions=tuple(map(_text, record.get("assumptions", ()))),
+        flags=_texts(arithmetic["flags"]),
+        ordinary=_texts(arithmetic.get("assumptions", [])),
+        assumptions=_texts(record.get("assumptions", [])),
     )
 
 
-def _pass(record: Any) -> Pass:
-    weights = record["weights"]
+def _pass(value: object) -> Pass:
+    record = _object(value)
+    weights = _object(record["weights"])
     terms = _terms(weights["nodes"])
-    made = {_text(name): terms[_index(place)] for name, place in weights["terms"].items()}
-    return Pass(tuple(map(_rewrite, record["rewrites"])), made)
+    made = {name: terms[_index(place)] for name, place in _object(weights["terms"]).items()}
+    return Pass(tuple(map(_rewrite, _list(record["rewrites"]))), made)
 
 
-def _rewrite(record: Any) -> Rewrite:
+def _rewrite(value: object) -> Rewrite:
+    record = _object(value)
     terms = _terms(record["nodes"])
 
-    def state(places: Sequence[Any]) -> State:
-        return tuple(terms[_index(place)] for place in places)
+    def state(places: object) -> State:
+        return tuple(terms[_index(place)] for place in _list(places))
 
-    steps = tuple(CertifiedStep(_text(rule), state(roots), state(new)) for rule, roots, new in record["steps"])
-    return Rewrite(tuple(map(_place, record["places"])), state(record["before"]), steps, state(record["after"]))
-
-
-def _place(record: Any) -> RewrittenNodes:
-    scope = tuple((_text(node), _text(attribute)) for node, attribute in record["scope"])
-    inputs = {_text(name): _text(value) for name, value in record["inputs"].items()}
-    return RewrittenNodes(scope, tuple(map(_text, record["nodes"])), inputs, tuple(map(_text, record["outputs"])))
+    rows = map(_list, _list(record["steps"]))
+    steps = tuple(CertifiedStep(_text(rule), state(roots), state(new)) for rule, roots, new in rows)
+    return Rewrite(tuple(map(_place, _list(record["places"]))), state(record["before"]), steps, state(record["after"]))
 
 
-def _terms(nodes: Sequence[Any]) -> list[Term]:
+def _place(value: object) -> RewrittenNodes:
+    record = _object(value)
+    scope = tuple((_text(node), _text(attribute)) for node, attribute in map(_list, _list(record["scope"])))
+    return RewrittenNodes(scope, _texts(record["nodes"]), _texts_by_name(record["inputs"]), _texts(record["outputs"]))
+
+
+def _terms(nodes: object) -> list[Term]:
     """Parse the terms in a certificate's table. The table has one row for each term, after the rows of the term's operands."""
     terms: list[Term] = []
-    for op, operands, attributes in nodes:
-        values = {_text(name): _value(value) for name, value in attributes.items()}
-        args = [terms[_index(place)] for place in operands]
-        terms.append(apply(op, *args, **values) if op else _variable(**values))
+    for op, operands, attributes in map(_list, _list(nodes)):
+        values = {name: _attribute(value) for name, value in _object(attributes).items()}
+        args = [terms[_index(place)] for place in _list(operands)]
+        terms.append(apply(_text(op), *args, **values) if op else _variable(**values))
     return terms
 
 
-def _variable(name: Any, shape: Any, constant: Any, condition: Any, position: Any) -> Term:
+def _variable(name: Attribute, shape: Attribute, constant: Attribute, condition: Attribute, position: Attribute) -> Term:
     if not isinstance(shape, tuple):
         raise CertificateError(f"the certificate has a variable {name!r} without a shape")
     return variable(_text(name), shape, constant=_boolean(constant), condition=_boolean(condition), position=_integer(position))
 
 
-def _value(value: Any, depth: int = 0) -> Any:
-    """Parse an attribute: a number, a text, an expression over sizes, a condition on sizes, or a tuple of attributes."""
-    if depth > VERIFY.max_nesting_depth:
-        raise CertificateError("a value of the certificate is nested too deeply")
+def _attribute(value: object) -> Attribute:
+    """Parse an attribute: a text, a number, an expression over sizes, or a list of numbers and expressions."""
     match value:
-        case bool() | int() | float() | str():
+        case str():
+            return value
+        case list():
+            return tuple(_extent(one, 1) for one in value)
+        case _:
+            return _extent(value, 0)
+
+
+def _extent(value: object, depth: int) -> Extent:
+    """Parse a number or an expression over sizes, which is nested in `depth` other values."""
+    _require_shallow(depth)
+    match value:
+        case int() | float():
             return value
         case {"fraction": [numerator, denominator]}:
             return Fraction(_integer(numerator), _integer(denominator))
-        case {"sum": terms}:
-            parts = [(coefficient, atoms) for coefficient, *atoms in terms]
-            made = [
-                math.prod((_atom(a, depth) for a in atoms), start=_value(coefficient, depth + 1))
-                for coefficient, atoms in parts
-            ]
-            return sum(made)
-        case {"compare": [str() as relation, left]} if relation in RELATIONS:
-            return Compare(relation, _value(left, depth + 1))
-        case {"all": list() as parts}:
-            return AllOf(tuple(_value(part, depth + 1) for part in parts))
-        case {"any": list() as parts}:
-            return AnyOf(tuple(_value(part, depth + 1) for part in parts))
-        case list():
-            return tuple(_value(one, depth + 1) for one in value)
+        case {"sum": list() as terms}:
+            total: Extent = 0
+            for coefficient, *factors in map(_list, terms):
+                product = _extent(coefficient, depth + 1)
+                for factor in factors:
+                    product = product * _factor(factor, depth + 1)
+                total = total + product
+            return total
         case _:
             raise CertificateError(f"the certificate has {value!r} instead of the value of an attribute")
 
 
-def _atom(atom: Any, depth: int) -> Any:
-    match atom:
+def _factor(value: object, depth: int) -> Extent:
+    """Parse a factor in an expression over sizes, whose parts are nested in `depth` other values."""
+    match value:
         case ["Floor", numerator, denominator]:
-            return floor_divide(_value(numerator, depth + 1), _value(denominator, depth + 1))
+            return floor_divide(_extent(numerator, depth), _extent(denominator, depth))
         case ["Inverse", of]:
-            return inverse(_value(of, depth + 1))
-        case [str() as kind, *parts] if kind in ATOMS:
-            return size(ATOMS[kind](*(_value(part, depth + 1) for part in parts)))
+            return inverse(_extent(of, depth))
+        case ["Dim", tensor, axis]:
+            return size(Dim(_text(tensor), _integer(axis)))
+        case ["Sym", name, real]:
+            return size(Sym(_text(name), _boolean(real)))
+        case ["Entry", tensor, indices, extent]:
+            return size(Entry(_text(tensor), tuple(_extent(n, depth + 1) for n in _list(indices)), _extent(extent, depth)))
+        case ["Indicator", condition]:
+            return size(Indicator(_condition(condition, depth)))
         case _:
-            raise CertificateError(f"the certificate has {atom!r} instead of a part of an extent")
+            raise CertificateError(f"the certificate has {value!r} instead of a part of an extent")
 
 
-def _text(value: Any) -> str:
+def _condition(value: object, depth: int) -> Cond:
+    """Parse a condition on sizes, which is nested in `depth` other values."""
+    _require_shallow(depth)
+    match value:
+        case bool():
+            return value
+        case {"compare": [str() as relation, side]} if relation in RELATIONS:
+            left = _extent(side, depth + 1)
+            if isinstance(left, Size):
+                return Compare(relation, left)
+        case {"all": list() as parts}:
+            return AllOf(tuple(_condition(part, depth + 1) for part in parts))
+        case {"any": list() as parts}:
+            return AnyOf(tuple(_condition(part, depth + 1) for part in parts))
+    raise CertificateError(f"the certificate has {value!r} instead of a condition on sizes")
+
+
+def _require_shallow(depth: int) -> None:
+    if depth > VERIFY.max_nesting_depth:
+        raise CertificateError("a value of the certificate is nested too deeply")
+
+
+def _object(value: object) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise CertificateError(f"the certificate has {value!r} instead of an object")
+    return value
+
+
+def _list(value: object) -> Sequence[object]:
+    if not isinstance(value, list):
+        raise CertificateError(f"the certificate has {value!r} instead of a list")
+    return value
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(map(_text, _list(value)))
+
+
+def _texts_by_name(value: object) -> dict[str, str]:
+    return {name: _text(text) for name, text in _object(value).items()}
+
+
+def _text(value: object) -> str:
     if not isinstance(value, str):
         raise CertificateError(f"the certificate has {value!r} instead of a text")
     return value
 
 
-def _integer(value: Any) -> int:
+def _integer(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise CertificateError(f"the certificate has {value!r} instead of an integer")
     return value
 
 
-def _index(value: Any) -> int:
-    if _integer(value) < 0:
+def _index(value: object) -> int:
+    place = _integer(value)
+    if place < 0:
         raise CertificateError("the certificate has a negative position")
-    return int(value)
+    return place
 
 
-def _boolean(value: Any) -> bool:
+def _boolean(value: object) -> bool:
     if not isinstance(value, bool):
         raise CertificateError(f"the certificate has {value!r} instead of true or false")
     return value

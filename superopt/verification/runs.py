@@ -62,10 +62,10 @@ class Runner:
         except Exception as error:
             raise InvalidModelError(f"{self.source.path}: ONNX Runtime cannot load the model ({_line(error)})") from error
 
-    def run(self, feeds: Feeds) -> list[Any] | str:
+    def run(self, feeds: Feeds) -> list[object] | str:
         """Return the outputs, or a one-line error message if the run fails."""
         try:
-            found: list[Any] = self.session.run(list(self.names or self.source.outputs), dict(feeds))
+            found: list[object] = self.session.run(list(self.names or self.source.outputs), dict(feeds))
         except Exception as error:  # noqa: BLE001
             return _line(error)
         return found
@@ -211,13 +211,14 @@ class _Pair:
             what = describe_difference(wanted[place], found[place], [run[place] for run in others])
             if what:
                 raise CheckFailedError(f"output {output!r} differs on {name}: {what}")
-            self.values += getattr(wanted[place], "size", 1)
+            value = wanted[place]
+            self.values += value.size if isinstance(value, np.ndarray) else 1
         self.inputs += 1
         self.names.append(name.partition(" at ")[0])
         return True
 
 
-def describe_difference(wanted: Any, found: Any, near: Iterable[Any] = ()) -> str:
+def describe_difference(wanted: object, found: object, near: Iterable[object] = ()) -> str:
     """Return a description of the difference between two outputs, or an empty string if only rounding differs.
 
     Args:
@@ -248,7 +249,7 @@ def describe_difference(wanted: Any, found: Any, near: Iterable[Any] = ()) -> st
     return _at(far, a, b) if far.any() else ""
 
 
-def _allowed(a: Array, finite: Array, others: Sequence[Any], dtype: np.dtype[Any]) -> Array:
+def _allowed(a: Array, finite: Array, others: Sequence[Array], dtype: np.dtype[Any]) -> Array:
     """Return, for each element of the original's output `a`, how far the optimized model's output may differ from it.
 
     Args:
@@ -268,7 +269,7 @@ def _allowed(a: Array, finite: Array, others: Sequence[Any], dtype: np.dtype[Any
         return np.asarray(VERIFY.own_change_factor * change + local + common + float(np.finfo(dtype).tiny))
 
 
-def _counted(wanted: Array, found: Array, others: Sequence[Any]) -> str:
+def _counted(wanted: Array, found: Array, others: Sequence[Array]) -> str:
     """Return a description of the difference between two outputs of integers or booleans, as `describe_difference`.
 
     An element may differ if the same element also differs in one of `others`, the original's outputs on slightly changed
@@ -285,7 +286,7 @@ def _at(off: Array, wanted: Array, found: Array) -> str:
     return f"{wanted[place]:g} became {found[place]:g} at {list(place)} ({int(off.sum())} such of {off.size})"
 
 
-def _alike(wanted: Any, found: Any, near: Sequence[Any]) -> bool:
+def _alike(wanted: object, found: object, near: Sequence[object]) -> bool:
     if isinstance(wanted, list) and isinstance(found, list):
         return len(wanted) == len(found) and all(_alike(one, other, []) for one, other in zip(wanted, found, strict=True))
     if isinstance(wanted, dict) and isinstance(found, dict):
