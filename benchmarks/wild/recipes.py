@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeAlias
 
+from benchmarks.wild.archives import Package
 from benchmarks.wild.materials import Materials
 from benchmarks.wild.sound import Array
 
@@ -39,3 +40,9 @@ def recipe(function: Callable[Concatenate[Materials, P], Arrays]) -> Callable[P,
         return Recipe(function, positional, named)
 
     return arguments
+
+
+@recipe
+def answers(materials: Materials, package: Package, file: str, asked: Recipe) -> Arrays:
+    """What another model of the package answers to its inputs."""
+    return materials.outputs(package, file, asked.make(materials))

