@@ -147,14 +147,14 @@ SPEECH: Mapping[str, Model] = {
     "wake_mel": Model(
         WAKE,
         "package/models/melspectrogram.onnx",
-        "Apache-2.0",
+        "MIT (package)",
         "features for the detection of wake words",
         tuple(sound("speech", to="input", samples=samples, factor=32767) for samples in (1760, 48_000)),
     ),
     "wake_embedding": Model(
         WAKE,
         "package/models/embedding_model.onnx",
-        "Apache-2.0",
+        "MIT (package)",
         "embeddings for the detection of wake words",
         (wake_windows_of_speech(WAKE, windows=1), wake_windows_of_speech(WAKE, windows=16)),
     ),
