@@ -12,7 +12,7 @@ import z3
 from superopt.floating_point.environments import exhaustive_rows, numbers_of
 from superopt.floating_point.flags import RuleFlags, flags_of, missing_flags
 from superopt.floating_point.floats import SMALL, Format, run_program
-from superopt.floating_point.scalars import Input, Operation, Program, Read
+from superopt.floating_point.scalars import Compute, Input, LoadInput, Program
 from superopt.floating_point.small import KNOWN, SORT, Basis
 from superopt.floating_point.witnesses import flag_sets, is_witness, read_witnesses, to_store, write_witnesses
 from superopt.rules.fp_flags import ALL_FLAGS, FpFlag
@@ -184,13 +184,13 @@ def test_what_z3_computes_is_what_is_evaluated(op: str) -> None:
     arity = {"fma": 3, "choose": 3}.get(op, 1 if op in ("abs", "neg", "relu", "reciprocal", "sqrt", "positive", "zero") else 2)
     inputs: list[Input] = [("x", (place,)) for place in range(arity)]
     program = Program()
-    number = program.emit(op, *(program.append(Read(one)) for one in inputs))
+    number = program.emit(op, *(program.append(LoadInput(one)) for one in inputs))
     rng = np.random.default_rng(0)
     rows = exhaustive_rows(inputs, (), SMALL)
     chosen = rng.integers(0, rows.rows, 150)
     values = {one: rows.values[one][chosen] for one in inputs}
     instruction = program.instructions[number]
-    assert isinstance(instruction, Operation)
+    assert isinstance(instruction, Compute)
     swapped = dict(zip(instruction.operands, range(arity), strict=True))
     expected = run_program(program, range(number + 1), values, SMALL)[number]
     for row, wanted in enumerate(expected):

@@ -20,12 +20,12 @@ from superopt.errors import InstantiationError
 from superopt.floating_point.scalars import (
     CONDITIONS,
     POSITIONS,
+    Compute,
     Input,
     Instruction,
-    Operation,
+    LoadInput,
     Program,
     ProgramTooLongError,
-    Read,
     ScalarCode,
     scalar_code_at,
 )
@@ -112,9 +112,9 @@ class ElementPair:
         found: list[object] = [places[self.left], places[self.right]]
         for instruction in self.code:
             match instruction:
-                case Read((name, _) as element):
+                case LoadInput((name, _) as element):
                     found.append((name in self.conditions, names.setdefault(element, len(names))))
-                case Operation(op, operands):
+                case Compute(op, operands):
                     found.append((op, *(places[n] for n in operands)))
                 case _:
                     found.append(instruction)
@@ -123,7 +123,7 @@ class ElementPair:
     @property
     def inputs(self) -> list[Input]:
         """The elements of variables that either side reads."""
-        return [i.element for i in self.code if isinstance(i, Read)]
+        return [i.element for i in self.code if isinstance(i, LoadInput)]
 
 
 def rule_cases(

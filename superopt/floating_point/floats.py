@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from superopt.algebra.evaluate import FUNCTIONS
-from superopt.floating_point.scalars import Constant, Input, Instruction, Operation, Program, Read
+from superopt.floating_point.scalars import Compute, Input, Instruction, LoadConstant, LoadInput, Program
 
 Array: TypeAlias = "npt.NDArray[np.float64]"
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
@@ -118,17 +118,17 @@ def run_program(
     with np.errstate(all="ignore"):
         for number in numbers:
             match program.instructions[number]:
-                case Read(element):
+                case LoadInput(element):
                     known[number] = inputs[element]
-                case Constant(constant):
+                case LoadConstant(constant):
                     known[number] = form.round(np.array([float(constant)]))
-                case Operation("fma", operands):
+                case Compute("fma", operands):
                     a, b, c = (known[i] for i in operands)
                     known[number] = form.round((form.round(a * b) if how.rounded_products else a * b) + c)
-                case Operation("div", operands) if how.by_reciprocals:
+                case Compute("div", operands) if how.by_reciprocals:
                     a, b = (known[i] for i in operands)
                     known[number] = form.round(a * form.round(1.0 / b))
-                case Operation(op, operands):
+                case Compute(op, operands):
                     function, exact = OPERATIONS[op]
                     value = function(*(known[i] for i in operands))
                     known[number] = value if exact else form.round(value)
@@ -199,7 +199,7 @@ def scales(program: Program, numbers: Sequence[int], values: Mapping[int, Array]
 def _scale(  # noqa: PLR0911 (a case for each operation)
     instruction: Instruction, v: Array, values: Mapping[int, Array], found: Mapping[int, Array], slack: float
 ) -> Array:
-    if not isinstance(instruction, Operation):
+    if not isinstance(instruction, Compute):
         return np.abs(v)
     a = [values[i] for i in instruction.operands]
     s = [found[i] for i in instruction.operands]

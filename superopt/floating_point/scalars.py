@@ -39,28 +39,28 @@ class ProgramTooLongError(Exception):
 
 
 @dataclass(frozen=True)
-class Constant:
+class LoadConstant:
     """An instruction whose result is a number."""
 
     number: Fraction | float
 
 
 @dataclass(frozen=True)
-class Read:
+class LoadInput:
     """An instruction whose result is an input."""
 
     element: Input
 
 
 @dataclass(frozen=True)
-class Operation:
+class Compute:
     """An instruction that applies an operation to the results of the instructions with the numbers `operands`."""
 
     op: str
     operands: tuple[int, ...]
 
 
-Instruction: TypeAlias = "Constant | Read | Operation"
+Instruction: TypeAlias = "LoadConstant | LoadInput | Compute"
 
 
 class Program:
@@ -78,7 +78,7 @@ class Program:
             operands = operands[1], operands[0], operands[2]
         if op in ("max", "min") and operands[0] == operands[1]:
             return operands[0]
-        return self.append(Operation(op, operands))
+        return self.append(Compute(op, operands))
 
     def append(self, instruction: Instruction) -> int:
         """Return the number of the instruction, which is appended if it is new."""
@@ -99,13 +99,13 @@ class Program:
             if number not in needed:
                 needed.add(number)
                 instruction = self.instructions[number]
-                stack += instruction.operands if isinstance(instruction, Operation) else ()
+                stack += instruction.operands if isinstance(instruction, Compute) else ()
         return sorted(needed)
 
-    def operations(self, root: int) -> list[Operation]:
+    def operations(self, root: int) -> list[Compute]:
         """Return the operations on which the instruction with the number `root` depends, in execution order."""
         code = (self.instructions[number] for number in self.under([root]))
-        return [instruction for instruction in code if isinstance(instruction, Operation)]
+        return [instruction for instruction in code if isinstance(instruction, Compute)]
 
 
 class Scalar:
@@ -176,12 +176,12 @@ class ScalarCode:
         """Return `value` as a constant of the program. The value must be a number."""
         assert not isinstance(value, str | Size | tuple)
         number = value if isinstance(value, float) else Fraction(value)
-        return Scalar(self, self.program.append(Constant(number)))
+        return Scalar(self, self.program.append(LoadConstant(number)))
 
     def value(self, scalar: Scalar) -> Fraction | float | None:
         """Return the value of the scalar if the scalar is a constant, and None otherwise."""
         instruction = self.program.instructions[scalar.number]
-        return instruction.number if isinstance(instruction, Constant) else None
+        return instruction.number if isinstance(instruction, LoadConstant) else None
 
     # ------------------------------------------------------------ index notation
 
@@ -209,7 +209,7 @@ class ScalarCode:
         found = summands[0].number
         for part in summands[1:]:
             match self.program.instructions[part.number]:
-                case Operation("mul", operands) if self.fused:
+                case Compute("mul", operands) if self.fused:
                     found = self.program.emit("fma", *operands, found)
                 case _:
                     found = self.program.emit("add", found, part.number)
@@ -230,7 +230,7 @@ class ScalarCode:
         return then if condition else other
 
     def picked(self, value: Scalar, extent: Extent, body: Callable[[int], Scalar]) -> Scalar:
-        if self.program.instructions[value.number] == Operation("undefined", ()):
+        if self.program.instructions[value.number] == Compute("undefined", ()):
             return value
         position = self.value(value)
         assert position is not None, "positions are constants"
@@ -260,7 +260,7 @@ class ScalarCode:
                 return self.result("undefined")
             if known is not None:
                 return self.constant(known[position])
-            return Scalar(self, self.program.append(Read((name, position))))
+            return Scalar(self, self.program.append(LoadInput((name, position))))
 
         return index.Tensor(shape, at)
 
@@ -315,7 +315,7 @@ class ScalarCode:
     def divided(self, above: Scalar, below: Scalar) -> Scalar:
         """Return `above / d` if `below` is the reciprocal of d, and `above * below` otherwise."""
         match self.program.instructions[below.number]:
-            case Operation("reciprocal", (divisor,)):
+            case Compute("reciprocal", (divisor,)):
                 return Scalar(self, self.program.emit("div", above.number, divisor))
             case _:
                 return above * below

@@ -20,7 +20,7 @@ from superopt.floating_point.differences import FREEDOMS
 from superopt.floating_point.elements import ElementPair
 from superopt.floating_point.environments import Environments, exhaustive_rows
 from superopt.floating_point.floats import SMALL, run_program
-from superopt.floating_point.scalars import Constant, Input, Operation, Read
+from superopt.floating_point.scalars import Compute, Input, LoadConstant, LoadInput
 from superopt.policy import FLOATING_POINT
 from superopt.rules.fp_flags import FpFlag
 
@@ -52,7 +52,7 @@ def basis(pair: ElementPair, flags: Collection[FpFlag]) -> Basis:
     """Return the strongest available evidence that the output element needs only these flags."""
     if pair.identical:
         return Basis.IDENTICAL
-    if FREEDOMS & set(flags) or any(isinstance(i, Constant) and magnitude_of(i.number) > SMALL.largest for i in pair.code):
+    if FREEDOMS & set(flags) or any(isinstance(i, LoadConstant) and magnitude_of(i.number) > SMALL.largest for i in pair.code):
         return Basis.SAMPLED
     inputs = pair.inputs
     rows = 115 ** len(inputs)
@@ -96,12 +96,12 @@ def _asked(pair: ElementPair, flags: Collection[FpFlag]) -> Basis:
     inputs: dict[Input, z3.FPRef] = {}
     for number in pair.numbers:
         match pair.program.instructions[number]:
-            case Read(element):
+            case LoadInput(element):
                 known[number] = inputs[element] = z3.FP(str(element), SORT)
-            case Constant(value):
+            case LoadConstant(value):
                 finite = abs(value) != float("inf")
                 known[number] = z3.fpToFP(ROUND, z3.RealVal(str(value)), SORT) if finite else z3.fpInfinity(SORT, value < 0)
-            case Operation(op, operands):
+            case Compute(op, operands):
                 known[number] = _operation(op, [known[i] for i in operands])
     left, right = known[pair.left], known[pair.right]
     solver = z3.SolverFor("QF_FP") if not _opaque(pair) else z3.Solver()
@@ -122,7 +122,7 @@ def _asked(pair: ElementPair, flags: Collection[FpFlag]) -> Basis:
 
 def _opaque(pair: ElementPair) -> bool:
     """Return whether the code computes functions that are uninterpreted in Z3."""
-    return any(isinstance(i, Operation) and i.op not in KNOWN for i in pair.code)
+    return any(isinstance(i, Compute) and i.op not in KNOWN for i in pair.code)
 
 
 def _operation(op: str, a: list[z3.FPRef]) -> z3.FPRef:
