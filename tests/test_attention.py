@@ -25,6 +25,7 @@ from superopt.model.load import load
 from superopt.model.lower import lower
 from superopt.rules.fusion import fusions
 from superopt.runtime.bounds import index_bounds
+from superopt.runtime.cache import Json
 from superopt.runtime.kernel import Operand
 from superopt.runtime.session import Device, Session
 from superopt.search.fuse import fusion_states
@@ -166,7 +167,7 @@ def test_positions_stay_in_the_table() -> None:
 @pytest.mark.parametrize("shape", [(2, 12, 5, 64), (2, 5, 12 * 64)])
 def test_operations_are_those_of_both_products(shape: tuple[int, ...]) -> None:
     keys = (*shape[:-2], 7, shape[-1])
-    operands = [[place, 1, [*dims], False] for place, dims in enumerate((shape, keys, keys))]
+    operands: list[Json] = [[place, 1, [*dims], False] for place, dims in enumerate((shape, keys, keys))]
     found = demand(["", "Attention", 23, [], operands, [True]], (Operand(1, shape),))
     assert (found.kind, found.operations) == (PRODUCT, 2 * 2 * 2 * 12 * 5 * 7 * 64)
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import z3
 
-from superopt.floating_point.environments import Input, exhaustive_rows, numbers_of
+from superopt.floating_point.environments import exhaustive_rows, numbers_of
 from superopt.floating_point.flags import RuleFlags, flags_of, missing_flags
 from superopt.floating_point.floats import SMALL, Format, run_program
-from superopt.floating_point.scalars import Program
+from superopt.floating_point.scalars import Compute, Input, LoadInput, Program
 from superopt.floating_point.small import KNOWN, SORT, Basis
 from superopt.floating_point.witnesses import flag_sets, is_witness, read_witnesses, to_store, write_witnesses
 from superopt.rules.fp_flags import ALL_FLAGS, FpFlag
@@ -184,16 +184,18 @@ def test_what_z3_computes_is_what_is_evaluated(op: str) -> None:
     arity = {"fma": 3, "choose": 3}.get(op, 1 if op in ("abs", "neg", "relu", "reciprocal", "sqrt", "positive", "zero") else 2)
     inputs: list[Input] = [("x", (place,)) for place in range(arity)]
     program = Program()
-    number = program.emit(op, *(program.emit("input", *one) for one in inputs))
+    number = program.emit(op, *(program.append(LoadInput(one)) for one in inputs))
     rng = np.random.default_rng(0)
     rows = exhaustive_rows(inputs, (), SMALL)
     chosen = rng.integers(0, rows.rows, 150)
     values = {one: rows.values[one][chosen] for one in inputs}
-    swapped = dict(zip(program.instructions[number][1:], range(arity), strict=True))
+    instruction = program.instructions[number]
+    assert isinstance(instruction, Compute)
+    swapped = dict(zip(instruction.operands, range(arity), strict=True))
     expected = run_program(program, range(number + 1), values, SMALL)[number]
     for row, wanted in enumerate(expected):
         operands = [_as_z3(float(values[one][row])) for one in inputs]
-        ordered = [operands[swapped[n]] for n in program.instructions[number][1:]]
+        ordered = [operands[swapped[n]] for n in instruction.operands]
         assert _from_z3(z3.simplify(KNOWN[op](*ordered))) == repr(float(wanted)), (op, operands)
 
 

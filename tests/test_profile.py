@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import onnx
 import pytest
@@ -32,7 +31,7 @@ from superopt.flows.profile import profile
 from superopt.policy import COST, OPTIMIZATION
 from superopt.report.optimization import summary
 from superopt.rules.rule import parse_rules
-from superopt.runtime.cache import Cache
+from superopt.runtime.cache import Cache, Json
 from superopt.runtime.kernel import Kernel, KernelTiming, Operand
 from superopt.runtime.session import Device
 from superopt.search.roofline import Machine
@@ -62,9 +61,9 @@ def simple(*kernels: MeasuredNode, provider: str = "cpu") -> DeviceProfile:
     return DeviceProfile("Simple", provider, 1, f"Simple|{provider}", {"onnxruntime": "1.0"}, SIMPLE, kernels)
 
 
-def product(rows: int, inner: int = 64, columns: int = 64) -> list[Any]:
+def product(rows: int, inner: int = 64, columns: int = 64) -> list[Json]:
     """The signature of a matrix product with a weight."""
-    operands = [[0, FLOAT, [rows, inner], False], [1, FLOAT, [inner, columns], True]]
+    operands: list[Json] = [[0, FLOAT, [rows, inner], False], [1, FLOAT, [inner, columns], True]]
     return ["", "MatMul", 13, [], operands, [True]]
 
 
@@ -132,30 +131,51 @@ def never(*_: object, **__: object) -> None:
 
 def test_operations_are_those_of_the_definition() -> None:
     assert demand(product(8), made(8, 64)) == Demand(PRODUCT, 2 * 8 * 64 * 64, 4 * (2 * 8 * 64 + 64 * 64), 4 * 64 * 64)
-    turned = ["", "Gemm", 13, [["transA", 1]], [[0, FLOAT, [64, 8], False], [1, FLOAT, [64, 64], True]], [True]]
+    turned: list[Json] = ["", "Gemm", 13, [["transA", 1]], [[0, FLOAT, [64, 8], False], [1, FLOAT, [64, 64], True]], [True]]
     assert demand(turned, made(8, 64)).operations == 2 * 8 * 64 * 64
-    einsum = ["", "Einsum", 13, [["equation", "bij, bjk -> bik"]], [[0, 1, [3, 4, 5], False], [1, 1, [3, 5, 6], False]], [True]]
+    einsum: list[Json] = [
+        "",
+        "Einsum",
+        13,
+        [["equation", "bij, bjk -> bik"]],
+        [[0, 1, [3, 4, 5], False], [1, 1, [3, 5, 6], False]],
+        [True],
+    ]
     assert demand(einsum, made(3, 4, 6)).operations == 2 * 3 * 4 * 5 * 6
-    image = [0, FLOAT, [1, 16, 10, 10], False]
-    conv = ["", "Conv", 11, [["group", 1]], [image, [1, FLOAT, [32, 16, 3, 3], True]], [True]]
+    image: list[Json] = [0, FLOAT, [1, 16, 10, 10], False]
+    conv: list[Json] = ["", "Conv", 11, [["group", 1]], [image, [1, FLOAT, [32, 16, 3, 3], True]], [True]]
     assert demand(conv, made(1, 32, 8, 8)) == Demand(CONVOLUTION, 2 * 32 * 64 * 16 * 9, 4 * (1600 + 32 * 144 + 2048), 4 * 4608)
-    apart = ["", "Conv", 11, [["group", 16]], [image, [1, FLOAT, [16, 1, 3, 3], True]], [True]]
+    apart: list[Json] = ["", "Conv", 11, [["group", 16]], [image, [1, FLOAT, [16, 1, 3, 3], True]], [True]]
     found = demand(apart, made(1, 16, 8, 8))
     assert (found.kind, found.operations) == (DEPTHWISE, 2 * 16 * 64 * 9)
-    pool = ["", "MaxPool", 12, [["kernel_shape", [3, 3]]], [image], [True]]
+    pool: list[Json] = ["", "MaxPool", 12, [["kernel_shape", [3, 3]]], [image], [True]]
     assert (demand(pool, made(1, 16, 8, 8)).kind, demand(pool, made(1, 16, 8, 8)).operations) == (WINDOW, 16 * 64 * 9)
-    lstm = ["", "LSTM", 14, [], [[0, 1, [20, 2, 8], False], [1, 1, [1, 64, 8], True], [2, 1, [1, 64, 16], True]], [True]]
+    lstm: list[Json] = [
+        "",
+        "LSTM",
+        14,
+        [],
+        [[0, 1, [20, 2, 8], False], [1, 1, [1, 64, 8], True], [2, 1, [1, 64, 16], True]],
+        [True],
+    ]
     assert demand(lstm, made(20, 1, 2, 16)) == Demand(PRODUCT, 2 * 2 * 64 * (8 + 16), 4 * 64 * 16, 0, steps=20)
-    tanh = ["", "Tanh", 13, [], [image], [True]]
+    tanh: list[Json] = ["", "Tanh", 13, [], [image], [True]]
     assert demand(tanh, made(1, 16, 10, 10)) == Demand(FUNCTION, 1600, 2 * 6400, 0)
 
 
 def test_an_operand_that_is_read_twice_or_in_part_counts_so() -> None:
-    square = ["", "Mul", 14, [], [[0, FLOAT, [100], False], [0, FLOAT, [100], False]], [True]]
+    square: list[Json] = ["", "Mul", 14, [], [[0, FLOAT, [100], False], [0, FLOAT, [100], False]], [True]]
     assert demand(square, made(100)) == Demand(ELEMENT, 100, 800, 0)
-    row = ["", "Gather", 13, [["axis", 0]], [[0, FLOAT, [1000, 8], True], [1, TensorProto.INT64, [1], False]], [True]]
+    row: list[Json] = [
+        "",
+        "Gather",
+        13,
+        [["axis", 0]],
+        [[0, FLOAT, [1000, 8], True], [1, TensorProto.INT64, [1], False]],
+        [True],
+    ]
     assert demand(row, made(1, 8)) == Demand(ELEMENT, 8, 2 * 32, 0)
-    view = ["", "Squeeze", 13, [], [[0, FLOAT, [1, 100], False], [1, TensorProto.INT64, [1], True, [0]]], [True]]
+    view: list[Json] = ["", "Squeeze", 13, [], [[0, FLOAT, [1, 100], False], [1, TensorProto.INT64, [1], True, [0]]], [True]]
     assert demand(view, made(100)) == Demand(ELEMENT, 0, 0, 0)
 
 
@@ -283,7 +303,7 @@ def test_a_device_is_described_where_no_time_can_be_kept(tmp_path: Path, capsys:
 
 
 def test_a_view_takes_a_node_on_a_device_that_is_not_here(saved: Callable[[DeviceProfile], Path]) -> None:
-    view = ["", "Reshape", 14, [], [[0, FLOAT, [8, 64], False], [1, TensorProto.INT64, [1], True, [512]]], [True]]
+    view: list[Json] = ["", "Reshape", 14, [], [[0, FLOAT, [8, 64], False], [1, TensorProto.INT64, [1], True, [512]]], [True]]
     profile = read_profile(saved(simple(known(8, 1e-5), MeasuredNode(view, cold=False, timing=KernelTiming(0.0, made(512))))))
     found = Prices(profile).price(view, made(512), cold=False)
     assert (found.known, found.seconds) == (True, SIMPLE.node)

@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import superopt
 from superopt.cli.types import (
@@ -27,6 +27,9 @@ from superopt.policy import CHECK, PROCESS
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.store import CORE, SEARCH
 
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
 WHERE = "cpu (default), cuda or tensorrt"
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
@@ -34,7 +37,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 class Parser(argparse.ArgumentParser):
     """An argument parser that raises an error if the help cannot be printed to the standard output."""
 
-    def _print_message(self, message: str, file: Any = None) -> None:
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         with contextlib.suppress(*(() if file is sys.stdout else (OSError,))):
             (file or sys.stderr).write(message)
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Concatenate, ParamSpec, TextIO, cast
 
 from rich.console import Console
 from rich.markup import escape
@@ -54,6 +54,22 @@ class ReaderGoneError(Exception):
     """The process that reads the standard output through a pipe has closed the pipe."""
 
 
+Arguments = ParamSpec("Arguments")
+
+
+def _flushed(
+    print_: Callable[Concatenate[Console, Arguments], None],
+) -> Callable[Concatenate[StandardOutput, Arguments], None]:
+    """Return the method `print_` of a console with all text written when it returns."""
+
+    def printed(console: StandardOutput, /, *objects: Arguments.args, **how: Arguments.kwargs) -> None:
+        with console.written():
+            print_(console, *objects, **how)
+            console.file.flush()
+
+    return printed
+
+
 class StandardOutput(Console):
     """A console on the standard output. The method `print` returns when all text is written.
 
@@ -62,10 +78,7 @@ class StandardOutput(Console):
         OutputError: The output cannot be written.
     """
 
-    def print(self, *objects: Any, **how: Any) -> None:
-        with self.written():
-            super().print(*objects, **how)
-            self.file.flush()
+    print = _flushed(Console.print)
 
     def flush(self) -> None:
         """Flush the standard output, including text that other code has printed, such as `argparse`."""

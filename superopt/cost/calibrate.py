@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias
 
 from onnx import ModelProto, TensorProto, helper
 
@@ -13,8 +12,6 @@ from superopt.cost.roofline import Roofline, fit_curve
 from superopt.protobuf.nodes import Hollow, hollow_tensor
 from superopt.runtime.hardware import cache_sizes
 from superopt.runtime.kernel import last_level_cache
-
-Json: TypeAlias = "Any"
 
 OPSET = 17
 _SIDES = {
@@ -105,10 +102,11 @@ def _models(kind: str, side: int) -> Iterator[ModelProto]:
             yield _model("Add", square, square)
 
 
-def _model(op_type: str, shape: tuple[int, ...], *weights: tuple[int, ...], **attributes: Any) -> ModelProto:
+def _model(op_type: str, shape: tuple[int, ...], *weights: tuple[int, ...], **attributes: int | list[int]) -> ModelProto:
     """Return a model of one node with an input of shape `shape` and weights of the given shapes."""
     names = [f"w{position}" for position in range(len(weights))]
-    node = helper.make_node(op_type, ["x", *names], ["y"], **attributes)
+    node = helper.make_node(op_type, ["x", *names], ["y"])
+    node.attribute.extend(helper.make_attribute(name, value) for name, value in sorted(attributes.items()))
     ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape), helper.make_empty_tensor_value_info("y")]
     constants = [hollow_tensor(Hollow.of("float32", w), name) for name, w in zip(names, weights, strict=True)]
     graph = helper.make_graph([node], "one", ends[:1], ends[1:], constants)

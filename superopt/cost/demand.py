@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+from superopt.runtime.cache import Json, json_integer, json_list, json_text
 from superopt.runtime.kernel import VIEWS, Operand, np_dtype
 
-Json: TypeAlias = "Any"
 Shape: TypeAlias = "tuple[int, ...]"
 
 PRODUCT, CONVOLUTION, DEPTHWISE, WINDOW, FUNCTION, REDUCTION, ELEMENT = KINDS = (
@@ -73,22 +73,27 @@ def demand(signature: Sequence[Json], outputs: Sequence[Operand | None]) -> Dema
 
     `signature` is the node's `Kernel.signature`: operator, attributes and inputs.
     """
-    op_type, attributes, inputs = signature[1], dict(signature[3]), signature[4]
-    firsts = {position: entry for position, entry in enumerate(inputs) if entry is not None and entry[0] == position}
-    read = sum(_bytes(entry[1], entry[2]) for entry in firsts.values())
-    weights = sum(_bytes(entry[1], entry[2]) for entry in firsts.values() if entry[3])
+    op_type = json_text(signature[1])
+    attributes = {json_text(name): value for name, value in map(json_list, json_list(signature[3]))}
+    inputs = [*map(_input, json_list(signature[4]))]
+    firsts = [entry for position, entry in enumerate(inputs) if entry is not None and entry.first == position]
+    read = sum(entry.bytes for entry in firsts)
+    weights = sum(entry.bytes for entry in firsts if entry.constant)
     made = [o for o in outputs if o is not None]
     if op_type in _FREE:
         return Demand(ELEMENT, 0, 0, 0)
-    shapes = [None if entry is None else tuple(entry[2]) for entry in inputs]
+    shapes = [None if entry is None else entry.shape for entry in inputs]
     moved = read + sum(o.bytes for o in made)
     if op_type in _RECURRENT and made:
-        return _recurrence(shapes, np_dtype(inputs[2][1]).itemsize)
+        recurrent = inputs[2]
+        if recurrent is None:
+            raise TypeError("a recurrent node has no recurrent weights")
+        return _recurrence(shapes, recurrent.itemsize)
     counted = _COUNTED.get(op_type)
     if counted is not None and shapes and made:
         kind, operations = counted(attributes, shapes, made[0].shape)
         return Demand(kind, operations, moved, weights)
-    elements = max([o.size for o in made] + [math.prod(entry[2]) for entry in firsts.values()], default=0)
+    elements = max([o.size for o in made] + [math.prod(entry.shape) for entry in firsts], default=0)
     if op_type in _PARTS:
         moved, weights, elements = 2 * sum(o.bytes for o in made), 0, sum(o.size for o in made)
     return Demand(_kind(op_type), elements, moved, weights)
@@ -100,8 +105,30 @@ def _kind(op_type: str) -> str:
     return REDUCTION if op_type in _REDUCTIONS else ELEMENT
 
 
-def _bytes(element: int, shape: Sequence[int]) -> int:
-    return math.prod(shape) * np_dtype(element).itemsize
+@dataclass(frozen=True)
+class _Input:
+    """An input of a node. `first` is the position of the first input that is the same value."""
+
+    first: int
+    element: int
+    shape: Shape
+    constant: bool
+
+    @property
+    def itemsize(self) -> int:
+        return np_dtype(self.element).itemsize
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * self.itemsize
+
+
+def _input(entry: Json) -> _Input | None:
+    """Return an input in a `Kernel.signature`, or None if the input is left out."""
+    if entry is None:
+        return None
+    first, element, shape, constant, *_ = json_list(entry)
+    return _Input(json_integer(first), json_integer(element), tuple(map(json_integer, json_list(shape))), constant is True)
 
 
 # ---------------------------------------------------------------- operations of nodes that sum over elements
@@ -167,7 +194,9 @@ def _heads(_: Attributes, shapes: Shapes, made: Shape) -> tuple[str, float]:
 
 def _window(attributes: Attributes, shapes: Shapes, made: Shape) -> tuple[str, float]:
     window = attributes.get("kernel_shape")
-    return WINDOW, float(math.prod(made) * math.prod(window) if window else math.prod(_of(shapes, 0)))
+    return WINDOW, float(
+        math.prod(made) * math.prod(map(json_integer, json_list(window))) if window else math.prod(_of(shapes, 0))
+    )
 
 
 _COUNTED: Mapping[str, Callable[[Attributes, Shapes, Shape], tuple[str, float]]] = {

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
 
 from superopt.cost.demand import demand
 from superopt.cost.roofline import Roofline, finite_positive
 from superopt.errors import ProfileError, SuperoptError
 from superopt.files import write_text_atomically
-from superopt.runtime.cache import Cache, json_digest, text_of
+from superopt.runtime.cache import Cache, Json, json_digest, json_list, json_object, text_of
 from superopt.runtime.kernel import KernelTiming
 from superopt.runtime.session import PROVIDERS, Device, runtime
-
-Json: TypeAlias = "Any"
 
 FORMAT = "superopt device profile"
 VERSION = 1
@@ -33,7 +30,7 @@ class MeasuredNode:
         timing: The measured time, and the types and shapes of the node's outputs.
     """
 
-    signature: Json
+    signature: Sequence[Json]
     cold: bool
     timing: KernelTiming
 
@@ -91,7 +88,7 @@ class DeviceProfile:
         cache.put(["roofline", self.identity], self.roofline.as_json())
         cache.put(["overhead", self.identity], [self.roofline.call, self.roofline.node])
         for known in self.kernels:
-            key = ["kernel", self.identity, known.cold, known.signature]
+            key: list[Json] = ["kernel", self.identity, known.cold, known.signature]
             if cache.get(key) is None:
                 cache.put(key, known.timing.as_json())
 
@@ -99,7 +96,7 @@ class DeviceProfile:
 def build_profile(device: Device, roofline: Roofline, cache: Cache) -> DeviceProfile:
     """Return the profile of a device of this machine, with all node times that the cache has for this device."""
     times = ((key, value) for key, value in cache.entries("kernel") if key[1] == device.identity)
-    kernels = _ordered(MeasuredNode(key[3], key[2] is True, KernelTiming.of_json(value)) for key, value in times)
+    kernels = _ordered(MeasuredNode(json_list(key[3]), key[2] is True, KernelTiming.of_json(value)) for key, value in times)
     versions = {"onnxruntime": runtime().__version__}
     return DeviceProfile(device.name, device.provider, device.threads, device.identity, versions, roofline, kernels)
 
@@ -117,7 +114,7 @@ def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
     except UnicodeDecodeError as error:
         raise ProfileError(f"{path}: not a device profile: the file is not text") from error
     try:
-        value = json.loads(text)
+        value: Json = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ProfileError(f"{path}: not a device profile, or truncated: the file is not JSON") from error
     if not isinstance(value, dict) or value.get("format") != FORMAT:
@@ -133,12 +130,12 @@ def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
 
 
 def _of_json(value: Mapping[str, Json]) -> DeviceProfile:
-    device = value["device"]
+    device = json_object(value["device"])
     name, provider, identity = (_text(device[key]) for key in ("name", "provider", "identity"))
     if provider not in PROVIDERS:
         raise ValueError(f"unknown provider {provider!r}")
-    versions = {_text(package): _text(version) for package, version in value["versions"].items()}
-    kernels = _ordered(_known(value["kernels"]))
+    versions = {package: _text(version) for package, version in json_object(value["versions"]).items()}
+    kernels = _ordered(_known(json_list(value["kernels"])))
     return DeviceProfile(
         name,
         provider,
@@ -155,11 +152,11 @@ def _ordered(kernels: Iterable[MeasuredNode]) -> tuple[MeasuredNode, ...]:
 
 
 def _known(values: Iterable[Json]) -> Iterable[MeasuredNode]:
-    for signature, cold, seconds, outputs in values:
+    for signature, cold, seconds, outputs in map(json_list, values):
         if not isinstance(cold, bool):
             raise TypeError("the entry of a node does not say whether its weights were in a cache")
-        known = MeasuredNode(signature, cold, KernelTiming.of_json([finite_positive(seconds, zero=True), outputs]))
-        demand(signature, known.timing.outputs)
+        known = MeasuredNode(json_list(signature), cold, KernelTiming.of_json([finite_positive(seconds, zero=True), outputs]))
+        demand(known.signature, known.timing.outputs)
         yield known
 
 

@@ -13,7 +13,6 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx
@@ -388,7 +387,7 @@ def _value_digest(tensor: TensorProto) -> str:
     return f"all {values.flat[0].tobytes().hex()}" if (values == values.flat[0]).all() else ""
 
 
-def _chain(length: int, device: Device) -> Any:
+def _chain(length: int, device: Device) -> Bound:
     """Return a session of a chain of `length` copies of a node with one element, ready to be timed."""
     names = [f"v{i}" for i in range(length + 1)]
     nodes = [helper.make_node("Neg", [a], [b]) for a, b in itertools.pairwise(names)]

@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,9 @@ from superopt.cost.demand import Demand, demand
 from superopt.cost.device_profile import DeviceProfile, MeasuredNode, read_profile
 from superopt.errors import ProfileError
 from superopt.policy import COST
-from superopt.runtime.cache import text_of
+from superopt.runtime.cache import Json, json_text, text_of
 from superopt.runtime.kernel import Operand
 
-Json: TypeAlias = "Any"
 Numbers: TypeAlias = "npt.NDArray[np.float64]"
 
 _ONE_SIGMA = 0.68
@@ -68,9 +67,9 @@ class Prices:
         self._off = np.array([*map(self._off_by, profile.kernels, self._wanted)])
         self._similar: dict[tuple[str, str], list[int]] = {}
         for number, (known, wanted) in enumerate(zip(profile.kernels, self._wanted, strict=True)):
-            self._similar.setdefault((known.signature[1], wanted.kind), []).append(number)
+            self._similar.setdefault((json_text(known.signature[1]), wanted.kind), []).append(number)
 
-    def price(self, signature: Json, outputs: Sequence[Operand | None], *, cold: bool) -> Price:
+    def price(self, signature: Sequence[Json], outputs: Sequence[Operand | None], *, cold: bool) -> Price:
         """Return the price (predicted time) of a node, given its `Kernel.signature` and its outputs.
 
         `cold` says whether the node's weights are in no cache.
@@ -78,9 +77,9 @@ class Prices:
         number = self._numbers.get(_name(signature, cold=cold))
         if number is not None:
             return Price(self._net(self.profile.kernels[number]), COST.known_time_error, known=True)
-        return self._predicted(signature[1], demand(signature, outputs), cold=cold)
+        return self._predicted(json_text(signature[1]), demand(signature, outputs), cold=cold)
 
-    def beside(self, signature: Json, *, cold: bool) -> tuple[float, Price]:
+    def beside(self, signature: Sequence[Json], *, cold: bool) -> tuple[float, Price]:
         """Return the measured seconds of a node in the profile, and the time that is predicted without this measurement."""
         return self._beside(self._numbers[_name(signature, cold=cold)])
 
@@ -114,7 +113,7 @@ class Prices:
 
     def _beside(self, number: int) -> tuple[float, Price]:
         known = self.profile.kernels[number]
-        price = self._predicted(known.signature[1], self._wanted[number], cold=known.cold, without=number)
+        price = self._predicted(json_text(known.signature[1]), self._wanted[number], cold=known.cold, without=number)
         return self._net(known), price
 
     def _predicted(self, op_type: str, wanted: Demand, *, cold: bool, without: int | None = None) -> Price:
@@ -154,7 +153,7 @@ def load_prices(path: str | os.PathLike[str], provider: str = "cpu") -> Prices:
     return Prices(profile)
 
 
-def _name(signature: Json, *, cold: bool) -> str:
+def _name(signature: Sequence[Json], *, cold: bool) -> str:
     return text_of([cold, signature])
 
 

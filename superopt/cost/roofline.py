@@ -6,11 +6,11 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from superopt.cost.demand import CONVOLUTION, KINDS, PRODUCT, Demand
+from superopt.runtime.cache import Json
 
-Json: TypeAlias = "Any"
 Curve: TypeAlias = "tuple[tuple[float, float], ...]"
 """Pairs of an amount of work in one node, and the rate per second for this amount, in ascending order of amounts."""
 
@@ -68,9 +68,10 @@ class Roofline:
         Raises:
             ValueError: `value` is not a roofline.
         """
-        if not isinstance(value, dict) or not isinstance(value.get("rates"), dict) or {*value["rates"]} != {*KINDS}:
+        given = value.get("rates") if isinstance(value, dict) else None
+        if not isinstance(value, dict) or not isinstance(given, dict) or {*given} != {*KINDS}:
             raise ValueError(f"the roofline does not have the rates {', '.join(KINDS)}")
-        rates = {kind: _curve(points) for kind, points in value["rates"].items()}
+        rates = {kind: _curve(points) for kind, points in given.items()}
         memory, node = finite_positive(value.get("memory")), finite_positive(value.get("node"))
         call, last_level = (finite_positive(value.get(name), zero=True) for name in ("call", "last_level"))
         caches = value.get("caches")
@@ -101,9 +102,10 @@ def finite_positive(value: Json, *, zero: bool = False) -> float:
 
 
 def _curve(points: Json) -> Curve:
-    if not isinstance(points, list) or not points or not all(isinstance(p, list) and len(p) == 2 for p in points):
+    pairs = [p for p in points if isinstance(p, list) and len(p) == 2] if isinstance(points, list) else []
+    if not isinstance(points, list) or not pairs or len(pairs) < len(points):
         raise ValueError("a rate of the roofline is not a list of pairs of numbers")
-    curve = tuple((finite_positive(amount), finite_positive(rate)) for amount, rate in points)
+    curve = tuple((finite_positive(amount), finite_positive(rate)) for amount, rate in pairs)
     if any(a >= b for (a, _), (b, _) in itertools.pairwise(curve)):
         raise ValueError("the amounts of a rate of the roofline are not in ascending order")
     return curve

@@ -59,7 +59,7 @@ class Typing:
     def __init__(self, table: Table) -> None:
         self.table = table
         self.universe = table.universe
-        self.kinds = Numbering()
+        self.kinds: Numbering[TermKind] = Numbering()
         self.extents = {n for row in self.universe.variables for v in row for n in v.shape}
         self.extents |= {n for c in self.universe.constants for n in c.term.shape}
         self.summands = {e for n in self.extents if isinstance(n, Size) and len(n.terms) > 1 for e in _summands(n)}
@@ -168,7 +168,7 @@ class Typing:
         If operands of a sum are sums, the term is only included if it has `level` operators when written as one sum. Any
         commutative operator is treated as a sum is.
         """
-        found: TermKind = self.kinds.things[kind]
+        found = self.kinds.things[kind]
         code = self.table.code_of(found.code)
         if code.commutative:
             nested = (self.table.root[operands] == self.table.operators.of(code.op)).any(axis=1)

@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from superopt.algebra.linearity import is_product
 from superopt.algebra.operators import apply, operator, replace_subterms
@@ -203,7 +203,7 @@ class Spread:
 class OrderedRewriting:
     """Rewrites terms by up to `DISCOVERY.max_rewriting_steps` steps, each of which lowers a given measure of the term."""
 
-    def __init__(self, rewriter: Rewriter, measure: Callable[[Term], Any]) -> None:
+    def __init__(self, rewriter: Rewriter, measure: Callable[[Term], tuple[object, ...]]) -> None:
         self._rewriter, self._measure = rewriter, measure
         self._known: dict[Term, tuple[Term, int]] = {}
 

@@ -8,9 +8,9 @@ too, and are listed by their numbers.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from superopt.discovery.universe import WEIGHTS, Universe
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 MOST_OPERATORS = 8
+Thing = TypeVar("Thing", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,14 @@ class OperatorCode:
         return operator(self.op).commutative
 
 
-class Numbering:
+class Numbering(Generic[Thing]):
     """Assigns numbers to objects in the order in which they are first seen."""
 
     def __init__(self) -> None:
-        self.numbers: dict[Any, int] = {}
-        self.things: list[Any] = []
+        self.numbers: dict[Thing, int] = {}
+        self.things: list[Thing] = []
 
-    def of(self, thing: Any) -> int:
+    def of(self, thing: Thing) -> int:
         number = self.numbers.get(thing)
         if number is None:
             number = self.numbers[thing] = len(self.things)
@@ -59,24 +60,26 @@ class Table:
 
     def __init__(self, universe: Universe) -> None:
         self.universe = universe
-        self.codes = Numbering()
-        self.shapes = Numbering()
-        self.operators = Numbering()
+        self.codes: Numbering[OperatorCode] = Numbering()
+        self.shapes: Numbering[Shape] = Numbering()
+        self.operators: Numbering[str] = Numbering()
         self.terms: list[Term] = []
         self.numbers: dict[Term, int] = {}
         self.constants = {c.term: c.under for c in universe.constants}
         self._bits = {v.name: position for position, v in enumerate(v for row in universe.variables for v in row)}
-        self._columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+        self._columns: dict[str, list[int]] = {name: [] for name in COLUMNS}
+        self._lists: dict[str, list[list[int]]] = {name: [] for name in LISTS}
         self._arrays: dict[str, Ints] = {}
 
     def __len__(self) -> int:
         return len(self.terms)
 
     def __getattr__(self, name: str) -> Ints:
-        if name not in COLUMNS:
+        if name not in COLUMNS and name not in LISTS:
             raise AttributeError(name)
         if name not in self._arrays:
-            self._arrays[name] = np.asarray(self._columns[name], dtype=np.int64)
+            column = self._lists[name] if name in LISTS else self._columns[name]
+            self._arrays[name] = np.asarray(column, dtype=np.int64)
         return self._arrays[name]
 
     def add(self, term: Term, code: int, level: int) -> int:
@@ -90,7 +93,7 @@ class Table:
         self.numbers[term] = number
         self._arrays.clear()
         kids = [self.numbers[a] for a in term.args]
-        inside = sorted({n for kid in kids for n in self._columns["nodes"][kid] if n >= 0} | ({number} if kids else set()))
+        inside = sorted({n for kid in kids for n in self._lists["nodes"][kid] if n >= 0} | ({number} if kids else set()))
         weighs = all(v.name in WEIGHTS for v in variables(term))
         own = (len(kids) - 1 if operator(term.op).commutative else 1) if kids else 0
         self._columns["run"].append(0 if weighs else own)
@@ -99,8 +102,6 @@ class Table:
             "code": code,
             "root": self.operators.of(term.op),
             "shape": self.shapes.of(term.shape),
-            "kids": _padded(kids),
-            "nodes": _padded(inside),
             "runs": sum(self._columns["run"][n] for n in inside),
             "weighs": sum(self._columns["weighing"][n] for n in inside),
             "weights": int(weighs),
@@ -109,17 +110,17 @@ class Table:
         }
         for name, value in row.items():
             self._columns[name].append(value)
+        self._lists["kids"].append(_padded(kids))
+        self._lists["nodes"].append(_padded(inside))
         return number
 
     def shape_of(self, code: int) -> Shape:
         """Return the shape with this code."""
-        found: Shape = self.shapes.things[code]
-        return found
+        return self.shapes.things[code]
 
     def code_of(self, number: int) -> OperatorCode:
         """Return the operator and attributes with the code `number`."""
-        found: OperatorCode = self.codes.things[number]
-        return found
+        return self.codes.things[number]
 
     def level_of(self, runs: Ints, weighs: Ints) -> Ints:
         """Return the level of terms: the number of operators that count towards the limit on operators.
@@ -157,7 +158,9 @@ class Table:
         return good
 
 
-COLUMNS = ("code", "root", "shape", "kids", "nodes", "runs", "weighs", "weights", "used", "level", "run", "weighing")
+COLUMNS = ("code", "root", "shape", "runs", "weighs", "weights", "used", "level", "run", "weighing")
+LISTS = ("kids", "nodes")
+"""The columns that have a list of numbers for each representative."""
 
 
 def _padded(numbers: Sequence[int]) -> list[int]:

@@ -140,16 +140,16 @@ def _roundings(pair: ElementPair, environments: Environments, rounding: Mask) ->
 
 def _contracted(pair: ElementPair) -> bool:
     """Return whether one side rounds a product that the other side adds by a fused multiply-add."""
-    sides = [[pair.program.instructions[n] for n in pair.program.under([root])] for root in (pair.left, pair.right)]
-    rounded = [{i[1:] for i in side if i[0] == "mul"} for side in sides]
-    fused = [{i[1:3] for i in side if i[0] == "fma"} for side in sides]
+    sides = [pair.program.operations(root) for root in (pair.left, pair.right)]
+    rounded = [{i.operands for i in side if i.op == "mul"} for side in sides]
+    fused = [{i.operands[:2] for i in side if i.op == "fma"} for side in sides]
     return bool(rounded[0] & (fused[1] - fused[0]) or rounded[1] & (fused[0] - fused[1]))
 
 
 def _divided(pair: ElementPair) -> bool:
     """Return whether one side computes a quotient that the other side does not compute."""
-    sides = [[pair.program.instructions[n] for n in pair.program.under([root])] for root in (pair.left, pair.right)]
-    quotients = [{i for i in side if i[0] == "div"} for side in sides]
+    sides = [pair.program.operations(root) for root in (pair.left, pair.right)]
+    quotients = [{i for i in side if i.op == "div"} for side in sides]
     return quotients[0] != quotients[1]
 
 

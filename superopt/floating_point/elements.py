@@ -17,11 +17,13 @@ import numpy as np
 from superopt.algebra import index
 from superopt.algebra.terms import Sym, Term, attribute_atoms, subterms, variable, variables
 from superopt.errors import InstantiationError
-from superopt.floating_point.environments import Input
 from superopt.floating_point.scalars import (
     CONDITIONS,
     POSITIONS,
+    Compute,
+    Input,
     Instruction,
+    LoadInput,
     Program,
     ProgramTooLongError,
     ScalarCode,
@@ -106,21 +108,22 @@ class ElementPair:
     def form(self) -> tuple[object, ...]:
         """The code of both sides, with inputs renumbered by first use. Elements of equal form differ in their inputs alone."""
         places = {number: place for place, number in enumerate(self.numbers)}
-        names: dict[tuple[object, ...], int] = {}
+        names: dict[Input, int] = {}
         found: list[object] = [places[self.left], places[self.right]]
         for instruction in self.code:
-            if instruction[0] == "input":
-                found.append((instruction[1] in self.conditions, names.setdefault(instruction[1:], len(names))))
-            elif instruction[0] == "const":
-                found.append(instruction)
-            else:
-                found.append((instruction[0], *(places[n] for n in instruction[1:])))
+            match instruction:
+                case LoadInput((name, _) as element):
+                    found.append((name in self.conditions, names.setdefault(element, len(names))))
+                case Compute(op, operands):
+                    found.append((op, *(places[n] for n in operands)))
+                case _:
+                    found.append(instruction)
         return tuple(found)
 
     @property
     def inputs(self) -> list[Input]:
         """The elements of variables that either side reads."""
-        return [(i[1], i[2]) for i in self.code if i[0] == "input"]
+        return [i.element for i in self.code if isinstance(i, LoadInput)]
 
 
 def rule_cases(

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
 from superopt.floating_point.floats import FLOAT32, Array, Format, Mask
+from superopt.floating_point.scalars import Input
 from superopt.policy import FLOATING_POINT
-
-Input: TypeAlias = "tuple[str, tuple[int, ...]]"
-"""An input of scalar code: the name of a variable, and the position of one element."""
 
 SIZES = (
     *(0.0, 1e-45, 1.1754944e-38, 1e-37, 1e-30, 1e-20, 1e-10, 1e-6, 1e-3, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 7.0, 20.0, 80.0, 95.0),

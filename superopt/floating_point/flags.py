@@ -15,8 +15,9 @@ import numpy as np
 
 from superopt.floating_point.differences import FREEDOMS, flag_differences, needs
 from superopt.floating_point.elements import ElementPair, RuleCase, elements_of, generator_for
-from superopt.floating_point.environments import Environments, Input, draw, environments_of, special_value_rows
+from superopt.floating_point.environments import Environments, draw, environments_of, special_value_rows
 from superopt.floating_point.floats import Mask
+from superopt.floating_point.scalars import Input
 from superopt.floating_point.small import Basis, basis, weakest_basis
 from superopt.policy import FLOATING_POINT
 from superopt.rules.fp_flags import ALL_FLAGS, FpFlag

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from superopt.algebra.evaluate import FUNCTIONS
-from superopt.floating_point.scalars import Instruction, Program, instruction_operands
+from superopt.floating_point.scalars import Compute, Input, Instruction, LoadConstant, LoadInput, Program
 
 Array: TypeAlias = "npt.NDArray[np.float64]"
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
@@ -101,7 +101,7 @@ EVERY = Contraction(rounded_products=True, by_reciprocals=True)
 def run_program(
     program: Program,
     numbers: Sequence[int],
-    inputs: Mapping[tuple[str, tuple[int, ...]], Array],
+    inputs: Mapping[Input, Array],
     form: Format,
     how: Contraction = PLAIN,
 ) -> dict[int, Array]:
@@ -117,25 +117,21 @@ def run_program(
     known: dict[int, Array] = {}
     with np.errstate(all="ignore"):
         for number in numbers:
-            instruction = program.instructions[number]
-            op = instruction[0]
-            if op == "input":
-                known[number] = inputs[instruction[1:]]
-            elif op == "const":
-                known[number] = form.round(np.array([float(instruction[1])]))
-            elif op == "fma" and not how.rounded_products:
-                a, b, c = (known[i] for i in instruction[1:])
-                known[number] = form.round(a * b + c)
-            elif op == "fma":
-                a, b, c = (known[i] for i in instruction[1:])
-                known[number] = form.round(form.round(a * b) + c)
-            elif op == "div" and how.by_reciprocals:
-                a, b = (known[i] for i in instruction[1:])
-                known[number] = form.round(a * form.round(1.0 / b))
-            else:
-                function, exact = OPERATIONS[op]
-                value = function(*(known[i] for i in instruction[1:]))
-                known[number] = value if exact else form.round(value)
+            match program.instructions[number]:
+                case LoadInput(element):
+                    known[number] = inputs[element]
+                case LoadConstant(constant):
+                    known[number] = form.round(np.array([float(constant)]))
+                case Compute("fma", operands):
+                    a, b, c = (known[i] for i in operands)
+                    known[number] = form.round((form.round(a * b) if how.rounded_products else a * b) + c)
+                case Compute("div", operands) if how.by_reciprocals:
+                    a, b = (known[i] for i in operands)
+                    known[number] = form.round(a * form.round(1.0 / b))
+                case Compute(op, operands):
+                    function, exact = OPERATIONS[op]
+                    value = function(*(known[i] for i in operands))
+                    known[number] = value if exact else form.round(value)
     return known
 
 
@@ -148,7 +144,7 @@ def _maximum(a: Array, b: Array) -> Array:
     return np.where(np.isnan(a) | (a > b) | ((a == b) & np.signbit(b)), a, b)
 
 
-def _indicator(test: Callable[..., Any]) -> Callable[..., Array]:
+def _indicator(test: Callable[..., Array]) -> Callable[..., Array]:
     return lambda *values: test(*values).astype(np.float64)
 
 
@@ -203,12 +199,11 @@ def scales(program: Program, numbers: Sequence[int], values: Mapping[int, Array]
 def _scale(  # noqa: PLR0911 (a case for each operation)
     instruction: Instruction, v: Array, values: Mapping[int, Array], found: Mapping[int, Array], slack: float
 ) -> Array:
-    op, operands = instruction[0], instruction_operands(instruction)
-    a = [values[i] for i in operands]
-    s = [found[i] for i in operands]
-    match op:
-        case "const" | "input":
-            return np.abs(v)
+    if not isinstance(instruction, Compute):
+        return np.abs(v)
+    a = [values[i] for i in instruction.operands]
+    s = [found[i] for i in instruction.operands]
+    match instruction.op:
         case "add" | "sub":
             return s[0] + s[1]
         case "mul":
@@ -221,7 +216,7 @@ def _scale(  # noqa: PLR0911 (a case for each operation)
             return s[0]
         case "max" | "min":
             near = np.abs(a[0] - a[1]) <= slack * (s[0] + s[1])
-            first = a[0] > a[1] if op == "max" else a[0] < a[1]
+            first = a[0] > a[1] if instruction.op == "max" else a[0] < a[1]
             return np.where(near, np.maximum(s[0], s[1]), np.where(first, s[0], s[1]))
         case "relu":
             return np.where(a[0] > -slack * s[0], s[0], 0.0)
@@ -235,7 +230,7 @@ def _scale(  # noqa: PLR0911 (a case for each operation)
         case "positive" | "zero":
             return np.where((np.abs(a[0]) <= slack * s[0]) & (s[0] != np.abs(a[0])), np.inf, np.abs(v))
         case _:
-            return s[0] * np.abs(_derivative(op, v, a))
+            return s[0] * np.abs(_derivative(instruction.op, v, a))
 
 
 def _derivative(op: str, v: Array, a: Sequence[Array]) -> Array:

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from superopt.algebra import index
 from superopt.algebra.bilinear import Matrix
 from superopt.algebra.operators import apply, interpret, operator
-from superopt.algebra.terms import Cond, Extent, Term, subterms, variable
+from superopt.algebra.terms import Attribute, Cond, Extent, Size, Term, subterms, variable
 from superopt.errors import ShapeError
 from superopt.policy import FLOATING_POINT
 from superopt.speclib.composite import unfolded
 
-Instruction: TypeAlias = "tuple[Any, ...]"
-"""An operation and the numbers of its operands. ("const", number) and ("input", variable, position) have no operands."""
+Input: TypeAlias = "tuple[str, tuple[int, ...]]"
+"""An input of scalar code: the name of a variable, and the position of one element."""
 
 COMMUTATIVE = frozenset({"add", "mul", "max", "min"})
 FUSED = frozenset({"conv", "conv_transpose", "gram_matmul", "matmul", "winograd", "winograd_kernel"})
@@ -37,6 +38,31 @@ class ProgramTooLongError(Exception):
     """Raised when an element takes more instructions than the limit."""
 
 
+@dataclass(frozen=True)
+class LoadConstant:
+    """An instruction whose result is a number."""
+
+    number: Fraction | float
+
+
+@dataclass(frozen=True)
+class LoadInput:
+    """An instruction whose result is an input."""
+
+    element: Input
+
+
+@dataclass(frozen=True)
+class Compute:
+    """An instruction that applies an operation to the results of the instructions with the numbers `operands`."""
+
+    op: str
+    operands: tuple[int, ...]
+
+
+Instruction: TypeAlias = "LoadConstant | LoadInput | Compute"
+
+
 class Program:
     """A list of distinct instructions, operands before users."""
 
@@ -44,15 +70,18 @@ class Program:
         self.instructions: list[Instruction] = []
         self._numbers: dict[Instruction, int] = {}
 
-    def emit(self, op: str, *operands: Any) -> int:
+    def emit(self, op: str, *operands: int) -> int:
         """Return the number of the instruction with this operation and these operands, which is appended if it is new."""
         if op in COMMUTATIVE and operands[0] > operands[1]:
             operands = operands[1], operands[0]
         if op == "fma" and operands[0] > operands[1]:
             operands = operands[1], operands[0], operands[2]
         if op in ("max", "min") and operands[0] == operands[1]:
-            return int(operands[0])
-        instruction = (op, *operands)
+            return operands[0]
+        return self.append(Compute(op, operands))
+
+    def append(self, instruction: Instruction) -> int:
+        """Return the number of the instruction, which is appended if it is new."""
         number = self._numbers.get(instruction)
         if number is None:
             number = self._numbers[instruction] = len(self.instructions)
@@ -69,13 +98,14 @@ class Program:
             number = stack.pop()
             if number not in needed:
                 needed.add(number)
-                stack += instruction_operands(self.instructions[number])
+                instruction = self.instructions[number]
+                stack += instruction.operands if isinstance(instruction, Compute) else ()
         return sorted(needed)
 
-
-def instruction_operands(instruction: Instruction) -> tuple[int, ...]:
-    """Return the numbers of the instructions whose results the instruction reads."""
-    return () if instruction[0] in ("const", "input") else instruction[1:]
+    def operations(self, root: int) -> list[Compute]:
+        """Return the operations on which the instruction with the number `root` depends, in execution order."""
+        code = (self.instructions[number] for number in self.under([root]))
+        return [instruction for instruction in code if isinstance(instruction, Compute)]
 
 
 class Scalar:
@@ -142,19 +172,20 @@ class ScalarCode:
         """Emit the operation on these operands, and return the result."""
         return Scalar(self, self.program.emit(op, *(operand.number for operand in operands)))
 
-    def constant(self, value: Any) -> Scalar:
-        """Return `value` as a constant of the program."""
+    def constant(self, value: Attribute) -> Scalar:
+        """Return `value` as a constant of the program. The value must be a number."""
+        assert not isinstance(value, str | Size | tuple)
         number = value if isinstance(value, float) else Fraction(value)
-        return Scalar(self, self.program.emit("const", number))
+        return Scalar(self, self.program.append(LoadConstant(number)))
 
     def value(self, scalar: Scalar) -> Fraction | float | None:
         """Return the value of the scalar if the scalar is a constant, and None otherwise."""
-        op, *operands = self.program.instructions[scalar.number]
-        return operands[0] if op == "const" else None
+        instruction = self.program.instructions[scalar.number]
+        return instruction.number if isinstance(instruction, LoadConstant) else None
 
     # ------------------------------------------------------------ index notation
 
-    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
+    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Scalar]) -> index.Tensor:
         return index.Tensor(shape, self._once(at, fused=None))
 
     def require(self, condition: Cond, message: str) -> None:
@@ -177,11 +208,11 @@ class ScalarCode:
         """
         found = summands[0].number
         for part in summands[1:]:
-            op, *operands = self.program.instructions[part.number]
-            if self.fused and op == "mul":
-                found = self.program.emit("fma", *operands, found)
-            else:
-                found = self.program.emit("add", found, part.number)
+            match self.program.instructions[part.number]:
+                case Compute("mul", operands) if self.fused:
+                    found = self.program.emit("fma", *operands, found)
+                case _:
+                    found = self.program.emit("add", found, part.number)
         return found
 
     def maximum(self, extent: Extent, body: Callable[[int], Scalar]) -> Scalar:
@@ -199,7 +230,7 @@ class ScalarCode:
         return then if condition else other
 
     def picked(self, value: Scalar, extent: Extent, body: Callable[[int], Scalar]) -> Scalar:
-        if self.program.instructions[value.number] == ("undefined",):
+        if self.program.instructions[value.number] == Compute("undefined", ()):
             return value
         position = self.value(value)
         assert position is not None, "positions are constants"
@@ -210,7 +241,7 @@ class ScalarCode:
             return self.result("max", *arguments)
         return self.result(function, *arguments)
 
-    def number(self, value: Any) -> Scalar:
+    def number(self, value: Extent) -> Scalar:
         return self.constant(value)
 
     def entry(self, matrix: Callable[[], Matrix], row: int, column: int) -> Scalar:
@@ -229,7 +260,7 @@ class ScalarCode:
                 return self.result("undefined")
             if known is not None:
                 return self.constant(known[position])
-            return Scalar(self, self.program.emit("input", name, position))
+            return Scalar(self, self.program.append(LoadInput((name, position))))
 
         return index.Tensor(shape, at)
 
@@ -283,10 +314,13 @@ class ScalarCode:
 
     def divided(self, above: Scalar, below: Scalar) -> Scalar:
         """Return `above / d` if `below` is the reciprocal of d, and `above * below` otherwise."""
-        op, *divisor = self.program.instructions[below.number]
-        return Scalar(self, self.program.emit("div", above.number, divisor[0])) if op == "reciprocal" else above * below
+        match self.program.instructions[below.number]:
+            case Compute("reciprocal", (divisor,)):
+                return Scalar(self, self.program.emit("div", above.number, divisor))
+            case _:
+                return above * below
 
-    def _once(self, at: Callable[..., Any], *, fused: bool | None) -> Callable[..., Scalar]:
+    def _once(self, at: Callable[..., Scalar], *, fused: bool | None) -> Callable[..., Scalar]:
         """Return the function `at`, which computes the element at a position, with a cache of its results.
 
         Nested sums are merged, and products are fused into sums, only within one call of `at`. `fused` decides whether sums use

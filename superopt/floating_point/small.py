@@ -9,17 +9,18 @@ normal numbers, infinities and NaN was overlooked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
 import z3
 
+from superopt.algebra.terms import magnitude_of
 from superopt.floating_point.differences import FREEDOMS
 from superopt.floating_point.elements import ElementPair
-from superopt.floating_point.environments import Environments, Input, exhaustive_rows
+from superopt.floating_point.environments import Environments, exhaustive_rows
 from superopt.floating_point.floats import SMALL, run_program
+from superopt.floating_point.scalars import Compute, Input, LoadConstant, LoadInput
 from superopt.policy import FLOATING_POINT
 from superopt.rules.fp_flags import FpFlag
 
@@ -51,7 +52,7 @@ def basis(pair: ElementPair, flags: Collection[FpFlag]) -> Basis:
     """Return the strongest available evidence that the output element needs only these flags."""
     if pair.identical:
         return Basis.IDENTICAL
-    if FREEDOMS & set(flags) or any(i[0] == "const" and abs(i[1]) > SMALL.largest for i in pair.code):
+    if FREEDOMS & set(flags) or any(isinstance(i, LoadConstant) and magnitude_of(i.number) > SMALL.largest for i in pair.code):
         return Basis.SAMPLED
     inputs = pair.inputs
     rows = 115 ** len(inputs)
@@ -91,19 +92,17 @@ def _asked(pair: ElementPair, flags: Collection[FpFlag]) -> Basis:
 
     Return `SMT` if Z3 proves that there are none, `DIFFERENT` if Z3 finds such inputs, and `SAMPLED` if Z3 does not decide.
     """
-    known: dict[int, Any] = {}
-    inputs: dict[Input, Any] = {}
+    known: dict[int, z3.FPRef] = {}
+    inputs: dict[Input, z3.FPRef] = {}
     for number in pair.numbers:
-        op, *operands = pair.program.instructions[number]
-        if op == "input":
-            one = operands[0], operands[1]
-            known[number] = inputs[one] = z3.FP(str(one), SORT)
-        elif op == "const":
-            value = operands[0]
-            finite = abs(value) != float("inf")
-            known[number] = z3.fpToFP(ROUND, z3.RealVal(str(value)), SORT) if finite else z3.fpInfinity(SORT, value < 0)
-        else:
-            known[number] = _operation(op, [known[i] for i in operands])
+        match pair.program.instructions[number]:
+            case LoadInput(element):
+                known[number] = inputs[element] = z3.FP(str(element), SORT)
+            case LoadConstant(value):
+                finite = abs(value) != float("inf")
+                known[number] = z3.fpToFP(ROUND, z3.RealVal(str(value)), SORT) if finite else z3.fpInfinity(SORT, value < 0)
+            case Compute(op, operands):
+                known[number] = _operation(op, [known[i] for i in operands])
     left, right = known[pair.left], known[pair.right]
     solver = z3.SolverFor("QF_FP") if not _opaque(pair) else z3.Solver()
     solver.set("timeout", FLOATING_POINT.solver_milliseconds)
@@ -123,34 +122,34 @@ def _asked(pair: ElementPair, flags: Collection[FpFlag]) -> Basis:
 
 def _opaque(pair: ElementPair) -> bool:
     """Return whether the code computes functions that are uninterpreted in Z3."""
-    return any(i[0] not in ("input", "const") and i[0] not in KNOWN for i in pair.code)
+    return any(isinstance(i, Compute) and i.op not in KNOWN for i in pair.code)
 
 
-def _operation(op: str, a: list[Any]) -> Any:
+def _operation(op: str, a: list[z3.FPRef]) -> z3.FPRef:
     if op in KNOWN:
         return KNOWN[op](*a)
     function = z3.Function(op, *([SORT] * (len(a) + 1)))
     return function(*a)
 
 
-def _larger(a: Any, b: Any) -> Any:
+def _larger(a: z3.FPRef, b: z3.FPRef) -> z3.FPRef:
     first = z3.Or(z3.fpIsNaN(a), z3.fpGT(a, b), z3.And(z3.fpEQ(a, b), z3.fpIsNegative(b)))
     return z3.If(first, a, b)
 
 
-def _smaller(a: Any, b: Any) -> Any:
+def _smaller(a: z3.FPRef, b: z3.FPRef) -> z3.FPRef:
     return z3.fpNeg(_larger(z3.fpNeg(a), z3.fpNeg(b)))
 
 
-def _indicator(condition: Any) -> Any:
+def _indicator(condition: z3.BoolRef) -> z3.FPRef:
     return z3.If(condition, z3.FPVal(1, SORT), z3.FPVal(0, SORT))
 
 
-def _relu(a: Any) -> Any:
+def _relu(a: z3.FPRef) -> z3.FPRef:
     return z3.If(z3.Or(z3.fpIsNaN(a), z3.fpGEQ(a, z3.FPVal(0, SORT))), a, z3.FPVal(0, SORT))
 
 
-KNOWN: Mapping[str, Any] = {
+KNOWN: Mapping[str, Callable[..., z3.FPRef]] = {
     "add": lambda a, b: z3.fpAdd(ROUND, a, b),
     "sub": lambda a, b: z3.fpSub(ROUND, a, b),
     "mul": lambda a, b: z3.fpMul(ROUND, a, b),

@@ -8,10 +8,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from superopt.floating_point.scalars import ProgramTooLongError
 from superopt.rules.fp_flags import FpFlag
 from superopt.rules.instances import Instance
 from superopt.rules.rule import Rule
-from superopt.rules.store import StoredRule, replace_store_file, sealed_line, sealed_lines
+from superopt.rules.store import StoredRule, record, replace_store_file, sealed_line, sealed_lines
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,21 @@ class StoredWitness:
 
     rule: str
     flag: FpFlag
-    row: Mapping[str, Any]
+    row: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class _Row:
+    """The fields of a line of a witness file, except rule and flag. A field with a default value may be left out."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    element: tuple[int, ...]
+    values: Mapping[str, str]
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    positions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    choice: int = 0
+    turned: bool = False
+    output: int = 0
 
 
 def witness_file_path(family: str, folder: Path | None = None) -> Path:
@@ -64,7 +77,7 @@ def read_witnesses(family: str, folder: Path | None = None) -> list[StoredWitnes
     """
     path = witness_file_path(family, folder)
     try:
-        return [StoredWitness(row.pop("rule"), FpFlag(row.pop("flag")), row) for row in sealed_lines(path)]
+        return [StoredWitness(str(row.pop("rule")), FpFlag(str(row.pop("flag"))), row) for row in sealed_lines(path)]
     except (KeyError, ValueError) as error:
         raise StoreError(f"{path.name}: a line is not a witness ({error})") from None
 
@@ -72,27 +85,25 @@ def read_witnesses(family: str, folder: Path | None = None) -> list[StoredWitnes
 def is_witness(rule: Rule, stored: StoredWitness) -> bool:
     """Return whether the rule needs the stored flag at the stored inputs. Inputs that do not fit the rule give False."""
     try:
-        pair, environments = _again(rule, stored.row)
+        row = record(_Row, stored.row, f"the witness of {stored.rule}")
+        pair, environments = _again(rule, row)
         return bool(needs(pair, environments, stored.flag)[0])
     except (SuperoptError, ProgramTooLongError, KeyError, ValueError, IndexError, TypeError):
         return False
 
 
-def _again(rule: Rule, row: Mapping[str, Any]) -> tuple[ElementPair, Environments]:
-    shapes = {name: tuple(map(int, shape)) for name, shape in row["shapes"].items()}
-    attributes = {name: _number(text) for name, text in row.get("attributes", {}).items()}
-    positions = {name: tuple(map(int, at)) for name, at in row.get("positions", {}).items()}
-    choice = row.get("choice", 0)
-    case = RuleCase(rule.equations[choice], choice, Instance(shapes, attributes), positions, row.get("turned", False))
-    pair = pair_at(case, row.get("output", 0), tuple(row["element"]))
-    values = {_input(text): float(np.float32(value)) for text, value in row["values"].items()}
+def _again(rule: Rule, row: _Row) -> tuple[ElementPair, Environments]:
+    attributes = {name: _number(text) for name, text in row.attributes.items()}
+    case = RuleCase(rule.equations[row.choice], row.choice, Instance(row.shapes, attributes), row.positions, row.turned)
+    pair = pair_at(case, row.output, row.element)
+    values = {_input(text): float(np.float32(value)) for text, value in row.values.items()}
     return pair, environments_of([{one: values[one] for one in pair.inputs}])
 
 
 def to_store(rule: Rule, witness: Witness) -> StoredWitness:
     """Convert a witness (inputs at which the rule needs a floating-point flag) to a line of a witness file."""
     case = witness.case
-    row: dict[str, Any] = {}
+    row: dict[str, object] = {}
     optional = {
         "choice": case.choice,
         "attributes": {name: str(value) for name, value in sorted(case.instance.attributes.items())},

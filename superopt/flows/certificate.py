@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from superopt.algebra.terms import Term
 from superopt.errors import Undecidable
@@ -24,8 +23,9 @@ from superopt.model.splice import splice_with_weights
 from superopt.partial.judge import judge
 from superopt.report.optimization import Arithmetic
 from superopt.rules.rule import Rule, digest
+from superopt.runtime.cache import Json
 from superopt.search.apply import PARTLY, Step
-from superopt.search.record import Json, record_terms_as_json
+from superopt.search.record import record_terms_as_json
 from superopt.search.segments import Gain, Passes, Segment
 from superopt.verification.certificates import FORM
 from superopt.verification.contents import content_digest
@@ -88,7 +88,7 @@ class Evidence:
         for taken in filter(None, self.passes):
             model, terms = splice_with_weights(model, [replacement for gain in taken for replacement in gain.replacements()])
             nodes, place = record_terms_as_json([*terms.values()])
-            weights = {"nodes": nodes, "terms": {name: place(term) for name, term in terms.items()}}
+            weights: Json = {"nodes": nodes, "terms": {name: place(term) for name, term in terms.items()}}
             yield {"rewrites": [_rewrite(gain) for gain in taken], "weights": weights}
 
 
@@ -121,7 +121,7 @@ def certificate_node_names(island: Island) -> tuple[str, ...]:
     return tuple(next(v.name for v in node.outputs if v.name) for node in island.nodes)
 
 
-def _judged(every: Iterable[Sequence[Step]]) -> list[Any]:
+def _judged(every: Iterable[Sequence[Step]]) -> list[Json]:
     """Return the JSON of the test results for every distinct mutant in the steps.
 
     A mutant is a term that replaces a program (an operator, for example) and equals the program at some output positions. A
@@ -130,7 +130,7 @@ def _judged(every: Iterable[Sequence[Step]]) -> list[Any]:
     found: dict[tuple[Term, Term], str] = {
         step.programs: step.text for steps in every for step in steps if step.rule.startswith(PARTLY)
     }
-    rows: list[Any] = []
+    rows: list[Json] = []
     for (program, mutant), text in found.items():
         try:
             row = asdict(judge(program, mutant))

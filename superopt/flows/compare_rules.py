@@ -12,20 +12,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from superopt.algebra.terms import subterms, variables
 from superopt.errors import InstantiationError, NotationError, ShapeError, SuperoptError
 from superopt.notation.parsing import Equation, parse_statement, render_condition
 from superopt.policy import PROOF, REPORT, RULE
 from superopt.proof.axioms.saturate import SaturationLimits
-from superopt.proof.derivation.chain import Chain
+from superopt.proof.derivation.chain import Chain, ChainStep
 from superopt.proof.derivation.derive import LIMITS, Laws, derivations, with_typing_conditions
 from superopt.proof.sample import mismatch
 from superopt.proof.verify import prove_rule
 from superopt.rules.rule import Rule, axioms
 from superopt.rules.store import load
 from superopt.rules.verdict import Counterexample, Proved
+from superopt.runtime.cache import Json
 
 ASKED = SaturationLimits(PROOF.max_requested_rounds, PROOF.max_requested_terms, PROOF.max_requested_steps, LIMITS.growth)
 """Limits of a search for a derivation that a user requests. The search that decides whether a rule leaves the core has smaller
@@ -104,9 +104,11 @@ class Finding:
         if chains and self.chain is not None and self.word in (FOLLOWS, PARTLY):
             yield from (f"    {line}" for line in self.chain.lines())
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Json]:
         """Return the finding as a JSON object."""
-        shown = [{"ranks": dict(c.ranks), "outputs": [_output(*output) for output in c.outputs]} for c in self.chains]
+        shown: list[Json] = [
+            {"ranks": dict(c.ranks), "outputs": [_output(*output) for output in c.outputs]} for c in self.chains
+        ]
         return {
             "name": self.name,
             "rule": self.text,
@@ -119,7 +121,7 @@ class Finding:
         }
 
 
-def _output(start: str, steps: Sequence[Any]) -> dict[str, Any]:
+def _output(start: str, steps: Sequence[ChainStep]) -> dict[str, Json]:
     return {"start": start, "steps": [{"rule": s.instance, "forwards": s.forwards, "term": s.term} for s in steps]}
 
 
@@ -152,7 +154,7 @@ class FileComparison:
         """
         return sum(f.word == PARTLY if partly else f.word in (FOLLOWS, NOTATION, CONSTANT) for f in self.ours)
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Json]:
         """Return the comparison as a JSON object."""
         return {
             "totals": {**self.totals(), "rules": len(self.theirs)},

@@ -24,7 +24,7 @@ from superopt.model.save import loadable
 from superopt.policy import REPORT
 from superopt.report.profiling import ModelTime, NodeTime, PredictionErrors, Profiling, Rate
 from superopt.report.progress import Listener, Progress, ignore_progress
-from superopt.runtime.cache import Cache, default_path
+from superopt.runtime.cache import Cache, default_path, json_list, json_text
 from superopt.runtime.kernel import Kernel
 from superopt.runtime.session import Device
 
@@ -180,8 +180,9 @@ def _shape(curve: Curve) -> tuple[float, float]:
 
 
 def _node_time(known: MeasuredNode) -> NodeTime:
-    shapes = ", ".join("x".join(map(str, operand[2])) for operand in known.signature[4] if operand is not None)
-    return NodeTime(known.signature[1], shapes, known.cold, known.timing.seconds)
+    operands = [json_list(operand) for operand in json_list(known.signature[4]) if operand is not None]
+    shapes = ", ".join("x".join(map(str, json_list(shape))) for _, _, shape, *_ in operands)
+    return NodeTime(json_text(known.signature[1]), shapes, known.cold, known.timing.seconds)
 
 
 def _errors(off: Sequence[float]) -> PredictionErrors | None:

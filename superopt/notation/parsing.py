@@ -26,9 +26,9 @@ import ast
 import functools
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 from superopt.algebra.operators import Operator, apply, operator, registry
 from superopt.algebra.terms import (
@@ -375,14 +375,24 @@ def parse_statement(line: str) -> Statement:
     if len(parts) != 3:
         raise NotationError(f"not of the form 'name: left => right for x[2] where ...': {line.strip()}")
     left, arrow, right = (p.strip() for p in parts)
-    clauses = _clause(ranks.strip(), _ranked), _clause(where.strip(), ast.unparse)
-    return Statement(matched["name"] or "", left, arrow, right, *clauses)
+    return Statement(matched["name"] or "", left, arrow, right, _ranks(ranks.strip()), _conditions(where.strip()))
 
 
 @functools.lru_cache(maxsize=4096)
-def _clause(text: str, read: Callable[[ast.expr], Any]) -> tuple[Any, ...]:
-    """Return the result of `read` for each expression in `text`, a list separated by commas."""
-    return tuple(map(read, cast(ast.Tuple, expression(f"({text},)")).elts)) if text else ()
+def _ranks(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Return the names in a `for` clause, each with its possible ranks."""
+    return tuple(map(_ranked, _separated(text)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _conditions(text: str) -> tuple[str, ...]:
+    """Return the conditions in a `where` clause."""
+    return tuple(map(ast.unparse, _separated(text)))
+
+
+def _separated(text: str) -> list[ast.expr]:
+    """Return the expressions in `text`, which are separated by commas."""
+    return cast(ast.Tuple, expression(f"({text},)")).elts if text else []
 
 
 def _ranked(node: ast.expr) -> tuple[str, tuple[int, ...]]:

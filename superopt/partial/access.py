@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from superopt.algebra import index
 from superopt.algebra.operators import interpret
-from superopt.algebra.terms import Cond, Extent, Term
+from superopt.algebra.terms import Cond, Extent, Size, Term
 from superopt.errors import Undecidable
 from superopt.partial.reading import expand_program_composites
 
@@ -40,8 +40,8 @@ class ElementProduct:
         factors: Pairs of a variable and the position at which the variable is read. A position has one array per axis.
     """
 
-    coefficient: Any
-    seen: Any = True
+    coefficient: Array | float
+    seen: Array | bool = True
     factors: tuple[tuple[Term, Coordinates], ...] = ()
 
     def arrays(self) -> list[Array]:
@@ -76,13 +76,13 @@ class SummedProducts:
             )
         )
 
-    def only(self, condition: Any) -> SummedProducts:
+    def only(self, condition: Array | bool) -> SummedProducts:
         """Return the value where the condition holds, and zero elsewhere."""
         if condition is True:
             return self
         return SummedProducts(tuple(replace(p, seen=p.seen & condition) for p in self.products))
 
-    def value(self) -> Any:
+    def value(self) -> Array | int:
         """Return the sum of the products' numbers. No product may have elements of variables as factors."""
         return sum(np.where(p.seen, p.coefficient, 0.0) for p in self.products)
 
@@ -96,48 +96,49 @@ class _Products:
     def __init__(self) -> None:
         self.depth = 1
 
-    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
+    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., SummedProducts]) -> index.Tensor:
         return index.Tensor(shape, at)
 
     def require(self, condition: Cond, message: str) -> None:
         """Do nothing: terms are already well typed."""
 
-    def total(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
+    def total(self, extent: Extent, body: Callable[[Array], SummedProducts]) -> SummedProducts:
         assert isinstance(extent, int)
         axis = self.depth
         self.depth += 1
-        value: SummedProducts = body(np.arange(extent).reshape((-1,) + (1,) * axis))
+        value = body(np.arange(extent).reshape((-1,) + (1,) * axis))
         return (
             _counted(value, extent, axis)
             if value.is_number
             else SummedProducts(tuple(_along(p, extent, axis) for p in value.products))
         )
 
-    def maximum(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
+    def maximum(self, extent: Extent, body: Callable[[Array], SummedProducts]) -> SummedProducts:
         raise Undecidable("a maximum of elements is not a polynomial of the inputs")
 
-    def select(self, condition: Any, then: Any, other: Any) -> Any:
+    def select(self, condition: Array | np.bool_ | bool, then: SummedProducts, other: SummedProducts) -> SummedProducts:
         if isinstance(condition, bool | np.bool_):
             return then if condition else other
         return then.only(condition) + other.only(~condition)
 
-    def picked(self, value: Any, extent: Extent, body: Callable[[Any], Any]) -> Any:
+    def picked(self, value: SummedProducts, extent: Extent, body: Callable[[Array], SummedProducts]) -> SummedProducts:
         raise Undecidable("an element at a position that is read at run time is not a polynomial of the inputs")
 
-    def call(self, function: str, *arguments: Any) -> Any:
+    def call(self, function: str, *arguments: SummedProducts) -> SummedProducts:
         if function != "reciprocal" or not arguments[0].is_number:
             raise Undecidable(f"the function {function} of input elements is not a polynomial of the inputs")
         value = np.asarray(arguments[0].value(), dtype=np.float64)
         return SummedProducts((ElementProduct(np.divide(1.0, value, out=np.zeros_like(value), where=value != 0)),))
 
-    def number(self, value: Any) -> Any:
+    def number(self, value: Array | Extent) -> SummedProducts:
+        assert not isinstance(value, Size)
         coefficient = value.astype(np.float64) if isinstance(value, np.ndarray) else float(value)
         return SummedProducts(() if isinstance(coefficient, float) and not coefficient else (ElementProduct(coefficient),))
 
-    def entry(self, matrix: object, row: Any, column: Any) -> Any:
+    def entry(self, matrix: object, row: object, column: object) -> SummedProducts:
         raise Undecidable("an entry of a constant table is read at a position that depends on the output position")
 
-    def lowest(self) -> Any:
+    def lowest(self) -> SummedProducts:
         raise Undecidable("the constant minus infinity is not a finite number")
 
 
@@ -206,6 +207,6 @@ def _tensor(term: Term) -> index.Tensor:
     return interpret(term, [_tensor(a) for a in term.args])
 
 
-def _element(variable: Term, *position: Any) -> SummedProducts:
+def _element(variable: Term, *position: Array | int) -> SummedProducts:
     at = tuple(np.asarray(i, dtype=np.int32).reshape(np.shape(i) or (1,)) for i in position)
     return SummedProducts((ElementProduct(1.0, factors=((variable, at),)),))

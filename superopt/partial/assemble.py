@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -20,11 +20,11 @@ from superopt.policy import MUTANT
 
 Label = TypeVar("Label")
 Window: TypeAlias = "tuple[tuple[int, int], ...]"
-Make: TypeAlias = "Callable[[Box, Any], Term]"
+Make: TypeAlias = "Callable[[Box, Label], Term]"
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class Cells(Generic[Label]):
     """A division of a tensor into a grid of cells, and a label for each cell. Cell i of an axis spans the positions from
     edges[axis][i] to edges[axis][i + 1] - 1.
     """
@@ -33,7 +33,7 @@ class Cells:
     labels: Array
 
     @classmethod
-    def of(cls, sizes: Sequence[int], labelled: Sequence[tuple[Box, Any]], other: Any) -> Cells:
+    def of(cls, sizes: Sequence[int], labelled: Sequence[tuple[Box, Label]], other: Label) -> Cells[Label]:
         """Return cells in which each position has the label of the last box that contains the position. Outside all boxes, the
         label is `other`.
         """
@@ -64,9 +64,10 @@ class Cells:
         part = self.labels[tuple(slice(a, b) for a, b in window)]
         return bool((part == part.flat[0]).all())
 
-    def label(self, window: Window) -> Any:
+    def label(self, window: Window) -> Label:
         """Return the label of the first cell in `window`. A window is a range of cells for each axis."""
-        return self.labels[tuple(a for a, _ in window)]
+        label: Label = self.labels[tuple(a for a, _ in window)]
+        return label
 
 
 def _pieces(run: Run) -> Iterator[tuple[int, int]]:
@@ -76,9 +77,7 @@ def _pieces(run: Run) -> Iterator[tuple[int, int]]:
         yield from ((p, p + 1) for p in map(int, run.positions()))
 
 
-def assemble_boxes(
-    sizes: Sequence[int], labelled: Sequence[tuple[Box, Label]], other: Label, make: Callable[[Box, Label], Term]
-) -> Term:
+def assemble_boxes(sizes: Sequence[int], labelled: Sequence[tuple[Box, Label]], other: Label, make: Make[Label]) -> Term:
     """Return a tensor of these sizes, assembled from the tensors that `make(box, label)` returns for boxes with one label.
 
     Straight cuts divide the tensor into few boxes, each with a single label. Positions outside all boxes in `labelled` have the
@@ -93,7 +92,7 @@ def assemble_boxes(
 
 
 def _interleaved(
-    sizes: Sequence[int], labelled: Sequence[tuple[Box, Any]], other: Any, make: Make, axis: int, step: int
+    sizes: Sequence[int], labelled: Sequence[tuple[Box, Label]], other: Label, make: Make[Label], axis: int, step: int
 ) -> Term:
     """Return the tensor that `assemble_boxes` returns, with each residue class of positions modulo `step` along the axis
     assembled separately.
@@ -105,7 +104,7 @@ def _interleaved(
     for first in range(step):
         every = Run(first, shape[axis], step)
 
-        def placed(box: Box, label: Any, every: Run = every) -> Term:
+        def placed(box: Box, label: Label, every: Run = every) -> Term:
             run = box.runs[axis]
             return make(box.along(axis, Run(every.start + run.start * step, run.count, run.step * step)), label)
 
@@ -126,7 +125,7 @@ def concat_nested(parts: Sequence[Term], axis: int) -> Term:
     return functools.reduce(lambda rest, part: apply("concat", part, rest, axis=axis), reversed(parts))
 
 
-def _side_by_side(cells: Cells, make: Make) -> Term:
+def _side_by_side(cells: Cells[Label], make: Make[Label]) -> Term:
     """Return the concatenation of the tensors make(box, label) for boxes into which straight cuts divide the grid `cells`.
 
     All cells in a box have the same label. On small grids, the number of boxes is the smallest possible.
@@ -158,7 +157,7 @@ def _cut(window: Window, axis: int, at: int) -> tuple[Window, Window]:
     return (*window[:axis], (a, at), *window[axis + 1 :]), (*window[:axis], (at, b), *window[axis + 1 :])
 
 
-def _alike(cells: Cells, cut: tuple[int, Window, Window]) -> bool:
+def _alike(cells: Cells[Label], cut: tuple[int, Window, Window]) -> bool:
     """Return whether each cell before a cut has the same label as the adjacent cell after the cut."""
     axis, low, high = cut
     before, after = low[axis][1] - 1, high[axis][0]

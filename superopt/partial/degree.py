@@ -12,11 +12,10 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from superopt.algebra import index
 from superopt.algebra.operators import interpret
-from superopt.algebra.terms import Cond, Extent, Term, subterms
+from superopt.algebra.terms import Cond, Extent, Size, Term, subterms
 from superopt.errors import Undecidable
 from superopt.partial.reading import expand_program_composites
 
@@ -62,22 +61,23 @@ class Bounds:
     Indices are ignored.
     """
 
-    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
+    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Extremes]) -> index.Tensor:
         return index.Tensor(shape, at)
 
     def require(self, condition: Cond, message: str) -> None:
         """Do nothing: terms are already well typed."""
 
-    def total(self, extent: Extent, body: Callable[[Any], Extremes]) -> Extremes:
+    def total(self, extent: Extent, body: Callable[[int], Extremes]) -> Extremes:
         count = int(extent)  # type: ignore[arg-type]
         value = body(count - 1)
         return Extremes(value.degree, value.numerators + math.log2(count), value.denominator, (*value.counts, count))
 
-    def select(self, condition: Any, then: Extremes, other: Extremes) -> Extremes:
+    def select(self, condition: object, then: Extremes, other: Extremes) -> Extremes:
         larger = max(then.numerators + other.denominator, other.numerators + then.denominator)
         return Extremes(max(then.degree, other.degree), larger, then.denominator + other.denominator, then.counts)
 
-    def number(self, value: Any) -> Extremes:
+    def number(self, value: Extent) -> Extremes:
+        assert not isinstance(value, Size)
         if isinstance(value, float) and not math.isfinite(value):
             raise Undecidable(f"the number {value} has no value in a prime field")
         fraction = Fraction(value)
@@ -95,13 +95,13 @@ class Bounds:
         multiple = sum(math.log2(math.lcm(*range(1, count + 1))) for count in value.counts)
         return Extremes(0, multiple, multiple)
 
-    def maximum(self, extent: Extent, body: Callable[[Any], Extremes]) -> Extremes:
+    def maximum(self, extent: Extent, body: Callable[[int], Extremes]) -> Extremes:
         raise Undecidable("a maximum of elements is not a polynomial of the inputs")
 
-    def picked(self, value: Extremes, extent: Extent, body: Callable[[Any], Extremes]) -> Extremes:
+    def picked(self, value: Extremes, extent: Extent, body: Callable[[int], Extremes]) -> Extremes:
         raise Undecidable("an element at a position that is read at run time is not a polynomial of the inputs")
 
-    def entry(self, matrix: object, row: Any, column: Any) -> Extremes:
+    def entry(self, matrix: object, row: object, column: object) -> Extremes:
         raise Undecidable("an entry of a constant table is read at a position that depends on the output position")
 
     def lowest(self) -> Extremes:
@@ -144,5 +144,5 @@ def bounds(term: Term, known: Mapping[Term, Extremes], meaning: Bounds) -> Extre
     return value
 
 
-def _constant(value: Extremes, *_: Any) -> Extremes:
+def _constant(value: Extremes, *_: object) -> Extremes:
     return value

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from superopt.algebra.terms import Number
 from superopt.errors import Undecidable
 from superopt.policy import MUTANT
 
@@ -152,7 +153,7 @@ def _modular(a: Array, b: Array, modulus: int) -> Array:
 
     The residues are split into 16-bit halves. Float64 sums up to 2 ** 20 products of halves exactly.
     """
-    total: Any = 0
+    total: Array | int = 0
     for start in range(0, a.shape[-1], MOST_TERMS):
         left = _halves(a[..., start : start + MOST_TERMS])
         right = _halves(b[..., start : start + MOST_TERMS, :])
@@ -191,10 +192,10 @@ class PrimeFields:
     def max(self, value: FieldResidues) -> FieldResidues:
         raise Undecidable("a maximum of elements is not a polynomial of the inputs")
 
-    def select(self, condition: Any, then: FieldResidues, other: FieldResidues) -> FieldResidues:
+    def select(self, condition: Array | bool, then: FieldResidues, other: FieldResidues) -> FieldResidues:
         return self.read(np.where(np.asarray(condition)[..., None], then.array, other.array))
 
-    def number(self, value: Any) -> FieldResidues:
+    def number(self, value: Array | Number) -> FieldResidues:
         """Return the residues of a number, or of an array of integers.
 
         Raises:
@@ -216,7 +217,7 @@ class PrimeFields:
         return self.read(np.array(inverses, dtype=np.int64)[places.reshape(-1)].reshape(array.shape))
 
 
-def residues(number: Any, moduli: Sequence[int]) -> tuple[int, ...]:
+def residues(number: Number, moduli: Sequence[int]) -> tuple[int, ...]:
     """Return the residue of a rational number for each modulus. A float is treated as an exact binary fraction.
 
     Raises:

@@ -7,10 +7,10 @@ with fewer operations come first. The caller must confirm an expression at other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,27 +19,36 @@ from superopt.algebra.extent import Extent, floor_divide, inverse
 from superopt.policy import MUTANT
 
 Array = npt.NDArray[Any]
-Operation = Callable[[Any, Any], Any]
+Value = TypeVar("Value", Array, Extent)
+"""Either an expression over sizes, or an array of its values at several draws."""
 NUMBERS = (1, 2)
 
 
-def _sum(a: Any, b: Any) -> Any:
+class Operation(Protocol):
+    """An arithmetic operation on two expressions over sizes, or on the arrays of their values."""
+
+    def __call__(self, a: Value, b: Value, /) -> Value: ...
+
+
+def _sum(a: Value, b: Value) -> Value:
     return a + b
 
 
-def _difference(a: Any, b: Any) -> Any:
+def _difference(a: Value, b: Value) -> Value:
     return a - b
 
 
-def _product(a: Any, b: Any) -> Any:
+def _product(a: Value, b: Value) -> Value:
     return a * b
 
 
-def _quotient(a: Any, b: Any) -> Any:
-    return a // b if isinstance(a, np.ndarray) else floor_divide(a, b)
+def _quotient(a: Value, b: Value) -> Value:
+    if isinstance(a, np.ndarray):
+        return a // b
+    return floor_divide(a, b)
 
 
-def _rounded_up(a: Any, b: Any) -> Any:
+def _rounded_up(a: Value, b: Value) -> Value:
     return _quotient(a + b - 1, b)
 
 
@@ -91,8 +100,7 @@ class Expressions:
         if made is None:
             return self.base[row].extent
         operation, one, other = made
-        result: Extent = operation(self._extent(level - 1, one), self.base[other].extent)
-        return result
+        return operation(self._extent(level - 1, one), self.base[other].extent)
 
     def _grow(self) -> None:
         """Add the expressions with one more operation than the longest expressions so far.

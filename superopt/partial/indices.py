@@ -178,7 +178,7 @@ class Affine:
     def __lt__(self, other: Affine | int) -> SummationGuard:
         return SummationGuard.of(-(self - other) - 1, equality=False)
 
-    def __eq__(self, other: object) -> Any:
+    def __eq__(self, other: object) -> SummationGuard:  # type: ignore[override]
         if not isinstance(other, Affine | int):
             return NotImplemented
         return SummationGuard.of(self - other, equality=True)

@@ -273,19 +273,18 @@ class Digits:
         """Return the tensor with the digits (factors of its axes) in their current order."""
         order = [d for axis in self.source for d in axis if self.extents[d] > 1]
         wanted = [d for axis in self.target for d in axis if self.extents[d] > 1]
-        order, wanted = _together(order, wanted)
         shape = tuple(math.prod(self.extents[d] for d in axis) for axis in self.target)
         if order == wanted:
             return reshape_term(x, shape)
-        return self._transposed(x, order, wanted, shape)
+        return self._transposed(x, *_together(order, wanted), shape)
 
-    def _transposed(self, x: Term, order: list[Any], wanted: list[Any], shape: tuple[int, ...]) -> Term:
+    def _transposed(self, x: Term, order: list[tuple[int, ...]], wanted: list[tuple[int, ...]], shape: tuple[int, ...]) -> Term:
         extents = [math.prod(self.extents[d] for d in run) for run in order]
         perm = tuple(order.index(run) for run in wanted)
         return reshape_term(transpose_term(reshape_term(x, tuple(extents)), perm), shape)
 
 
-def _together(order: Sequence[int], wanted: Sequence[int]) -> tuple[list[Any], list[Any]]:
+def _together(order: Sequence[int], wanted: Sequence[int]) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
     """Return both orders of digits (factors of axes), with digits that are adjacent in both orders merged into one item."""
     follows = dict(itertools.pairwise(wanted))
     runs: list[tuple[int, ...]] = []

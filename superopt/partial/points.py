@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from superopt.algebra.evaluate import Grid, evaluate_terms
 from superopt.algebra.operators import interpret
 from superopt.algebra.terms import Extent, Term, subterms, variables
 from superopt.errors import Undecidable
-from superopt.partial.field import Array, PrimeFields, TooLarge, draw_residues
+from superopt.partial.field import Array, FieldResidues, PrimeFields, TooLarge, draw_residues
 from superopt.partial.reading import expand_program_composites
 from superopt.policy import MUTANT
 
@@ -27,7 +26,7 @@ class _Positions(Grid):
         super().__init__(domain)
         self.depth = rank
 
-    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
+    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., FieldResidues]) -> index.Tensor:
         return index.Tensor(shape, at)
 
 
@@ -114,7 +113,7 @@ class Points:
         A read out of bounds returns an arbitrary element, which `select` discards.
         """
 
-        def at(*position: Any) -> Any:
+        def at(*position: Array | int) -> FieldResidues:
             if math.prod(np.broadcast_shapes(*map(np.shape, position))) * len(self.domain.primes) > MUTANT.max_residues:
                 raise TooLarge
             return self.domain.read(self._at(term, _flat(position, term.sizes)))
@@ -154,11 +153,11 @@ def _held(numbers: Array, extent: int) -> Array:
     return np.flatnonzero(np.bincount(numbers, minlength=extent))
 
 
-def _flat(position: Sequence[Any], sizes: Sequence[int]) -> Array:
+def _flat(position: Sequence[Array | int], sizes: Sequence[int]) -> Array:
     """Return the row-major positions in a tensor of these sizes, clipped to the tensor's bounds. For a scalar, the result has
     shape (1,).
     """
-    flat: Any = np.zeros(1, np.int64)
+    flat: Array = np.zeros(1, np.int64)
     for i, n in zip(position, sizes, strict=True):
         flat = flat * n + np.clip(i, 0, n - 1)
     return np.asarray(flat)

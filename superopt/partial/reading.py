@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -56,7 +56,7 @@ class Item:
 
     guard: SummationGuard
     operand: int | None = None
-    position: tuple[Any, ...] = ()
+    position: tuple[Affine | int, ...] = ()
 
     def where(self, guard: SummationGuard) -> Item:
         """Return the item with the conjunction of its own condition and `guard` as condition."""
@@ -97,7 +97,7 @@ class Reading:
         self.box = box
         self.depth = depth
 
-    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
+    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Parts]) -> index.Tensor:
         return index.Tensor(shape, at)
 
     def require(self, condition: Cond, message: str) -> None:
@@ -107,7 +107,7 @@ class Reading:
         """Return an operand whose element at a position is a value that depends on this element only."""
         return index.Tensor(shape, lambda *position: Parts((Item(ALWAYS, number, position),), ALWAYS))
 
-    def total(self, extent: Extent, body: Callable[[Any], Parts]) -> Parts:
+    def total(self, extent: Extent, body: Callable[[Affine], Parts]) -> Parts:
         outer, self.depth = self.depth, self.depth + 1
         choices = np.arange(int(extent)).reshape((-1,) + (1,) * outer)  # type: ignore[arg-type]
         try:
@@ -128,7 +128,7 @@ class Reading:
             return then if condition else other
         return then.where(condition) + other.where(~condition)
 
-    def number(self, value: Any) -> Parts:
+    def number(self, value: Affine | Extent) -> Parts:
         if isinstance(value, Affine):
             if not value.fixed:
                 raise Undecidable("the value of an element is computed from the output position itself")
@@ -141,13 +141,13 @@ class Reading:
             raise Undecidable(f"the function {function} of input elements is not a polynomial of the inputs")
         return Parts(tuple(item for value in arguments for item in value.items), ALWAYS)
 
-    def maximum(self, extent: Extent, body: Callable[[Any], Parts]) -> Parts:
+    def maximum(self, extent: Extent, body: Callable[[Affine], Parts]) -> Parts:
         raise Undecidable("a maximum of elements is not a polynomial of the inputs")
 
-    def picked(self, value: Parts, extent: Extent, body: Callable[[Any], Parts]) -> Parts:
+    def picked(self, value: Parts, extent: Extent, body: Callable[[Affine], Parts]) -> Parts:
         raise Undecidable("an element at a position that is read at run time is not a polynomial of the inputs")
 
-    def entry(self, matrix: object, row: Any, column: Any) -> Parts:
+    def entry(self, matrix: object, row: object, column: object) -> Parts:
         raise Undecidable("an entry of a constant table is read at a position that depends on the output position")
 
     def lowest(self) -> Parts:

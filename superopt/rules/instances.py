@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from superopt.algebra.terms import (
     Extent,
     Floor,
     Inverse,
+    Number,
     Size,
     Sym,
     Term,
@@ -51,8 +52,8 @@ from superopt.notation.parsing import Equation
 from superopt.policy import RULE
 from superopt.rules.match import Binding, instantiate
 
-Assignment: TypeAlias = "list[Any]"
-Weights: TypeAlias = "tuple[tuple[Extent, float], ...]"
+Assignment: TypeAlias = "list[Number]"
+Weights: TypeAlias = "tuple[tuple[Number, float], ...]"
 
 EXTENTS: Weights = ((1, 3), (2, 5), (3, 5), (4, 3), (5, 2), (6, 1), (7, 1), (8, 1))
 INTEGERS: Weights = ((-2, 0.25), (-1, 0.5), (0, 2), (1, 3), (2, 4), (3, 2), (4, 1), (5, 0.25), (6, 0.25), (8, 0.1))
@@ -137,7 +138,7 @@ class _Draw:
 
     def _allowed(self, position: int, atom: Atom) -> Weights:
         alone = [test for needs, test in self.tests if needs == {position}]
-        values: Assignment = [None] * len(self.free)
+        values: Assignment = [0] * len(self.free)
         kept = []
         for value, weight in _weights(atom):
             values[position] = value
@@ -164,7 +165,7 @@ class _Draw:
         raise InstantiationError(f"no sizes that satisfy the conditions were found in {RULE.max_instance_tries} attempts")
 
     def _attempt(self, rng: np.random.Generator, choices: Sequence[Weights]) -> Assignment | None:
-        values: Assignment = [None] * len(self.free)
+        values: Assignment = [0] * len(self.free)
         open_tests = [(set(needs), test) for needs, test in self.tests if len(needs) > 1]
         for position in rng.permutation(len(self.free)):
             ready = [test for needs, test in open_tests if needs == {position}]
@@ -181,16 +182,13 @@ class _Draw:
         return values
 
     def _instance(self, values: Assignment) -> Instance:
-        known: dict[Atom, Extent] = dict(zip(self.free, values, strict=True))
+        known: dict[Atom, Number] = dict(zip(self.free, values, strict=True))
         known.update((atom, number(values)) for atom, number in self.derive)
-        shapes = {
-            name: tuple(int(known[Dim(name, axis)]) for axis in range(-rank, 0))  # type: ignore[arg-type]
-            for name, rank in self.variables
-        }
+        shapes = {name: tuple(int(known[Dim(name, axis)]) for axis in range(-rank, 0)) for name, rank in self.variables}
         return Instance(shapes, {s.name: known[s] for s in self.symbols})
 
 
-def _pick(kept: Sequence[tuple[Extent, float]], rng: np.random.Generator) -> Extent:
+def _pick(kept: Sequence[tuple[Number, float]], rng: np.random.Generator) -> Number:
     ticket = rng.random() * sum(weight for _, weight in kept)
     for value, weight in kept:
         ticket -= weight
@@ -295,7 +293,7 @@ def _shared(extent: Extent) -> list[Atom]:
 # ---------------------------------------------------------------- numbers
 
 
-def _number(extent: Extent, slots: Mapping[Atom, int]) -> Callable[[Assignment], Any]:
+def _number(extent: Extent, slots: Mapping[Atom, int]) -> Callable[[Assignment], Number]:
     """Compile the extent to a function that takes a list with a value for each unknown.
 
     `slots` has the position of each unknown in the list.
@@ -304,10 +302,10 @@ def _number(extent: Extent, slots: Mapping[Atom, int]) -> Callable[[Assignment],
         return lambda _: extent
     parts = [(coefficient, [_atom(a, slots) for a in monomial]) for monomial, coefficient in extent.terms]
 
-    def number(values: Assignment) -> Any:
-        total: Any = 0
+    def number(values: Assignment) -> Number:
+        total: Number = 0
         for coefficient, factors in parts:
-            product: Any = coefficient
+            product = coefficient
             for factor in factors:
                 product *= factor(values)
             total += product
@@ -316,7 +314,7 @@ def _number(extent: Extent, slots: Mapping[Atom, int]) -> Callable[[Assignment],
     return number
 
 
-def _atom(atom: Atom, slots: Mapping[Atom, int]) -> Callable[[Assignment], Any]:
+def _atom(atom: Atom, slots: Mapping[Atom, int]) -> Callable[[Assignment], Number]:
     match atom:
         case Floor(numerator, denominator):
             above, below = _number(numerator, slots), _number(denominator, slots)

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from textwrap import TextWrapper
 from types import NoneType, UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TypeVar, get_args, get_origin, get_type_hints
 
 from superopt.algebra.operators import registry, substitutions_folder
 from superopt.errors import NotationError, ShapeError, StoreError, TargetError
@@ -313,7 +313,7 @@ def load_refuted(folder: Path | None = None) -> dict[str, Rejected]:
     return {rejected.key: rejected for rejected in (_rejected(row) for row in sealed_lines(where / REFUTED))}
 
 
-def sealed_lines(path: Path) -> list[dict[str, Any]]:
+def sealed_lines(path: Path) -> list[dict[str, object]]:
     """Return the JSON objects of a file with one object in each line. A missing file has no objects.
 
     Each line has a seal, the hash of the object. Seals are checked and removed.
@@ -323,14 +323,14 @@ def sealed_lines(path: Path) -> list[dict[str, Any]]:
     """
     if not path.exists():
         return []
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise StoreError(f"{path.name} cannot be read ({error})") from None
     for number, line in enumerate(lines, 1):
         try:
-            row = json.loads(line)
+            row: object = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise StoreError(f"{path.name}, line {number}: {error}") from None
         if not isinstance(row, dict):
@@ -341,17 +341,17 @@ def sealed_lines(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def sealed_line(row: Mapping[str, Any]) -> str:
+def sealed_line(row: Mapping[str, object]) -> str:
     """Return the object as a line of JSON that ends with a seal, the hash of the object."""
     return json.dumps({**row, "seal": content_seal(row)}, ensure_ascii=False) + "\n"
 
 
-def content_seal(row: Mapping[str, Any]) -> str:
+def content_seal(row: Mapping[str, object]) -> str:
     """Return the hash of an object's content."""
     return hashlib.sha256(json.dumps(row, ensure_ascii=False, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _entry(row: Mapping[str, Any]) -> LedgerEntry:
+def _entry(row: Mapping[str, object]) -> LedgerEntry:
     entry = record(LedgerEntry, row, f"the ledger line of {row.get('name')}")
     known = {flag.value for flag in FpFlag}
     if unknown := [flag for flag in entry.flags or () if flag not in known]:
@@ -363,7 +363,7 @@ def _entry(row: Mapping[str, Any]) -> LedgerEntry:
     return entry
 
 
-def _rejected(row: Mapping[str, Any]) -> Rejected:
+def _rejected(row: Mapping[str, object]) -> Rejected:
     inner = row.get("counterexample")
     where = f"the refutation of {row.get('rule')}"
     if not isinstance(inner, dict):
@@ -374,7 +374,7 @@ def _rejected(row: Mapping[str, Any]) -> Rejected:
 Record = TypeVar("Record")
 
 
-def record(kind: Callable[..., Record], row: Mapping[str, Any], where: str) -> Record:
+def record(kind: Callable[..., Record], row: Mapping[str, object], where: str) -> Record:
     """Convert a JSON object to a dataclass.
 
     Raises:
@@ -397,7 +397,7 @@ def _fields(kind: Callable[..., object]) -> Mapping[str, Callable[[object], bool
     return {name: _fits(hint) for name, hint in get_type_hints(kind).items()}
 
 
-def _fits(hint: Any) -> Callable[[object], bool]:
+def _fits(hint: object) -> Callable[[object], bool]:
     kind, inner = get_origin(hint), get_args(hint)
     parts = [_fits(one) for one in inner if one is not Ellipsis]
     if kind is UnionType:
@@ -413,8 +413,15 @@ def _fits(hint: Any) -> Callable[[object], bool]:
     return lambda value: type(value) is (NoneType if hint is None else hint)
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+def _tuples(value: object) -> object:
+    """Return the JSON value with tuples instead of lists."""
+    match value:
+        case list():
+            return tuple(map(_tuples, value))
+        case dict():
+            return {name: _tuples(one) for name, one in value.items()}
+        case _:
+            return value
 
 
 # ---------------------------------------------------------------- writing

@@ -12,7 +12,6 @@ import functools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from superopt.algebra import index
 from superopt.algebra.operators import apply, interpret, operator
@@ -74,7 +73,7 @@ class _Costs:
         self.free = _Cost(0, (0,) * operands)
         self.flops = 0
 
-    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
+    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., _Cost]) -> index.Tensor:
         """Return a tensor whose elements are computed once.
 
         The first access adds the operations of all elements to `self.flops`. Every access costs only the reads of an element.
@@ -82,7 +81,7 @@ class _Costs:
 
         @functools.cache
         def element() -> _Cost:
-            cost: _Cost = at(*(0,) * len(shape))
+            cost = at(*(0,) * len(shape))
             self.flops += math.prod(n for n in shape if isinstance(n, int)) * cost.flops
             return _Cost(0, cost.reads)
 
@@ -91,35 +90,35 @@ class _Costs:
     def require(self, condition: Cond, message: str) -> None:
         """Ignore a condition of an operator's definition, because costs are only computed for well-typed terms."""
 
-    def total(self, extent: Extent, body: Callable[[Any], Any]) -> Any:
+    def total(self, extent: Extent, body: Callable[[int], _Cost]) -> _Cost:
         assert isinstance(extent, int)
-        one: _Cost = body(0)
+        one = body(0)
         if one.is_number or one.picked:
             return one
         return _Cost(extent * (one.flops + (not one.accumulated)), tuple(extent * r for r in one.reads), accumulated=True)
 
     maximum = total
 
-    def select(self, condition: Any, then: Any, other: Any) -> Any:
+    def select(self, condition: object, then: _Cost, other: _Cost) -> _Cost:
         reads = tuple(max(a, b) for a, b in zip(then.reads, other.reads, strict=True))
         return _Cost(max(then.flops, other.flops), reads)
 
-    def picked(self, value: Any, extent: Extent, body: Callable[[Any], Any]) -> Any:
-        one: _Cost = body(0)
+    def picked(self, value: _Cost, extent: Extent, body: Callable[[int], _Cost]) -> _Cost:
+        one = body(0)
         return replace(one, reads=tuple(a + b for a, b in zip(one.reads, value.reads, strict=True)))
 
-    def call(self, function: str, *arguments: Any) -> Any:
+    def call(self, function: str, *arguments: _Cost) -> _Cost:
         one = functools.reduce(lambda a, b: a + b, arguments)
         picked = function == "zero"
         return one if one.is_number else _Cost(one.flops + (len(arguments) == 1), one.reads, picked=picked)
 
-    def number(self, value: Extent) -> Any:
+    def number(self, value: Extent) -> _Cost:
         return self.free
 
-    def entry(self, matrix: object, row: Any, column: Any) -> Any:
+    def entry(self, matrix: object, row: object, column: object) -> _Cost:
         return self.free
 
-    def lowest(self) -> Any:
+    def lowest(self) -> _Cost:
         return self.free
 
 

@@ -8,23 +8,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol
 
 from superopt.algebra.linearity import degrees
 from superopt.algebra.operators import apply, operator, replace_subterms
 from superopt.algebra.terms import Term, subterms, variable
 from superopt.rules.work import work
+from superopt.runtime.cache import Json, json_integer, json_list, json_number, json_object, json_text
 from superopt.search.apply import State, Step
 from superopt.search.gate import Gate
 from superopt.search.record import record_terms_as_json, steps_recorded, steps_restored, terms_from_nodes
-
-Json: TypeAlias = "Any"
 
 
 class Memory(Protocol):
     """A store that maps keys to JSON values."""
 
-    def get(self, key: Sequence[Json]) -> Json | None: ...
+    def get(self, key: Sequence[Json]) -> Json: ...
 
     def put(self, key: Sequence[Json], value: Json) -> None: ...
 
@@ -61,11 +60,15 @@ def mutants_to_json(repairs: Sequence[CorrectedMutant]) -> Json:
 
 def mutants_from_json(record: Json) -> list[CorrectedMutant]:
     """Return the corrected mutants in a JSON value that `mutants_to_json` returned."""
-    terms = terms_from_nodes(record["nodes"])
-    return [
-        CorrectedMutant(terms[term], name, seconds, terms[mutant], steps_restored(steps))
-        for term, name, seconds, mutant, steps in record["repairs"]
-    ]
+    fields = json_object(record)
+    terms = terms_from_nodes(fields["nodes"])
+
+    def restored(repair: Json) -> CorrectedMutant:
+        term, name, seconds, mutant, steps = json_list(repair)
+        found, start = (terms[json_integer(place)] for place in (term, mutant))
+        return CorrectedMutant(found, json_text(name), json_number(seconds), start, steps_restored(steps))
+
+    return [*map(restored, json_list(fields["repairs"]))]
 
 
 def mutant_search_program(term: Term) -> Term | None:

@@ -32,12 +32,12 @@ from superopt.partial.correct import corrections
 from superopt.partial.judge import Judgement, judge
 from superopt.partial.mutate import Mutant, Program, Sketch, sketches
 from superopt.policy import MUTANT, SEARCH
+from superopt.runtime.cache import Json
 from superopt.search.algorithm import algorithm_sites, with_algorithms
 from superopt.search.apply import PARTLY, State, Step, run_time_terms
 from superopt.search.backtracking import OUT_OF_TIME, Cost, SearchLimits, SearchResult
 from superopt.search.corrected_mutant import (
     CorrectedMutant,
-    Json,
     Memory,
     exchange_program,
     mutant_search_program,

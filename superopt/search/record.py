@@ -5,21 +5,16 @@ Searching the same state again gives the same result, so results can be stored.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from fractions import Fraction
-from typing import Any, TypeAlias
 
 from superopt.algebra.extent import AllOf, AnyOf, Compare, Dim, Entry, Indicator, Sym, floor_divide, inverse
 from superopt.algebra.operators import apply
-from superopt.algebra.terms import Atom, Extent, Size, Term, size, subterms, variable
+from superopt.algebra.terms import Atom, Attribute, Cond, Extent, Size, Term, size, subterms, variable
+from superopt.runtime.cache import Json, json_integer, json_list, json_number, json_object, json_text
 from superopt.search.apply import State, Step
 from superopt.search.backtracking import SearchResult
-
-Json: TypeAlias = "Any"
-ATOMS: dict[str, Callable[..., Atom]] = {"Dim": Dim, "Sym": Sym, "Entry": Entry, "Indicator": Indicator}
-"""The constructors of symbolic atoms of extents, by the name of the kind."""
 
 
 def record_terms_as_json(terms: Sequence[Term]) -> tuple[list[Json], Callable[[Term], int]]:
@@ -35,16 +30,18 @@ def record_terms_as_json(terms: Sequence[Term]) -> tuple[list[Json], Callable[[T
 def result_to_json(found: SearchResult) -> Json:
     """Return the search result as JSON values."""
     nodes, place, steps = _steps(found.steps, found.outputs)
-    numbers = [found.before, found.after, found.expanded, found.stopped]
+    numbers: list[Json] = [found.before, found.after, found.expanded, found.stopped]
     return {"nodes": nodes, "outputs": [*map(place, found.outputs)], "steps": steps, "numbers": numbers}
 
 
 def result_from_json(record: Json) -> SearchResult:
     """Return the search result from its JSON values."""
-    terms = terms_from_nodes(record["nodes"])
-    steps = _restored(record["steps"], terms)
-    before, after, expanded, stopped = record["numbers"]
-    return SearchResult(tuple(terms[n] for n in record["outputs"]), steps, before, after, expanded, stopped)
+    parts = json_object(record)
+    terms = terms_from_nodes(parts["nodes"])
+    steps = _restored(parts["steps"], terms)
+    before, after, expanded, stopped = json_list(parts["numbers"])
+    numbers = json_number(before), json_number(after), json_integer(expanded)
+    return SearchResult(_taken(parts["outputs"], terms), steps, *numbers, json_text(stopped))
 
 
 def steps_recorded(steps: Sequence[Step]) -> Json:
@@ -55,7 +52,8 @@ def steps_recorded(steps: Sequence[Step]) -> Json:
 
 def steps_restored(record: Json) -> tuple[Step, ...]:
     """Return the steps from their JSON values."""
-    return _restored(record["steps"], terms_from_nodes(record["nodes"]))
+    parts = json_object(record)
+    return _restored(parts["steps"], terms_from_nodes(parts["nodes"]))
 
 
 def _steps(steps: Sequence[Step], outputs: State) -> tuple[list[Json], Callable[[Term], int], list[Json]]:
@@ -68,32 +66,38 @@ def _steps(steps: Sequence[Step], outputs: State) -> tuple[list[Json], Callable[
     return nodes, place, [[step.rule, [*map(place, step.roots)], [*map(place, step.replacements)]] for step in steps]
 
 
-def terms_from_nodes(nodes: Sequence[Json]) -> list[Term]:
+def terms_from_nodes(nodes: Json) -> list[Term]:
     """Return the terms from nodes that `record_terms_as_json` returned, in the same order."""
     terms: list[Term] = []
-    for op, operands, attributes in nodes:
-        values = {name: _value(value) for name, value in attributes.items()}
-        terms.append(_variable(values) if op == "" else apply(op, *(terms[n] for n in operands), **values))
+    for op, operands, attributes in map(json_list, json_list(nodes)):
+        values = {name: _attribute(value) for name, value in json_object(attributes).items()}
+        terms.append(_variable(**values) if op == "" else apply(json_text(op), *_taken(operands, terms), **values))
     return terms
 
 
-def _restored(steps: Sequence[Json], terms: Sequence[Term]) -> tuple[Step, ...]:
-    def taken(places: Sequence[int]) -> State:
-        return tuple(terms[n] for n in places)
+def _restored(steps: Json, terms: Sequence[Term]) -> tuple[Step, ...]:
+    return tuple(
+        Step(json_text(rule), _taken(roots, terms), _taken(replacements, terms))
+        for rule, roots, replacements in map(json_list, json_list(steps))
+    )
 
-    return tuple(Step(rule, taken(roots), taken(replacements)) for rule, roots, replacements in steps)
+
+def _taken(places: Json, terms: Sequence[Term]) -> State:
+    return tuple(terms[json_integer(place)] for place in json_list(places))
 
 
 def _node(term: Term, place: Callable[[Term], int]) -> Json:
     if term.is_variable:
-        given = {"name": term.name, "shape": term.shape, "constant": term.constant}
+        given: dict[str, Attribute] = {"name": term.name, "shape": term.shape, "constant": term.constant}
         given |= {"condition": term.condition, "position": term.position}
         return ["", [], {name: _json(value) for name, value in given.items()}]
     return [term.op, [*map(place, term.args)], {name: _json(value) for name, value in term.attributes}]
 
 
-def _variable(values: dict[str, Any]) -> Term:
-    return variable(values.pop("name"), values.pop("shape"), **values)
+def _variable(name: Attribute, shape: Attribute, constant: Attribute, condition: Attribute, position: Attribute) -> Term:
+    if not isinstance(name, str) or not isinstance(shape, tuple) or not isinstance(position, int):
+        raise TypeError(f"{name!r} is not a variable with a shape")
+    return variable(name, shape, constant=constant is True, condition=condition is True, position=position)
 
 
 def _json(value: object) -> Json:
@@ -119,32 +123,63 @@ def _atom(atom: Atom) -> Json:
     return [type(atom).__name__, *(_json(getattr(atom, f.name)) for f in fields(atom))]
 
 
-def _value(value: Json) -> Any:
+def _attribute(value: Json) -> Attribute:
     match value:
-        case {"fraction": [numerator, denominator]}:
-            return Fraction(numerator, denominator)
-        case {"sum": terms}:
-            return sum(math.prod((_made(a) for a in atoms), start=_value(coefficient)) for coefficient, *atoms in terms)
-        case {"compare": [relation, left]}:
-            return Compare(relation, _value(left))
-        case {"all": parts}:
-            return AllOf(tuple(map(_value, parts)))
-        case {"any": parts}:
-            return AnyOf(tuple(map(_value, parts)))
-        case list():
-            return tuple(map(_value, value))
-        case _:
+        case str():
             return value
+        case list():
+            return tuple(map(_extent, value))
+        case _:
+            return _extent(value)
+
+
+def _extent(value: Json) -> Extent:
+    match value:
+        case int() | float():
+            return value
+        case {"fraction": [int() as numerator, int() as denominator]}:
+            return Fraction(numerator, denominator)
+        case {"sum": list() as terms}:
+            total: Extent = 0
+            for coefficient, *atoms in map(json_list, terms):
+                product = _extent(coefficient)
+                for atom in atoms:
+                    product = product * _made(atom)
+                total = total + product
+            return total
+        case _:
+            raise ValueError(f"{value} is not a number or an extent")
+
+
+def _condition(value: Json) -> Cond:
+    match value:
+        case bool():
+            return value
+        case {"compare": [str() as relation, left]}:
+            extent = _extent(left)
+            if isinstance(extent, Size):
+                return Compare(relation, extent)
+        case {"all": list() as parts}:
+            return AllOf(tuple(map(_condition, parts)))
+        case {"any": list() as parts}:
+            return AnyOf(tuple(map(_condition, parts)))
+    raise ValueError(f"{value} is not a condition on sizes")
 
 
 def _made(atom: Json) -> Extent:
     """Return the atom (a factor in the expression of a dynamic extent) that `_atom` wrote, as a simplified expression."""
     match atom:
         case ["Floor", numerator, denominator]:
-            return floor_divide(_value(numerator), _value(denominator))
+            return floor_divide(_extent(numerator), _extent(denominator))
         case ["Inverse", of]:
-            return inverse(_value(of))
-        case [kind, *parts]:
-            return size(ATOMS[kind](*map(_value, parts)))
+            return inverse(_extent(of))
+        case ["Dim", str() as tensor, int() as axis]:
+            return size(Dim(tensor, axis))
+        case ["Sym", str() as name, bool() as real]:
+            return size(Sym(name, real))
+        case ["Entry", str() as tensor, list() as indices, extent]:
+            return size(Entry(tensor, tuple(map(_extent, indices)), _extent(extent)))
+        case ["Indicator", condition]:
+            return size(Indicator(_condition(condition)))
         case _:
             raise ValueError(f"{atom} is not an atom of an extent")

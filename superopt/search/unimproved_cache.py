@@ -8,15 +8,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from superopt.algebra.operators import specs_folder, substitutions_folder
 from superopt.protobuf.stored import Loadable, model_digest
 from superopt.report.optimization import AppliedRule, Arithmetic, Report, Rounding, RunEnvironment, SegmentGain, Timing
-from superopt.runtime.cache import Cache, Json, json_object
-from superopt.runtime.result_cache import cache_code_digest
+from superopt.runtime.cache import Cache, Json, json_list, json_object
+from superopt.runtime.result_cache import cache_code_digest, from_fields
 
 
 @dataclass(frozen=True)
@@ -51,23 +50,15 @@ class UnimprovedModelCache:
         return ["kept", *self.about, cache_code_digest(files), model_digest(self.model)]
 
 
-def _report(record: Mapping[str, Any]) -> Report:
+def _report(record: Mapping[str, Json]) -> Report:
     """Return the report that a JSON record describes. Only reports without predicted times and without tuning are stored."""
-    return Report(
-        **{
-            **record,
-            "rules": tuple(AppliedRule(**rule) for rule in record["rules"]),
-            "segments": tuple(SegmentGain(**_with_tuples(segment)) for segment in record["segments"]),
-            "timing": Timing(**record["timing"]) if record["timing"] else None,
-            "rounding": Rounding(**_with_tuples(record["rounding"])) if record["rounding"] else None,
-            "arithmetic": Arithmetic(**_with_tuples(record["arithmetic"])),
-            "environment": RunEnvironment(**record["environment"]),
-            "assumptions": tuple(record["assumptions"]),
-            "shapes": {shape: Timing(**timing) for shape, timing in record["shapes"].items()},
-        }
+    return replace(
+        from_fields(Report, record),
+        rules=tuple(from_fields(AppliedRule, rule) for rule in json_list(record["rules"])),
+        segments=tuple(from_fields(SegmentGain, segment) for segment in json_list(record["segments"])),
+        timing=from_fields(Timing, record["timing"]) if record["timing"] else None,
+        rounding=from_fields(Rounding, record["rounding"]) if record["rounding"] else None,
+        arithmetic=from_fields(Arithmetic, record["arithmetic"]),
+        environment=from_fields(RunEnvironment, record["environment"]),
+        shapes={shape: from_fields(Timing, timing) for shape, timing in json_object(record["shapes"]).items()},
     )
-
-
-def _with_tuples(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record with tuples in place of JSON's lists."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}

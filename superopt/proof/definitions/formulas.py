@@ -7,9 +7,9 @@ longer than Z3's answers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from ctypes import Array
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import z3
 from z3 import z3core
@@ -102,7 +102,7 @@ def _number(value: Expression | int, like: Expression) -> Expression:
     return Expression(_integer(value, like.ref.ctx, z3core.Z3_get_sort(_context(like.ref), like.ref.ast)), like.integer)
 
 
-def _integer(number: int, context: z3.Context, sort: Any) -> z3.AstRef:
+def _integer(number: int, context: z3.Context, sort: z3.Sort) -> z3.AstRef:
     return z3.ArithRef(z3core.Z3_mk_numeral(context.ref(), str(number), sort), context)
 
 
@@ -116,24 +116,25 @@ def _real(ref: z3.AstRef) -> z3.AstRef:
     return z3.ArithRef(z3core.Z3_mk_int2real(_context(ref), ref.ast), ref.ctx)
 
 
-def _all(make: Callable[..., Any], parts: tuple[Expression, ...]) -> Expression:
+def _all(make: Callable[..., z3.Ast], parts: tuple[Expression, ...]) -> Expression:
     refs = _alike([*parts])
     made = make(_context(refs[0]), len(refs), _array(*refs))
     return Expression(z3.ArithRef(made, refs[0].ctx), all(part.integer for part in parts))
 
 
-def _joined(make: Callable[..., Any], one: Expression, other: Expression | int) -> Expression:
+def _joined(make: Callable[..., z3.Ast], one: Expression, other: Expression | int) -> Expression:
     return _all(make, (one, _number(other, one)))
 
 
-def _compared(make: Callable[..., Any], one: Expression, other: Expression | int) -> z3.BoolRef:
+def _compared(make: Callable[..., z3.Ast], one: Expression, other: Expression | int) -> z3.BoolRef:
     left, right = _alike([one, _number(other, one)])
     return z3.BoolRef(make(_context(left), left.ast, right.ast), left.ctx)
 
 
-def _context(ref: z3.AstRef) -> Any:
+def _context(ref: z3.AstRef) -> z3.ContextObj:
     return ref.ctx.ref()
 
 
-def _array(*refs: z3.AstRef) -> Any:
-    return (z3.Ast * len(refs))(*(ref.ast for ref in refs))
+def _array(*refs: z3.AstRef) -> Array[z3.Ast]:
+    array: Array[z3.Ast] = (z3.Ast * len(refs))(*(ref.ast for ref in refs))
+    return array

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import isfinite
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from superopt.algebra import index
 from superopt.algebra.bilinear import Matrix
@@ -169,7 +169,7 @@ class Normal:
         """Return the variable with this name and shape as a tensor of symbolic elements."""
         return index.Tensor(shape, lambda *i: TreeValue((Summand(1, factors=(Read(name, i),)),), self))
 
-    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., Any]) -> index.Tensor:
+    def tensor(self, shape: tuple[Extent, ...], at: Callable[..., TreeValue]) -> index.Tensor:
         return index.Tensor(shape, at)
 
     def require(self, condition: Cond, message: str) -> None:
@@ -209,7 +209,7 @@ class Normal:
         fresh: dict[Atom, Size] = {k: size(self.fresh()) for k in bound}
         return fresh.get
 
-    def total(self, extent: Extent, body: Callable[[Any], TreeValue]) -> TreeValue:
+    def total(self, extent: Extent, body: Callable[[Extent], TreeValue]) -> TreeValue:
         if extent == 1:
             return body(0)
         k = self.fresh()
@@ -219,7 +219,7 @@ class Normal:
 
         return TreeValue(_closed(body(size(k)).tree, k, _range(k, extent), leaf), self)
 
-    def maximum(self, extent: Extent, body: Callable[[Any], TreeValue]) -> TreeValue:
+    def maximum(self, extent: Extent, body: Callable[[Extent], TreeValue]) -> TreeValue:
         if extent == 1:
             return body(0)
         k = self.fresh()
@@ -236,10 +236,10 @@ class Normal:
             return then if condition else other
         return TreeValue(Choice(condition, then.tree, other.tree), self)
 
-    def picked(self, value: TreeValue, extent: Extent, body: Callable[[Any], TreeValue]) -> TreeValue:
+    def picked(self, value: TreeValue, extent: Extent, body: Callable[[Extent], TreeValue]) -> TreeValue:
         return TreeValue(self._picked(value.tree, extent, body, ()), self)
 
-    def _picked(self, tree: Tree, extent: Extent, body: Callable[[Any], TreeValue], known: Guard) -> Tree:
+    def _picked(self, tree: Tree, extent: Extent, body: Callable[[Extent], TreeValue], known: Guard) -> Tree:
         """Return the decision tree with each leaf i, which is used as an index, replaced by `body(i)`.
 
         Each leaf must be an element of a variable that holds indices. Other leaves raise TooLongError.
