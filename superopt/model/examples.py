@@ -15,9 +15,8 @@ import onnx_ir as ir
 from onnx import numpy_helper
 
 from superopt.errors import ExampleError, first_line
-from superopt.model.dimensions import declared_name
+from superopt.model.dimensions import dimension_name
 from superopt.model.load import Model
-from superopt.protobuf.names import is_unnamed
 from superopt.runtime.input_source import Example
 from superopt.runtime.session import Array
 
@@ -49,15 +48,14 @@ def example_sizes(examples: Sequence[Example], model: Model) -> list[dict[str, i
         sizes: dict[str, int] = {}
         for value in model.graph.inputs:
             array = example.get(value.name or "")
-            for axis, extent in enumerate(value.shape or ()) if array is not None else ():
+            if array is None:
+                continue
+            for axis, (extent, own) in enumerate(zip(value.shape or (), array.shape, strict=False)):
                 if isinstance(extent, int) and extent >= 0:
                     continue
-                name = declared_name(extent)
-                name = f"{value.name}[{axis}]" if is_unnamed(name) else name
-                if sizes.setdefault(name, array.shape[axis]) != array.shape[axis]:
-                    raise ExampleError(
-                        f"the example has two sizes, {sizes[name]} and {array.shape[axis]}, of dimension {name!r}"
-                    )
+                name = dimension_name(value, axis, extent)
+                if sizes.setdefault(name, own) != own:
+                    raise ExampleError(f"the example has two sizes, {sizes[name]} and {own}, of dimension {name!r}")
         if sizes not in found:
             found.append(sizes)
     return [sizes for sizes in found if sizes]
