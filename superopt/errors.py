@@ -82,6 +82,12 @@ class UnreadableRulesError(SuperoptError):
     exit_code = 18
 
 
+class ExampleError(SuperoptError):
+    """Example inputs for the model cannot be read, or do not fit the inputs of the model."""
+
+    exit_code = 19
+
+
 class ModelNotFoundError(SuperoptError):
     """The model file, or an external data file that the model names, is missing."""
 

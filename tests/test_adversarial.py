@@ -12,6 +12,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from superopt.errors import CheckFailedError
 from superopt.runtime.adversarial import adversarial_values, images
 from superopt.runtime.check import check, check_all
+from superopt.runtime.input_source import DRAWN
 from superopt.runtime.reference import Reference
 from superopt.runtime.session import Array, Device, Port
 from superopt.runtime.sizes import dynamic_dimension_keys, sizes_to_check, telling_constants
@@ -321,8 +322,8 @@ def test_branches_merged_by_identity_kernels_and_enlarged_ones_pass() -> None:
 
 def test_values_are_a_function_of_the_seed_and_hold_what_they_say() -> None:
     ports = [Port("x", np.dtype(np.float32), (8, 16)), Port("m", np.dtype(np.bool_), (8, 16))]
-    values = {v.name: v.make() for v in adversarial_values(ports, 3, None, {})}
-    again = {v.name: v.make() for v in adversarial_values(ports, 3, None, {})}
+    values = {v.name: v.make() for v in adversarial_values(ports, 3, None, DRAWN)}
+    again = {v.name: v.make() for v in adversarial_values(ports, 3, None, DRAWN)}
     assert all(np.array_equal(values[n][p], again[n][p], equal_nan=p == "x") for n in values for p in "xm")
     assert np.isnan(values["one NaN in x"]["x"]).sum() == np.isinf(values["one infinity in x"]["x"]).sum() == 1
     assert (values["masked"]["x"] == -1e9).any()

@@ -37,6 +37,7 @@ from superopt.protobuf.validate import require_well_formed
 from superopt.runtime.bounds import IndexRange, index_bounds
 from superopt.runtime.child import Child, child, reuse_child
 from superopt.runtime.feasible import Feasible, find_feasible
+from superopt.runtime.input_source import DRAWN, InputSource
 from superopt.runtime.session import Device, Port, Session, random_inputs
 from superopt.search import roofline
 from superopt.search.backtracking import SearchResult
@@ -415,9 +416,9 @@ def test_positions_that_are_made_up_fit_the_tensor_they_are_in() -> None:
 )
 def test_inputs_are_made_up_on_which_the_model_runs(given: ModelProto, chosen: bool) -> None:
     session = Session(given, Device())
-    found = find_feasible(session, [dict.fromkeys({"N"}, 1)], index_bounds(given), chosen=chosen)
+    found = find_feasible(session, [dict.fromkeys({"N"}, 1)], InputSource.of(given), chosen=chosen)
     assert not found.error
-    session.run(random_inputs(session.inputs, sizes=found.sizes[0], high=found.high))
+    session.run(found.source.values(session.inputs, sizes=found.sizes[0]))
 
 
 def test_a_model_that_runs_at_other_sizes_than_the_usual_ones_is_run_there() -> None:
@@ -433,7 +434,7 @@ def test_a_model_that_runs_at_other_sizes_than_the_usual_ones_is_run_there() -> 
 
 def test_a_slow_model_is_not_run_again_to_be_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     given = model([helper.make_node("Relu", ["x"], ["y"])], [port("x", [4])], [port("y", [4])])
-    slow = Feasible(({},), {}, seconds=COST.repeated_run_seconds + 1)
+    slow = Feasible(({},), DRAWN, seconds=COST.repeated_run_seconds + 1)
     monkeypatch.setattr("superopt.cost.first_run._in_child", lambda *_, **__: slow)
     monkeypatch.setattr(Session, "ready", lambda *_: pytest.fail("the model was run again"))
     assert first_run(given, load(given), Device(), [DimBinding({})]).seconds == slow.seconds

@@ -21,11 +21,11 @@ from superopt.model.dimensions import dynamic_dimension_names, representative_si
 from superopt.model.load import load
 from superopt.policy import CHECK, OPTIMIZATION
 from superopt.protobuf.stored import parse_model
-from superopt.runtime.bounds import index_bounds
 from superopt.runtime.check import Check, check
 from superopt.runtime.compare import Comparison, compare_all, compare_settings
+from superopt.runtime.input_source import InputSource
 from superopt.runtime.multi_shape import SizeComparisons
-from superopt.runtime.session import Array, Device, Session, random_inputs
+from superopt.runtime.session import Array, Device, Session
 from superopt.runtime.settings import settings, with_choices
 
 STANDARD = {"", "ai.onnx", "ai.onnx.ml"}
@@ -75,15 +75,15 @@ class Case:
         return representative_sizings(load(self.path).model, self.shapes)
 
     @functools.cached_property
-    def high(self) -> Mapping[str, int]:
-        """Bounds of the inputs that are indices."""
-        return index_bounds(parse_model(self.path, external=False))
+    def source(self) -> InputSource:
+        """Random inputs within the bounds of the inputs that are indices."""
+        return InputSource.of(parse_model(self.path, external=False))
 
     @functools.cached_property
     def feeds(self) -> list[Mapping[str, Array]]:
         """Random inputs at each of the sizes."""
         ports = Session(self.path, self.device).inputs
-        return [random_inputs(ports, self.settings.seed, sizes=s.numbers, high=self.high) for s in self.sizings]
+        return [self.source.values(ports, self.settings.seed, s.numbers) for s in self.sizings]
 
 
 def everything(case: Case, folder: Path, peers: Path | None) -> Row:
@@ -183,7 +183,7 @@ def tuned(case: Case, target: Path) -> Row:
         at=[sizing.numbers for sizing in case.sizings],
         seconds=case.settings.measure,
         seed=case.settings.seed,
-        high=case.high,
+        source=case.source,
     )
     alone, both = (min((c[which] for c in found), key=lambda c: c.ratio) for which in (0, 1))
     return {"entries": entries, "tried": tried, "alone": measured(alone), "speed": measured(both), "seconds": ours["seconds"]}
@@ -228,7 +228,7 @@ def speeds(case: Case, files: Mapping[str, Path], device: Device, seconds: float
             seconds=seconds / len(case.sizings),
             seed=case.settings.seed,
             sizes=sizing.numbers,
-            high=case.high,
+            source=case.source,
         )
         for name, comparison in zip(files, compared, strict=True):
             found[name].append((sizing, comparison))

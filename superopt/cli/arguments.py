@@ -101,6 +101,11 @@ def _add_optimize(commands: Commands) -> None:
     about = "sizes of a dynamic dimension to optimize for; repeat the option for each dimension; dimensions stay dynamic"
     command.add_argument("--shape", type=extents, action="append", default=[], metavar="NAME=N,N", help=about)
     about = (
+        "inputs to run, time and check the model on, besides random inputs: an .npz file with an array for each input, or a "
+        "folder of tensors input_0.pb, input_1.pb and so on; repeatable; the model is optimized for their sizes too"
+    )
+    command.add_argument("--input", type=Path, action="append", default=[], metavar="FILE", dest="inputs", help=about)
+    about = (
         "first find the fastest session settings (ONNX Runtime's optimizers, layout, number of threads, CUDA graph), then "
         "optimize for these settings"
     )

@@ -15,14 +15,14 @@ from superopt.errors import DimensionError, InvalidModelError, RuntimeDiedError
 from superopt.model.load import Loaded
 from superopt.policy import COST
 from superopt.protobuf.stored import Loadable, parse_model
-from superopt.runtime.bounds import index_bounds
 from superopt.runtime.cache import Cache, Json, json_number
 from superopt.runtime.child import child
 from superopt.runtime.feasible import Feasible, find_feasible
 from superopt.runtime.hardware import cpu_name
+from superopt.runtime.input_source import InputSource
 from superopt.runtime.ort_values import BFLOAT16
 from superopt.runtime.result_cache import cached_result, from_fields
-from superopt.runtime.session import Bound, Device, Session, Unbound, random_inputs
+from superopt.runtime.session import Bound, Device, Session, Unbound
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,14 @@ class FirstRun:
 
 
 def cached_first_run(
-    original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[DimBinding], cache: Path, *, chosen: bool
+    original: Loadable,
+    loaded: Loaded,
+    device: Device,
+    sizings: Sequence[DimBinding],
+    cache: Path,
+    source: InputSource,
+    *,
+    chosen: bool,
 ) -> FirstRun:
     """Return the result of `first_run`, from the cache if possible (see `cached_result`).
 
@@ -55,15 +62,21 @@ def cached_first_run(
     Raises:
         DimensionError, InvalidModelError, RuntimeDiedError: as `first_run`.
     """
-    about: list[Json] = ["first run", device.identity, [sizing.numbers for sizing in sizings], chosen]
+    about: list[Json] = ["first run", device.identity, [sizing.numbers for sizing in sizings], source.digest, chosen]
     record, _ = cached_result(
-        cache, about, [original], lambda: asdict(first_run(original, loaded, device, sizings, chosen=chosen))
+        cache, about, [original], lambda: asdict(first_run(original, loaded, device, sizings, source, chosen=chosen))
     )
     return from_fields(FirstRun, record)
 
 
 def first_run(
-    original: Loadable, loaded: Loaded, device: Device, sizings: Sequence[DimBinding], *, chosen: bool = False
+    original: Loadable,
+    loaded: Loaded,
+    device: Device,
+    sizings: Sequence[DimBinding],
+    source: InputSource | None = None,
+    *,
+    chosen: bool = False,
 ) -> FirstRun:
     """Run the model for the first time, in a child process, before the model is loaded in this process.
 
@@ -72,6 +85,7 @@ def first_run(
         loaded: The model as it was read, used in messages.
         device: The device to run on.
         sizings: Sizes of the model's dynamic dimensions.
+        source: The source of the inputs. By default, inputs are random.
         chosen: Whether the user chose the sizes. If False, other sizes are tried if the model does not run at these sizes.
 
     Raises:
@@ -79,12 +93,12 @@ def first_run(
         RuntimeDiedError: ONNX Runtime dies while loading or running the model.
         DimensionError: The model does not run at the chosen sizes.
     """
-    bounds, sizes = index_bounds(parse_model(original, external=False)), [sizing.numbers for sizing in sizings]
+    given, sizes = source or InputSource.of(parse_model(original, external=False)), [sizing.numbers for sizing in sizings]
     try:
-        found = _in_child(original, device, sizes, bounds, chosen=chosen)
+        found = _in_child(original, device, sizes, given, chosen=chosen)
         began = active_time()
         session = Session(original, device)
-        found = found or find_feasible(session, sizes, bounds, chosen=chosen)
+        found = found or find_feasible(session, sizes, given, chosen=chosen)
     except RuntimeDiedError as error:
         raise RuntimeDiedError(f"{loaded.label}: {error}") from error
     except TimeoutError as error:
@@ -99,7 +113,7 @@ def first_run(
     runs = [] if found.seconds > COST.repeated_run_seconds * len(found.sizes) else found.sizes
     seconds = opening = 0.0
     for numbers in runs:
-        run = session.ready(random_inputs(session.inputs, sizes=numbers, high=found.high))
+        run = session.ready(found.source.values(session.inputs, sizes=numbers))
         opening = opening or active_time() - began
         seconds += _fastest(run)
     seconds = seconds or found.seconds
@@ -115,7 +129,7 @@ def _fastest(run: Bound | Unbound) -> float:
 
 
 def _in_child(
-    original: Loadable, device: Device, sizes: Sequence[Mapping[str, int]], bounds: Mapping[str, int], *, chosen: bool
+    original: Loadable, device: Device, sizes: Sequence[Mapping[str, int]], source: InputSource, *, chosen: bool
 ) -> Feasible | None:
     """Run `find_feasible` in a child process.
 
@@ -128,7 +142,7 @@ def _in_child(
         with child() as process:
             session = process.load(original, device)
             makeable = all(port.kind in ("", "tensor(string)") and port.dtype != BFLOAT16 for port in session.inputs)
-            return find_feasible(session, sizes, bounds, chosen=chosen) if makeable else None
+            return find_feasible(session, sizes, source, chosen=chosen) if makeable else None
     except OSError as error:
         if isinstance(error, TimeoutError):
             raise

@@ -37,6 +37,7 @@ from superopt.flows.report_fields import (
 from superopt.model.bodies import count_body_runs
 from superopt.model.convert_opset import convert_opset
 from superopt.model.dimensions import representative_sizings
+from superopt.model.examples import Given, example_sizes, read_examples
 from superopt.model.external_data import Scratch, temporary_scratch
 from superopt.model.inline_functions import inline_functions
 from superopt.model.islands import Charts
@@ -52,8 +53,8 @@ from superopt.rules.accuracy import admit_by_growth
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.rule import Rule
 from superopt.rules.store import load_rules
-from superopt.runtime.bounds import index_bounds
 from superopt.runtime.cache import Cache, default_path
+from superopt.runtime.input_source import InputSource
 from superopt.runtime.multi_shape import SizeComparisons
 from superopt.runtime.session import Device
 from superopt.runtime.settings import with_choices
@@ -102,6 +103,7 @@ def optimize(
     threads: int = 1,
     cuda_graph: bool = False,
     shapes: Sequence[Mapping[str, int]] = (),
+    inputs: Sequence[Given] = (),
     cache: str | os.PathLike[str] | None = None,
     tune: bool = False,
     ort_config: bool = False,
@@ -135,6 +137,9 @@ def optimize(
         cuda_graph: Run the model by replaying a CUDA graph.
         shapes: Sizes of the dynamic dimensions by name. The default size is 1 for the first dimension of an input, 224 for the
             height and width of an image, and 128 for any other dimension.
+        inputs: Examples of the model's inputs: mappings from names to arrays, .npz files, or folders of tensors as in the test
+            data of ONNX. The model is run, timed and checked on the examples, at their sizes, and checked on random inputs
+            too.
         cache: The file for measured times. By default, it is a file in the user's cache folder. If a complete search finds no
             faster model, this is recorded in the file, and the model is not searched again.
         tune: Measure the model in sessions with different settings first (`superopt.runtime.tuning`), and optimize it for the
@@ -161,6 +166,7 @@ def optimize(
         ModelNotFoundError, InvalidModelError: The model cannot be loaded, see `superopt.model.load` and
             `superopt.runtime.session`.
         ProviderError, RuntimeMissingError: The provider, or ONNX Runtime, is not installed.
+        ExampleError: An example cannot be read, or does not fit the model.
         ProfileError: The file is not a device profile, or is a profile of another provider.
         OpsetError: The model cannot be converted to the opset.
         StoreError: A stored rule lacks a valid proof.
@@ -192,17 +198,22 @@ def optimize(
             loaded = load(model)
             if ort_config:
                 config_of(loaded.model)
-            sizings = representative_sizings(loaded.model, shapes)
+            examples = read_examples(inputs, loaded.model)
+            sizes = [*filter(None, shapes), *example_sizes(examples, loaded.model)]
+            sizings = representative_sizings(loaded.model, sizes)
             original = loadable(loaded.model, scratch, loaded.path)
+            source = InputSource.of(parse_model(original, external=False), examples)
             predicted = settings.prices is not None
-            unimproved = None if tune or predicted else UnimprovedModelCache(settings.cache, settings.key(sizings), original)
+            unimproved = (
+                None if tune or predicted else UnimprovedModelCache(settings.cache, settings.key(sizings, source), original)
+            )
             known = None if unimproved is None else unimproved.before()
         if known is not None:
             report = replace(known, model=loaded.label, seconds=dict(phases.seconds))
-            sizes = [sizing.numbers for sizing in sizings if sizing.numbers]
-            evidence = Evidence(loaded.model, rewritten=False, sizes=sizes, opset=opset, arithmetic=report.arithmetic)
+            at = [sizing.numbers for sizing in sizings if sizing.numbers]
+            evidence = Evidence(loaded.model, rewritten=False, sizes=at, opset=opset, arithmetic=report.arithmetic)
             return result(model, loaded, loaded.model, report, evidence, embed=False)
-        prepared = prepare(loaded, original, sizings, settings, phases, scratch)
+        prepared = prepare(loaded, original, source, sizings, settings, phases, scratch, chosen=bool(sizes))
         outcomes: list[ModelOutcome] = []
         with limit_memory_growth(OPTIMIZATION.memory_factor * weight_bytes(loaded.model) + OPTIMIZATION.memory_bytes):
             for candidate in search(prepared, outcomes):
@@ -215,8 +226,8 @@ def optimize(
     last = outcomes[-1].candidate
     passes, rewritten = (last.passes, last.model) if report.accepted else ((), None)
     rules, assumptions = prepared.rules, prepared.assumptions
-    sizes = [sizing.numbers for sizing in prepared.sizings if sizing.numbers]
-    evidence = Evidence(loaded.model, report.accepted, passes, rules, sizes, opset, report.arithmetic, assumptions)
+    at = [sizing.numbers for sizing in prepared.sizings if sizing.numbers]
+    evidence = Evidence(loaded.model, report.accepted, passes, rules, at, opset, report.arithmetic, assumptions)
     return result(model, loaded, rewritten or loaded.model, report, evidence, embed=ort_config)
 
 
@@ -245,6 +256,7 @@ class PreparedModel:
     Attributes:
         loaded: The model as the caller gave it.
         original: The same model in the form that ONNX Runtime loads.
+        source: The source of the inputs.
         settings: The validated arguments of `superopt.optimize`.
         phases: The timer of the run's phases.
         scratch: A temporary folder for large tensors.
@@ -266,6 +278,7 @@ class PreparedModel:
 
     loaded: Loaded
     original: Loadable
+    source: InputSource
     settings: OptimizationSettings
     phases: PhaseTimer
     scratch: Scratch
@@ -292,25 +305,31 @@ class PreparedModel:
         def progress(share: float) -> None:
             self.phases.listener(Progress("measure", round(100 * share), 100))
 
-        return CandidateJudge(self.original, self.device, self.sizings, cache, check, self.forecaster, self.phases, progress)
+        return CandidateJudge(
+            self.original, self.device, self.sizings, cache, check, self.forecaster, self.source, self.phases, progress
+        )
 
 
 def prepare(
     loaded: Loaded,
     original: Loadable,
+    source: InputSource,
     sizings: Sequence[DimBinding],
     settings: OptimizationSettings,
     phases: PhaseTimer,
     scratch: Scratch,
+    *,
+    chosen: bool,
 ) -> PreparedModel:
     """Prepare the model for the search.
 
     The model is run for the first time, the time budget is set, session settings are tuned if requested, and the model's
-    islands (the regions that a search can rewrite) are found.
+    islands (the regions that a search can rewrite) are found. `chosen` is whether the user chose the sizes of the dynamic
+    dimensions.
     """
     with phases("load"):
         device = settings.device
-        first = cached_first_run(original, loaded, device, sizings, settings.cache, chosen=any(settings.shapes))
+        first = cached_first_run(original, loaded, device, sizings, settings.cache, source, chosen=chosen)
         sizings = [DimBinding(numbers) for numbers in first.sizes] or sizings
         plain, weights, budget = inline_functions(loaded.model), weight_bytes(loaded.model), settings.budget
         if budget is None:
@@ -322,22 +341,21 @@ def prepare(
             first = replace(first, refused=first.refused or unpriced_reason(forecaster, original, sizings))
         charts = Charts(settings.mode)
         prepared = PreparedModel(
-            loaded, original, settings, phases, scratch, first, sizings, budget, device, forecaster, charts, start=plain
+            loaded, original, source, settings, phases, scratch, first, sizings, budget, device, forecaster, charts, start=plain
         )
         if first.refused:
             return prepared
-        source = original if plain is loaded.model else loadable(plain, scratch)
-        counts = count_body_runs(source, device, seed=settings.seed, sizes=sizings[0].numbers)
+        inlined = original if plain is loaded.model else loadable(plain, scratch)
+        counts = count_body_runs(inlined, device, seed=settings.seed, sizes=sizings[0].numbers, source=source)
     if settings.tune:
         with phases("tune"):
-            high = index_bounds(parse_model(original, external=False))
             tuning = tune(
                 original,
                 device,
                 seconds=OPTIMIZATION.full_comparison_seconds,
                 seed=settings.seed,
                 sizes=sizings[0].numbers,
-                high=high,
+                source=source,
             )
             prepared = replace(prepared, tuning=tuning, device=with_choices(device, tuning.choices))
     try:

@@ -12,9 +12,11 @@ from typing import TypedDict
 
 from superopt.algebra.dim_binding import DimBinding
 from superopt.cost.prices import Prices, load_prices
+from superopt.model.examples import Given
 from superopt.report.progress import Listener
 from superopt.rules.fp_flags import FpMode
 from superopt.runtime.cache import Json
+from superopt.runtime.input_source import InputSource
 from superopt.runtime.multi_shape import CheckSettings
 from superopt.runtime.session import Device
 
@@ -34,6 +36,7 @@ class Options(TypedDict, total=False):
     threads: int
     cuda_graph: bool
     shapes: Sequence[Mapping[str, int]]
+    inputs: Sequence[Given]
     cache: str | os.PathLike[str] | None
     tune: bool
     ort_config: bool
@@ -107,10 +110,10 @@ class OptimizationSettings:
         """The settings of the numerical check of a candidate. In fast mode, the check has no adversarial inputs."""
         return CheckSettings(self.tolerance, self.seed, self.mode is not FpMode.FAST)
 
-    def key(self, sizings: Sequence[DimBinding]) -> list[Json]:
-        """Return a cache key for results: all settings on which a result depends, and the sizes of dynamic dimensions.
+    def key(self, sizings: Sequence[DimBinding], source: InputSource) -> list[Json]:
+        """Return a cache key for results: all settings on which a result depends, the sizes of dynamic dimensions, and inputs.
 
         The key is for optimizations without tuning and without a device profile. The model and the code are not part of it.
         """
         searching = [self.budget, self.seed, self.tolerance, self.growth, *self.moves, self.allow_contrib, self.fp, self.opset]
-        return [self.device.identity, *searching, *(sizing.numbers for sizing in sizings)]
+        return [self.device.identity, *searching, source.digest, *(sizing.numbers for sizing in sizings)]

@@ -15,6 +15,7 @@ Load and save:
 Shapes and constants:
 
     `dimensions`: names of dynamic dimensions, and the sizes at which a model is tested and measured.
+    `examples`: example inputs that the user gives, and the sizes of dynamic dimensions that they have.
     `shape_inference`: shape inference for fixed input shapes, through onnx, and constant values of nodes.
     `shape_values`: symbolic shape inference: shapes and results of shape computations over dynamic dimensions.
     `constant_folding`: stores values that do not depend on the inputs as weights of a model.

@@ -21,9 +21,9 @@ from superopt.files import scratch_folder
 from superopt.model.load import Model
 from superopt.policy import MODEL
 from superopt.protobuf.stored import Loadable, StoredModel, folder_of, parse_model
-from superopt.runtime.bounds import index_bounds
 from superopt.runtime.check import ordinary_inputs
-from superopt.runtime.feasible import feasible_bounds
+from superopt.runtime.feasible import feasible_source
+from superopt.runtime.input_source import DRAWN, InputSource
 from superopt.runtime.session import Device, Session
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
@@ -63,13 +63,14 @@ def count_body_runs(
     *,
     seed: int = 0,
     sizes: Mapping[str, int] | None = None,
+    source: InputSource = DRAWN,
     seconds: float = MODEL.body_run_seconds,
 ) -> dict[Scope, float]:
     """Return how often each control flow body runs in one run of the model, by the body's location.
 
-    The model is run on random inputs, and the executed nodes are counted in ONNX Runtime's trace. The result is the mean over
-    the inputs. At least one input is run, and no further input is run after `seconds`. Inputs on which the model fails do not
-    count. Bodies without nodes are left out. A body that never runs has the count 0.
+    The model is run on inputs from `source`, and the executed nodes are counted in ONNX Runtime's trace. The result is the mean
+    over the inputs. At least one input is run, and no further input is run after `seconds`. Inputs on which the model fails do
+    not count. Bodies without nodes are left out. A body that never runs has the count 0.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load the model.
@@ -83,10 +84,10 @@ def count_body_runs(
     deadline = active_time() + seconds
     done = 0
     with scratch_folder() as folder:
-        source = StoredModel(marked.SerializeToString(), folder_of(model).resolve())
-        session = Session(source, device, optimize=False, traced=folder / "trace")
-        high = feasible_bounds(session, sizes, index_bounds(marked))
-        for _, make in ordinary_inputs(session.inputs, seed, sizes, high):
+        stored = StoredModel(marked.SerializeToString(), folder_of(model).resolve())
+        session = Session(stored, device, optimize=False, traced=folder / "trace")
+        ready = feasible_source(session, sizes, InputSource.of(marked, source.examples))
+        for _, make in ordinary_inputs(session.inputs, seed, sizes, ready):
             if not done or active_time() < deadline:
                 with contextlib.suppress(InvalidModelError):
                     session.run(make())

@@ -22,6 +22,7 @@ The numerical check:
     `rounding`: the tolerance of each element: whether rounding explains the error.
     `adversarial`: adversarial inputs: masks, infinities, NaN, extreme and constant values.
     `sizes`: the sizes of dynamic dimensions that the check tries, and the keys of dimensions in these sizes.
+    `input_source`: where input values come from: the user's examples, or random numbers within bounds.
     `feasible`: sizes and inputs at which a model runs.
     `bounds`: bounds of integer inputs that select positions, as for Gather.
 

@@ -16,8 +16,9 @@ from onnx import ModelProto
 
 from superopt.policy import CHECK
 from superopt.protobuf.graphs import all_graphs
+from superopt.runtime.input_source import InputSource
 from superopt.runtime.rounding import largest_of
-from superopt.runtime.session import Array, Port, is_floating, random_inputs
+from superopt.runtime.session import Array, Port, is_floating
 
 _WINDOWED = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"})
 
@@ -99,7 +100,7 @@ def adversarial_values(
     ports: Sequence[Port],
     seed: int,
     sizes: Mapping[str, int] | None,
-    high: Mapping[str, int],
+    source: InputSource,
     windowed: frozenset[str] = frozenset(),
 ) -> list[InputValues]:
     """Return sets of adversarial values for all inputs, the most significant first.
@@ -111,7 +112,7 @@ def adversarial_values(
         ports: the inputs.
         seed: the seed of the values.
         sizes: the sizes of dynamic dimensions.
-        high: the upper bounds of integer inputs, by name. Integers are less than the bound.
+        source: the source of the values that are changed, and of the bounds of integers.
         windowed: the names of the inputs that are images, as `images` returns them.
     """
     floats = [port.name for port in ports if is_floating(port.dtype)]
@@ -124,7 +125,7 @@ def adversarial_values(
 
     def make(number: int, change: Mapping[str, _Change], switch: str) -> dict[str, Array]:
         rng = np.random.default_rng([seed, number])
-        feeds = random_inputs(ports, seed + number, sizes=sizes, high=high)
+        feeds = source.drawn(ports, seed + number, sizes)
         for name, value in feeds.items():
             if is_floating(value.dtype) and name in change:
                 apart = tuple(1 if name in windowed and axis > 1 else extent for axis, extent in enumerate(value.shape))
@@ -132,7 +133,7 @@ def adversarial_values(
                 with np.errstate(all="ignore"):
                     feeds[name] = change[name](value.astype(np.float64), _Draw(rng, of, apart)).astype(value.dtype)
             elif value.dtype.kind in "iub" and value.size:
-                feeds[name] = _SWITCHES[switch](value, max(1, high.get(name, 2) - 1))
+                feeds[name] = _SWITCHES[switch](value, max(1, source.bounds.get(name, 2) - 1))
         return feeds
 
     return [

@@ -18,12 +18,12 @@ from superopt.errors import CheckFailedError, InvalidModelError
 from superopt.policy import CHECK
 from superopt.protobuf.stored import Loadable, StoredModel, folder_of, parse_model
 from superopt.runtime.adversarial import adversarial_values, images
-from superopt.runtime.bounds import index_bounds
 from superopt.runtime.device import first_provider
-from superopt.runtime.feasible import feasible_bounds
+from superopt.runtime.feasible import feasible_source
+from superopt.runtime.input_source import Example, InputSource
 from superopt.runtime.reference import NoReferenceError, Reference
 from superopt.runtime.rounding import OutputErrors, OutputPair, largest_of, ulp_of
-from superopt.runtime.session import Array, Device, Port, Session, is_floating, random_inputs
+from superopt.runtime.session import Array, Device, Port, Session, is_floating
 from superopt.runtime.sizes import dynamic_dimension_keys, sizes_to_check
 
 
@@ -76,6 +76,7 @@ def check(
     seconds: float = CHECK.check_seconds,
     sizes: Mapping[str, int] | None = None,
     adversarial: bool = True,
+    examples: Sequence[Example] = (),
 ) -> Check:
     """Run both models on the same inputs, at the dimension sizes `sizes` and at other sizes, and compare the outputs.
 
@@ -85,7 +86,7 @@ def check(
         CheckFailedError, InvalidModelError: as `check_all`.
     """
     trials = [CheckSizes("", sizes or {}, seconds)]
-    return check_all(original, candidate, device, trials, factor=factor, seed=seed, adversarial=adversarial)
+    return check_all(original, candidate, device, trials, factor=factor, seed=seed, adversarial=adversarial, examples=examples)
 
 
 def check_all(
@@ -97,10 +98,12 @@ def check_all(
     factor: float = CHECK.max_error_factor,
     seed: int = 0,
     adversarial: bool = True,
+    examples: Sequence[Example] = (),
 ) -> Check:
     """Run both models on the same inputs, at the sizes in `trials` and at other sizes, and compare all output elements.
 
-    A trial is one choice of sizes, with a time limit. Ordinary inputs are random numbers and edge cases such as zeros. If
+    A trial is one choice of sizes, with a time limit. Ordinary inputs are the `examples` that fit the sizes, random numbers and
+    edge cases such as zeros. If
     `adversarial` is True, there are also adversarial inputs: masks, infinities, NaN, and huge, tiny and mixed magnitudes. The
     other sizes of dynamic dimensions are small, odd, even and large numbers, and numbers just below and above the constants in
     the model.
@@ -127,9 +130,9 @@ def check_all(
             runs.
         InvalidModelError: ONNX Runtime cannot load the original, or cannot run the original on random inputs.
     """
-    found = _checked(original, candidate, device, trials, factor, seed, adversarial=adversarial)
+    found = _checked(original, candidate, device, trials, factor, seed, examples, adversarial=adversarial)
     if first_provider(device, exact=True) != device.provider:
-        _checked(original, candidate, device, trials[:1], factor, seed, exact=False, adversarial=False)
+        _checked(original, candidate, device, trials[:1], factor, seed, examples, exact=False, adversarial=False)
     return found
 
 
@@ -140,6 +143,7 @@ def _checked(
     trials: Sequence[CheckSizes],
     factor: float,
     seed: int,
+    examples: Sequence[Example],
     *,
     exact: bool = True,
     adversarial: bool = True,
@@ -151,7 +155,7 @@ def _checked(
     Raises:
         CheckFailedError, InvalidModelError: as `check_all`.
     """
-    bench = _Bench(original, device, seed, exact=exact)
+    bench = _Bench(original, device, seed, examples, exact=exact)
     for trial in trials:
         bench.run(trial, adversarial=adversarial)
     if exact:
@@ -161,7 +165,7 @@ def _checked(
     errors, doubtful = _compared(runs, interface, candidate, device, factor, direct=bool(why), exact=exact)
     undecided: set[str] = set()
     if doubtful:
-        more, undecided = _looked_closer(_Bench(original, device, seed, exact=exact), doubtful, factor)
+        more, undecided = _looked_closer(_Bench(original, device, seed, examples, exact=exact), doubtful, factor)
         errors += more
     before, after = _together(errors, factor)
     names = tuple(run.name for run in runs if run.name not in undecided)
@@ -246,10 +250,10 @@ class _Bench:
     `why` is the reason why no float64 run of the original is possible, or an empty text.
     """
 
-    def __init__(self, original: Loadable, device: Device, seed: int, *, exact: bool) -> None:
+    def __init__(self, original: Loadable, device: Device, seed: int, examples: Sequence[Example], *, exact: bool) -> None:
         self._hollow, self._folder = parse_model(original, external=False), folder_of(original)
         self.reference, self.why = _reference(self._hollow, self._folder)
-        self.high: Mapping[str, int] = index_bounds(self._hollow)
+        self.source = InputSource.of(self._hollow, examples)
         self.windowed = images(self._hollow)
         self.session = Session(original, device, exact=exact)
         self.seed = seed
@@ -266,9 +270,11 @@ class _Bench:
 
         Two ordinary inputs come first, then the adversarial inputs, then the remaining ordinary inputs.
         """
-        self.high = feasible_bounds(self.session, trial.sizes, self.high)
-        ordinary = ordinary_inputs(self.session.inputs, self.seed, trial.sizes, self.high)
-        hard = adversarial_values(self.session.inputs, self.seed, trial.sizes, self.high, self.windowed) if adversarial else []
+        self.source = feasible_source(self.session, trial.sizes, self.source)
+        ordinary = ordinary_inputs(self.session.inputs, self.seed, trial.sizes, self.source)
+        hard = (
+            adversarial_values(self.session.inputs, self.seed, trial.sizes, self.source, self.windowed) if adversarial else []
+        )
         inputs = [(name, make, True) for name, make in ordinary]
         inputs[CHECK.min_inputs : CHECK.min_inputs] = [(values.name, values.make, False) for values in hard]
         deadline, done = active_time() + trial.seconds, dict.fromkeys((True, False), 0)
@@ -339,13 +345,13 @@ class _Bench:
             InvalidModelError: the original does not run at these sizes.
         """
         called = ", ".join(f"{name}={size}" for name, size in sizes.items())
-        feeds = random_inputs(self.session.inputs, self.seed + turn, sizes=sizes, high=self.high)
+        feeds = self.source.drawn(self.session.inputs, self.seed + turn, sizes)
         began = self._now()
         run = self._ran(f"random ({called})", feeds, ordinary=True, exactly=False)
         seconds = (self._now() - began) / 2
         self.runs.append(run)
         if adversarial and seconds < CHECK.max_adversarial_run_seconds:
-            hard = adversarial_values(self.session.inputs, self.seed, sizes, self.high, self.windowed)
+            hard = adversarial_values(self.session.inputs, self.seed, sizes, self.source, self.windowed)
             if hard:
                 values = hard[turn % len(hard)]
                 self.runs.append(self._ran(f"{values.name} ({called})", values.make(), ordinary=False))
@@ -444,7 +450,7 @@ class _Bench:
         if run.ordinary:
             return False
         sizes = {f"{name}[{axis}]": size for name, value in run.feeds.items() for axis, size in enumerate(value.shape)}
-        usual = random_inputs(self.session.inputs, self.seed, sizes=sizes, high=self.high)
+        usual = self.source.drawn(self.session.inputs, self.seed, sizes)
         return bool(self._infinite(run.feeds) - self._infinite(usual))
 
     def _infinite(self, feeds: Mapping[str, Array]) -> set[str]:
@@ -704,9 +710,9 @@ def _listed(ports: Sequence[Port]) -> str:
 
 
 def ordinary_inputs(
-    ports: Sequence[Port], seed: int, sizes: Mapping[str, int] | None, high: Mapping[str, int]
+    ports: Sequence[Port], seed: int, sizes: Mapping[str, int] | None, source: InputSource
 ) -> list[tuple[str, Callable[[], dict[str, Array]]]]:
-    """Return sets of ordinary input values (random, zero, one, large, tiny or negative), the most significant first.
+    """Return sets of ordinary input values, the most significant first: examples, then random, zero, one, large and so on.
 
     Each set has a name and a function that computes the values. Integers are random in all sets, because integers are indices,
     masks or sizes. An input with a single boolean usually selects a branch. So this boolean is true in about half of the sets.
@@ -714,17 +720,20 @@ def ordinary_inputs(
 
     def floats(change: Callable[[Array], Array], offset: int) -> Callable[[], dict[str, Array]]:
         def make() -> dict[str, Array]:
-            feeds = random_inputs(ports, seed + offset, sizes=sizes, high=high)
+            feeds = source.drawn(ports, seed + offset, sizes)
             turned = {n: np.full_like(v, offset % 2 == 0) for n, v in feeds.items() if v.dtype == np.bool_ and v.size == 1}
             return {n: change(v).astype(v.dtype) if is_floating(v.dtype) else v for n, v in feeds.items()} | turned
 
         return make
 
+    count = len(source.fitting(ports, sizes))
+    examples = [(f"example {n}", functools.partial(source.values, ports, n, sizes)) for n in range(count)]
     random = ("random", floats(lambda v: v, 0))
     again = ("random again", floats(lambda v: v, 1))
     if not any(is_floating(p.dtype) for p in ports):
-        return [random, again]
+        return [*examples, random, again]
     return [
+        *examples,
         random,
         ("zero", floats(np.zeros_like, 3)),
         ("large", floats(_enlarged, 2)),

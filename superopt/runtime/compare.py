@@ -18,8 +18,9 @@ from onnx import ModelProto
 from superopt.budget import active_time, is_stop_requested
 from superopt.policy import COMPARISON
 from superopt.protobuf.stored import Loadable, stored_bytes
-from superopt.runtime.feasible import feasible_bounds
-from superopt.runtime.session import Device, Session, random_inputs
+from superopt.runtime.feasible import feasible_source
+from superopt.runtime.input_source import DRAWN, InputSource
+from superopt.runtime.session import Device, Session
 from superopt.runtime.timed import ColdTimedModel, Timed
 
 _CONFIDENCE = 1.96
@@ -129,7 +130,7 @@ class ComparisonOptions(TypedDict, total=False):
 
     seconds: float
     seed: int
-    high: Mapping[str, int] | None
+    source: InputSource
     cold: bool
     loads: int
     progress: Callable[[float], None] | None
@@ -170,7 +171,7 @@ def compare_settings(
     at: Sequence[Sizes] = (None,),
     seconds: float = COMPARISON.comparison_seconds,
     seed: int = 0,
-    high: Mapping[str, int] | None = None,
+    source: InputSource = DRAWN,
     cold: bool = False,
     loads: int = COMPARISON.max_loads,
     until: StoppingRule = TOLD,
@@ -187,7 +188,7 @@ def compare_settings(
         at: choices of sizes for the dynamic dimensions.
         seconds: the time limit of the comparison, in seconds.
         seed: the seed of the inputs.
-        high: the bounds of integer inputs, as in `random_inputs`.
+        source: the source of the inputs.
         cold: whether the processor's caches are filled with other data before each timed run.
         loads: the most times that the models are loaded, as in `compare_in_turns`.
         until: the condition under which the timing stops early, as in `compare_in_turns`.
@@ -207,8 +208,7 @@ def compare_settings(
 
         def ready(setting: Setting, sizes: Sizes) -> Timed:
             session = Session(*setting)
-            bounds = feasible_bounds(session, sizes, high)
-            return session.ready(random_inputs(session.inputs, seed, sizes=sizes, high=bounds), wall=wall)
+            return session.ready(feasible_source(session, sizes, source).values(session.inputs, seed, sizes), wall=wall)
 
         def told(place: int, done: float) -> None:
             if progress is not None:
@@ -221,9 +221,8 @@ def compare_settings(
     @contextmanager
     def opened(load: int) -> Iterator[list[list[Timed]]]:
         sessions = {which: Session(*settings[which]) for which in loading(len(settings), load)}
-        bounds = [feasible_bounds(sessions[0], sizes, high) for sizes in at]
-        given = zip(at, bounds, strict=True)
-        feeds = [random_inputs(sessions[0].inputs, seed, sizes=sizes, high=ends) for sizes, ends in given]
+        ports = sessions[0].inputs
+        feeds = [feasible_source(sessions[0], sizes, source).values(ports, seed, sizes) for sizes in at]
         ready: list[list[Timed]] = [[sessions[which].ready(fed, wall=wall) for which in range(len(settings))] for fed in feeds]
         yield [[*map(ColdTimedModel, models)] for models in ready] if cold else ready
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from superopt.budget import active_time
 from superopt.errors import InvalidModelError
 from superopt.policy import CHECK
 from superopt.runtime.bounds import IndexRange
-from superopt.runtime.session import Array, Port, is_floating, random_inputs
+from superopt.runtime.input_source import InputSource
+from superopt.runtime.session import Array, Port, is_floating
 
 
 class RunnableModel(Protocol):
@@ -32,63 +33,60 @@ class RunnableModel(Protocol):
 
 @dataclass(frozen=True)
 class Feasible:
-    """Sizes of dynamic dimensions, and bounds of random inputs, at which a model runs.
+    """Sizes of dynamic dimensions, and a source of inputs, at which a model runs.
 
     If the model runs in no attempt, `error` is the error of the first attempt. Otherwise, `seconds` is the time of one run at
     each of the sizes, with the time to make the inputs.
     """
 
     sizes: Sequence[Mapping[str, int]]
-    high: Mapping[str, int]
+    source: InputSource
     error: str = ""
     seconds: float = 0.0
 
 
 def find_feasible(
-    session: RunnableModel, sizes: Sequence[Mapping[str, int]], high: Mapping[str, int], *, chosen: bool = True
+    session: RunnableModel, sizes: Sequence[Mapping[str, int]], source: InputSource, *, chosen: bool = True
 ) -> Feasible:
-    """Find bounds for random inputs such that the model runs at all of the `sizes`.
+    """Find bounds for random inputs such that the model runs at all of the `sizes`, on examples where examples fit.
 
     If no bounds let the model run, and the user did not choose the sizes, other sizes are tried.
 
     Args:
         session: The model.
         sizes: Sizes of the model's dynamic dimensions.
-        high: The bounds of the model's integer inputs, from `index_bounds`.
+        source: The source of the inputs, with the bounds to try first.
         chosen: Whether the user chose the sizes, so that no other sizes may be tried.
 
     Raises:
         InvalidModelError: No values can be made for the type of an input.
     """
     error, deadline = "", active_time() + CHECK.feasible_seconds
-    for where, ways in _attempts(session.inputs, sizes, high, chosen=chosen):
-        for way in ways:
+    for where, ways in _attempts(session.inputs, sizes, source.bounds, chosen=chosen):
+        for way in (replace(source, bounds=bounds) for bounds in ways):
             if error and active_time() > deadline:
-                return Feasible(sizes, high, error)
+                return Feasible(sizes, source, error)
             began = active_time()
             try:
                 for numbers in where:
                     if sum(math.prod(port.concrete(numbers)) for port in session.inputs) > CHECK.max_input_elements:
                         raise InvalidModelError("the inputs of the model have too many elements for random values")
-                    session.run(random_inputs(session.inputs, sizes=numbers, high=way))
+                    session.run(way.values(session.inputs, sizes=numbers))
             except InvalidModelError as failed:
                 error = error or str(failed)
             else:
                 return Feasible(where, way, seconds=active_time() - began)
-    return Feasible(sizes, high, error)
+    return Feasible(sizes, source, error)
 
 
-def feasible_bounds(
-    session: RunnableModel, sizes: Mapping[str, int] | None, high: Mapping[str, int] | None
-) -> Mapping[str, int]:
-    """Return bounds for integer inputs such that the model runs at these sizes; see `find_feasible`.
+def feasible_source(session: RunnableModel, sizes: Mapping[str, int] | None, source: InputSource) -> InputSource:
+    """Return the source with bounds for integer inputs such that the model runs at these sizes; see `find_feasible`.
 
-    If the model has no integer inputs, or if all attempts fail, the bounds in `high` are returned.
+    If the model has no integer inputs, or if all attempts fail, `source` is returned.
     """
-    given = high or {}
     if not any(port.dtype.kind in "iu" for port in session.inputs):
-        return given
-    return find_feasible(session, [sizes or {}], given).high
+        return source
+    return find_feasible(session, [sizes or {}], source).source
 
 
 def _attempts(

@@ -14,6 +14,7 @@ from superopt.protobuf.stored import Loadable
 from superopt.runtime.cache import Json, json_list
 from superopt.runtime.check import Check, CheckSizes, check_all
 from superopt.runtime.compare import DECIDED, Comparison, compare_settings
+from superopt.runtime.input_source import DRAWN, InputSource
 from superopt.runtime.result_cache import cached_result, from_fields
 from superopt.runtime.session import Device
 
@@ -82,7 +83,12 @@ class SizeComparisons:
 
 
 def check_all_sizes(
-    original: Loadable, candidate: Loadable, device: Device, sizings: Sequence[DimBinding], settings: CheckSettings
+    original: Loadable,
+    candidate: Loadable,
+    device: Device,
+    sizings: Sequence[DimBinding],
+    settings: CheckSettings,
+    source: InputSource = DRAWN,
 ) -> Check:
     """Run the numerical check of the candidate against the original at each choice of sizes of the dynamic dimensions.
 
@@ -92,11 +98,19 @@ def check_all_sizes(
     seconds = (CHECK.hurried_check_seconds if is_stop_requested() else CHECK.check_seconds) / len(sizings)
     trials = [CheckSizes(str(sizing) if sizing.numbers else "", sizing.numbers, seconds) for sizing in sizings]
     factor, seed, adversarial = settings.tolerance, settings.seed, settings.adversarial
-    return check_all(original, candidate, device, trials, factor=factor, seed=seed, adversarial=adversarial)
+    return check_all(
+        original, candidate, device, trials, factor=factor, seed=seed, adversarial=adversarial, examples=source.examples
+    )
 
 
 def cached_check(
-    original: Loadable, candidate: Loadable, device: Device, sizings: Sequence[DimBinding], settings: CheckSettings, cache: Path
+    original: Loadable,
+    candidate: Loadable,
+    device: Device,
+    sizings: Sequence[DimBinding],
+    settings: CheckSettings,
+    cache: Path,
+    source: InputSource = DRAWN,
 ) -> tuple[Check | CheckFailedError, float]:
     """Return the result of `check_all_sizes` and the seconds of the check, from the cache if possible; see `cached_result`.
 
@@ -108,11 +122,11 @@ def cached_check(
 
     def find() -> Json:
         try:
-            return asdict(check_all_sizes(original, candidate, device, sizings, settings))
+            return asdict(check_all_sizes(original, candidate, device, sizings, settings, source))
         except CheckFailedError as error:
             return str(error)
 
-    about = ["checked everywhere", device.identity, *astuple(settings), [str(sizing) for sizing in sizings]]
+    about = ["checked everywhere", device.identity, *astuple(settings), source.digest, [str(sizing) for sizing in sizings]]
     record, seconds = cached_result(cache, about, [original, candidate], find)
     if isinstance(record, str):
         return CheckFailedError(record), seconds
@@ -127,6 +141,7 @@ def cached_comparison(
     settings: ComparisonSettings,
     cache: Path,
     progress: Callable[[float], None] | None = None,
+    source: InputSource = DRAWN,
 ) -> tuple[SizeComparisons, float]:
     """Compare the models at each choice of sizes in `sizings`, and return the comparisons and the seconds that they took.
 
@@ -145,13 +160,14 @@ def cached_comparison(
             at=sizes,
             seconds=settings.seconds,
             seed=settings.seed,
+            source=source,
             loads=settings.loads,
             until=DECIDED,
             progress=progress,
         )
         return [asdict(comparison) for (comparison,) in compared]
 
-    about = ["compared everywhere", device.identity, *astuple(settings), sizes]
+    about = ["compared everywhere", device.identity, *astuple(settings), source.digest, sizes]
     record, taken = cached_result(cache, about, [original, candidate], find)
     found = (from_fields(Comparison, row) for row in json_list(record))
     return SizeComparisons(tuple(zip(sizings, found, strict=True))), taken

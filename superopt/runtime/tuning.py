@@ -20,7 +20,8 @@ from superopt.files import scratch_folder
 from superopt.policy import COMPARISON
 from superopt.protobuf.stored import Loadable, parse_model
 from superopt.runtime.compare import Comparison, compare_settings
-from superopt.runtime.session import Array, Bound, Device, Port, Session, random_inputs
+from superopt.runtime.input_source import DRAWN, InputSource
+from superopt.runtime.session import Array, Bound, Device, Port, Session
 from superopt.runtime.settings import EXTENDED, GRAPH, LEVEL, NHWC, THREADS, Settings, settings, with_choices
 
 LEAVES: Mapping[str, tuple[str, ...]] = {
@@ -75,24 +76,24 @@ def tune(
     seconds: float = COMPARISON.tuning_seconds,
     seed: int = 0,
     sizes: Mapping[str, int] | None = None,
-    high: Mapping[str, int] | None = None,
+    source: InputSource = DRAWN,
 ) -> Tuning:
     """Find the session settings with which the model runs fastest on the device.
 
-    Measurement takes about `seconds`. `seed`, `sizes` and `high` are as in `random_inputs`.
+    Measurement takes about `seconds`. `seed` and `sizes` are as in `random_inputs`. `source` gives the inputs.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load or run the model.
         ProviderError: a session fell back to another provider.
     """
-    inputs = partial(random_inputs, seed=seed, sizes=sizes, high=high)
+    inputs = partial(source.values, seed=seed, sizes=sizes)
 
     def possible(several: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
         return [choices for choices in several if _is_possible(model, device, choices, inputs)]
 
     def compared(several: Sequence[tuple[str, ...]], share: float) -> list[Comparison]:
         others = [(model, with_choices(device, choices)) for choices in several]
-        (found,) = compare_settings((model, device), others, at=[sizes], seconds=seconds * share, seed=seed, high=high)
+        (found,) = compare_settings((model, device), others, at=[sizes], seconds=seconds * share, seed=seed, source=source)
         return found
 
     names = possible([(name,) for name in tuning_choices(acting_optimizers(model, device), device)])

@@ -17,6 +17,7 @@ from superopt.policy import COMPARISON, OPTIMIZATION, SEARCH
 from superopt.protobuf.stored import Loadable
 from superopt.runtime.cache import json_integer, json_list, json_number
 from superopt.runtime.check import Check
+from superopt.runtime.input_source import InputSource
 from superopt.runtime.multi_shape import CheckSettings, ComparisonSettings, SizeComparisons, cached_check, cached_comparison
 from superopt.runtime.result_cache import cached_result
 from superopt.runtime.session import Device
@@ -96,6 +97,7 @@ class CandidateJudge:
         cache: The cache of results.
         settings: The settings of the check.
         forecaster: Predicts times in place of measurements, if it is given.
+        source: The source of the inputs.
         phase: A function that takes "check", "measure" or "predict", and returns a context in which this work is done.
         progress: Receives the finished share of a comparison.
     """
@@ -106,6 +108,7 @@ class CandidateJudge:
     cache: Path
     settings: CheckSettings
     forecaster: ForecastClock | None
+    source: InputSource
     phase: Callable[[str], AbstractContextManager[None]]
     progress: Callable[[float], None]
 
@@ -140,7 +143,9 @@ class CandidateJudge:
             InvalidModelError: See `check`.
         """
         with self.phase("check"):
-            checked, seconds = cached_check(self.original, rewritten, self.device, self.sizings, self.settings, self.cache)
+            checked, seconds = cached_check(
+                self.original, rewritten, self.device, self.sizings, self.settings, self.cache, self.source
+            )
         return checked, replace(spent, checking=spent.checking + seconds)
 
     def _compare(
@@ -217,4 +222,6 @@ class CandidateJudge:
         at: Sequence[DimBinding] = (),
     ) -> tuple[SizeComparisons, float]:
         settings = ComparisonSettings(seconds, self.settings.seed, loads, again)
-        return cached_comparison(self.original, candidate, self.device, at or self.sizings, settings, self.cache, self.progress)
+        return cached_comparison(
+            self.original, candidate, self.device, at or self.sizings, settings, self.cache, self.progress, self.source
+        )

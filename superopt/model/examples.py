@@ -1,0 +1,122 @@
+"""Example inputs that the user gives: read from files, checked against the model's inputs, and the sizes that they have."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx_ir as ir
+from onnx import numpy_helper
+
+from superopt.errors import ExampleError, first_line
+from superopt.model.dimensions import dimension_name
+from superopt.model.load import Model
+from superopt.runtime.input_source import Example
+from superopt.runtime.session import Array
+
+Given: TypeAlias = "str | os.PathLike[str] | Mapping[str, npt.ArrayLike]"
+"""Example inputs: a mapping from names to arrays, an .npz file of such a mapping, or a folder of tensors in protobuf files."""
+
+
+def read_examples(given: Iterable[Given], model: Model) -> tuple[Example, ...]:
+    """Return the examples with arrays of the types of the model's inputs.
+
+    A folder has the tensors of one example in files such as `input_0.pb`, as in the test data of ONNX. A tensor belongs to the
+    input of its name. A tensor whose name is not that of an input belongs to the input at the number of its file.
+
+    Raises:
+        ExampleError: A file cannot be read, or an array does not fit the input of its name.
+    """
+    inputs = {value.name or "": value for value in model.graph.inputs if not value.is_initializer()}
+    return tuple(_fitted(label, arrays, inputs) for label, arrays in (_read(one, [*inputs]) for one in given))
+
+
+def example_sizes(examples: Sequence[Example], model: Model) -> list[dict[str, int]]:
+    """Return the sizes of the dynamic dimensions that the arrays of each example have, without repetition.
+
+    Raises:
+        ExampleError: Two arrays of an example give one dimension different sizes.
+    """
+    found: list[dict[str, int]] = []
+    for example in examples:
+        sizes: dict[str, int] = {}
+        for value in model.graph.inputs:
+            array = example.get(value.name or "")
+            if array is None:
+                continue
+            for axis, (extent, own) in enumerate(zip(value.shape or (), array.shape, strict=False)):
+                if isinstance(extent, int) and extent >= 0:
+                    continue
+                name = dimension_name(value, axis, extent)
+                if sizes.setdefault(name, own) != own:
+                    raise ExampleError(f"the example has two sizes, {sizes[name]} and {own}, of dimension {name!r}")
+        if sizes not in found:
+            found.append(sizes)
+    return [sizes for sizes in found if sizes]
+
+
+def _read(given: Given, names: Sequence[str]) -> tuple[str, dict[str, Array]]:
+    """Return a label for messages, and the arrays by name."""
+    if isinstance(given, Mapping):
+        return "the example", {name: np.asarray(value) for name, value in given.items()}
+    path = Path(given)
+    try:
+        if path.is_dir():
+            return str(path), _tensors(path, names)
+        with np.load(path, allow_pickle=False) as stored:
+            if not isinstance(stored, np.lib.npyio.NpzFile):
+                raise ExampleError(f"{path}: not an .npz file")
+            return str(path), {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+        raise ExampleError(f"{path}: example inputs cannot be read: {first_line(error)}") from error
+
+
+def _tensors(folder: Path, names: Sequence[str]) -> dict[str, Array]:
+    files = sorted(folder.glob("input_*.pb"), key=lambda file: (len(file.name), file.name))
+    if not files:
+        raise ExampleError(f"{folder}: no files input_0.pb, input_1.pb and so on")
+    found: dict[str, Array] = {}
+    for file, position in zip(files, names, strict=False):
+        try:
+            tensor = onnx.load_tensor(file)
+            found[tensor.name if tensor.name in names else position] = numpy_helper.to_array(tensor)
+        except Exception as error:
+            raise ExampleError(f"{file}: not a tensor ({first_line(error)})") from error
+    return found
+
+
+def _fitted(label: str, arrays: Mapping[str, Array], inputs: Mapping[str, ir.Value]) -> Example:
+    """Return the arrays with the types of the model's inputs."""
+    fitted: dict[str, Array] = {}
+    for name, array in arrays.items():
+        if name not in inputs:
+            raise ExampleError(f"{label}: the model has no input {name!r}; its inputs are {', '.join(inputs)}")
+        value = inputs[name]
+        shape = tuple(value.shape) if value.shape is not None else array.shape
+        fixed = [extent if isinstance(extent, int) and extent >= 0 else None for extent in shape]
+        if len(fixed) != array.ndim or any(n not in (None, size) for n, size in zip(fixed, array.shape, strict=True)):
+            raise ExampleError(f"{label}: {name!r} has the shape {list(array.shape)}, and the model's input is {value.shape}")
+        fitted[name] = _cast(label, name, array, value)
+    return fitted
+
+
+def _cast(label: str, name: str, array: Array, value: ir.Value) -> Array:
+    """Return the array with the type of the input, if this changes no kind of number.
+
+    Raises:
+        ExampleError: The array has numbers of another kind.
+    """
+    if value.dtype is None or value.dtype == ir.DataType.STRING:
+        return array.astype(object) if value.dtype is not None else array
+    wanted = value.dtype.numpy()
+    if wanted == array.dtype:
+        return array
+    if not np.can_cast(array.dtype, wanted, "same_kind"):
+        raise ExampleError(f"{label}: {name!r} has elements of type {array.dtype}, and the model's input has {wanted}")
+    return array.astype(wanted)
