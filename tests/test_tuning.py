@@ -17,6 +17,7 @@ from superopt.runtime import device as devices
 from superopt.runtime import tuning
 from superopt.runtime.compare import Comparison, Setting, compare_settings
 from superopt.runtime.device import PROVIDERS, providers
+from superopt.runtime.input_source import InputSource
 from superopt.runtime.session import WITHOUT, Bound, Device, Session
 from superopt.runtime.settings import with_choices
 from superopt.runtime.tuning import acting_optimizers, tune, tuning_choices
@@ -187,6 +188,6 @@ def test_what_cannot_be_run_is_not_tried(monkeypatch: pytest.MonkeyPatch, extent
 
     monkeypatch.setattr(tuning, "compare_settings", compare_settings)
     monkeypatch.setattr(tuning, "Session", session)
-    monkeypatch.setattr(tuning, "random_inputs", lambda *_, **__: {})
+    monkeypatch.setattr(InputSource, "values", lambda *_, **__: {})
     assert not tune(model(), device).choices
     assert [device.cuda_graph for device in tried[0]] == ([False, True] if graph else [False])
