@@ -13,7 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import superopt
 from superopt.cli import main as cli
-from superopt.errors import CheckFailedError, ExampleError
+from superopt.errors import CheckFailedError, ExampleError, TargetError
 from superopt.model.examples import example_sizes, read_examples
 from superopt.model.load import as_model
 from superopt.runtime.check import check
@@ -125,6 +125,17 @@ def test_a_candidate_that_is_wrong_on_an_example_alone_fails_the_check() -> None
     check(lookup(0), lookup(0), CPU, examples=example)
     with pytest.raises(CheckFailedError, match="example 0"):
         check(lookup(0), lookup(1), CPU, examples=example)
+
+
+def test_an_example_is_not_overwritten(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    source, example = tmp_path / "in.onnx", tmp_path / "example.npz"
+    onnx.save(rows(), source)
+    np.savez(example, **EXAMPLE)
+    before = example.read_bytes()
+    target = str(tmp_path / "out.onnx")
+    assert cli.main(["optimize", str(source), target, "--input", str(example), "--json", str(example)]) == TargetError.exit_code
+    assert example.read_bytes() == before
+    assert "--input" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", [None, b"not an archive"])

@@ -194,6 +194,7 @@ def run_optimize(options: argparse.Namespace) -> int:
     """
     reports = {"--json": options.json, "--certificate": options.certificate, "--cache": options.cache}
     read = {"--device-profile": options.device_profile, **argument_data_files("in.onnx", options.source)}
+    read |= {f"--input {file}": file for file in options.inputs}
     require_distinct({"out.onnx": options.target, **reports}, read)
     require_distinct(reports, {"in.onnx": options.source, **argument_data_files("out.onnx", options.target)})
     for label, path in reports.items():
