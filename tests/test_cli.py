@@ -130,6 +130,16 @@ def test_external_data_that_cannot_be_found(
     assert target.read_bytes() == BEFORE
 
 
+def test_external_data_whose_location_is_not_utf8(capsys: pytest.CaptureFixture[str], source: Path, target: Path) -> None:
+    proto = onnx.load(source)
+    for position, tensor in enumerate(proto.graph.initializer):
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value=f"{position}-weights")
+    source.write_bytes(proto.SerializeToString().replace(b"0-weights", b"0-weight\xff"))
+    assert "text that is not UTF-8" in fails(capsys, errors.InvalidModelError, "optimize", source, target)
+    assert target.read_bytes() == BEFORE
+
+
 def test_external_data_of_a_tensor_that_is_not_external_is_ignored(source: Path, target: Path) -> None:
     proto = onnx.load(source)
     proto.graph.initializer[0].external_data.add(key="unknown", value="1")

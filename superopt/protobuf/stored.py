@@ -58,11 +58,12 @@ def _mapped(model: ModelProto, folder: Path) -> int:
 def _entries(model: ModelProto) -> Iterator[dict[str, str]]:
     """Yield the external data entries (location, offset, length ...) of each initializer with external data.
 
-    Initializers of nested graphs are included. An initializer without a location is left out; `load` refuses its model.
+    Initializers of nested graphs are included. An initializer is left out if it has no location, or if the location is not
+    UTF-8, for which protobuf returns bytes. `load` refuses such models.
     """
     for tensor in external_initializers(model):
         entries = {entry.key: entry.value for entry in tensor.external_data}
-        if "location" in entries:
+        if isinstance(entries.get("location"), str):
             yield entries
 
 
