@@ -202,10 +202,10 @@ def optimize(
             sizes = [*filter(None, shapes), *example_sizes(examples, loaded.model)]
             sizings = representative_sizings(loaded.model, sizes)
             original = loadable(loaded.model, scratch, loaded.path)
-            source = InputSource.of(parse_model(original, external=False), examples)
+            given = InputSource(examples=examples)
             predicted = settings.prices is not None
             unimproved = (
-                None if tune or predicted else UnimprovedModelCache(settings.cache, settings.key(sizings, source), original)
+                None if tune or predicted else UnimprovedModelCache(settings.cache, settings.key(sizings, given), original)
             )
             known = None if unimproved is None else unimproved.before()
         if known is not None:
@@ -213,7 +213,7 @@ def optimize(
             at = [sizing.numbers for sizing in sizings if sizing.numbers]
             evidence = Evidence(loaded.model, rewritten=False, sizes=at, opset=opset, arithmetic=report.arithmetic)
             return result(model, loaded, loaded.model, report, evidence, embed=False)
-        prepared = prepare(loaded, original, source, sizings, settings, phases, scratch, chosen=bool(sizes))
+        prepared = prepare(loaded, original, given, sizings, settings, phases, scratch, chosen=bool(sizes))
         outcomes: list[ModelOutcome] = []
         with limit_memory_growth(OPTIMIZATION.memory_factor * weight_bytes(loaded.model) + OPTIMIZATION.memory_bytes):
             for candidate in search(prepared, outcomes):
@@ -313,7 +313,7 @@ class PreparedModel:
 def prepare(
     loaded: Loaded,
     original: Loadable,
-    source: InputSource,
+    given: InputSource,
     sizings: Sequence[DimBinding],
     settings: OptimizationSettings,
     phases: PhaseTimer,
@@ -324,11 +324,12 @@ def prepare(
     """Prepare the model for the search.
 
     The model is run for the first time, the time budget is set, session settings are tuned if requested, and the model's
-    islands (the regions that a search can rewrite) are found. `chosen` is whether the user chose the sizes of the dynamic
-    dimensions.
+    islands (the regions that a search can rewrite) are found. `given` has the examples that the user gave. `chosen` is whether
+    the user chose the sizes of the dynamic dimensions.
     """
     with phases("load"):
         device = settings.device
+        source = InputSource.of(parse_model(original, external=False), given.examples)
         first = cached_first_run(original, loaded, device, sizings, settings.cache, source, chosen=chosen)
         sizings = [DimBinding(numbers) for numbers in first.sizes] or sizings
         plain, weights, budget = inline_functions(loaded.model), weight_bytes(loaded.model), settings.budget
