@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from superopt.budget import is_stop_requested
 from superopt.files import cache_folder
 from superopt.policy import PROCESS
+
+T = TypeVar("T")
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 """A value that can be written as JSON, or that was read from JSON. Tuples are written as lists."""
@@ -131,15 +133,19 @@ def json_digest(key: Json) -> str:
     return hashlib.blake2b(text_of(key).encode(), digest_size=16).hexdigest()
 
 
+def _of_kind(value: Json, kind: type[T] | tuple[type[T], ...], name: str) -> T:
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r} is not {name}")
+    return value
+
+
 def json_list(value: Json) -> Sequence[Json]:
     """Return the JSON value, which must be a list.
 
     Raises:
         TypeError: the value is not a list.
     """
-    if not isinstance(value, list | tuple):
-        raise TypeError(f"{value!r} is not a list")
-    return value
+    return _of_kind(value, (list, tuple), "a list")
 
 
 def json_object(value: Json) -> Mapping[str, Json]:
@@ -148,9 +154,7 @@ def json_object(value: Json) -> Mapping[str, Json]:
     Raises:
         TypeError: the value is not an object.
     """
-    if not isinstance(value, dict):
-        raise TypeError(f"{value!r} is not an object")
-    return value
+    return _of_kind(value, dict, "an object")
 
 
 def json_number(value: Json) -> float:
@@ -159,9 +163,7 @@ def json_number(value: Json) -> float:
     Raises:
         TypeError: the value is not a number.
     """
-    if not isinstance(value, int | float):
-        raise TypeError(f"{value!r} is not a number")
-    return value
+    return _of_kind(value, (int, float), "a number")
 
 
 def json_integer(value: Json) -> int:
@@ -170,9 +172,7 @@ def json_integer(value: Json) -> int:
     Raises:
         TypeError: the value is not an integer.
     """
-    if not isinstance(value, int):
-        raise TypeError(f"{value!r} is not an integer")
-    return value
+    return _of_kind(value, int, "an integer")
 
 
 def json_text(value: Json) -> str:
@@ -181,9 +181,7 @@ def json_text(value: Json) -> str:
     Raises:
         TypeError: the value is not a text.
     """
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
-    return value
+    return _of_kind(value, str, "a text")
 
 
 def _connected(path: Path) -> sqlite3.Connection:
