@@ -103,10 +103,9 @@ def check_all(
     """Run both models on the same inputs, at the sizes in `trials` and at other sizes, and compare all output elements.
 
     A trial is one choice of sizes, with a time limit. Ordinary inputs are the `examples` that fit the sizes, random numbers and
-    edge cases such as zeros. If
-    `adversarial` is True, there are also adversarial inputs: masks, infinities, NaN, and huge, tiny and mixed magnitudes. The
-    other sizes of dynamic dimensions are small, odd, even and large numbers, and numbers just below and above the constants in
-    the model.
+    edge cases such as zeros. If `adversarial` is True, there are also adversarial inputs: masks, infinities, NaN, and huge,
+    tiny and mixed magnitudes. The other sizes of dynamic dimensions are small, odd, even and large numbers, and numbers just
+    below and above the constants in the model.
 
     An element of the candidate's output must be finite if the original's element is finite. Rounding must explain the
     difference between the two elements, or the difference between the candidate's element and a float64 run of the original
