@@ -65,6 +65,13 @@ class OptimizationPolicy:
 
     Not measured.
     """
+    context_loss_share: float = 0.005
+    """The relative slowdown of a whole model, measured in a quick comparison, from which gains of a pass are dropped.
+
+    Not measured.
+    """
+    max_context_run_seconds: float = 0.2
+    """The longest run of a model for which each pass is timed in the whole model. Not measured."""
     equal_sum_share: float = 0.005
     """The relative difference below which the sums of the nodes' times of two models count as equal. Not measured."""
     repeated_comparison_seconds: float = 18.0
@@ -133,6 +140,22 @@ class SearchPolicy:
     A segment is a part of a model that one search rewrites. In a larger segment, the measured total gain is divided among the
     steps in proportion to their estimated gains. Not measured.
     """
+    max_recognized_terms: int = 40
+    """The most terms of a function that is compared with single operators, and the most users of a term that are examined.
+
+    Tanh GELU has 8 terms and layer norm 12. Not measured.
+    """
+    max_recognition_attributes: int = 400
+    """The most choices of attributes of an operator with which a function is compared. Not measured."""
+    recognition_tolerance_share: float = 1e-5
+    """The largest relative difference of values of equal functions whose numbers are rounded to float32.
+
+    An exponential multiplies the rounding of 6e-8 by its argument. Not measured.
+    """
+    plausible_spread_share: float = 0.01
+    """The largest relative spread of the ratio of two functions for which one may be a multiple of the other. Not measured."""
+    min_comparable_share: float = 0.3
+    """The least share of sample values at which two functions must be finite to count as compared. Not measured."""
     min_seconds: float = 1e-09
     """The least time in seconds that a segment is assumed to take, so that no ratio divides by 0.
 

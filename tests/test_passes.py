@@ -61,7 +61,7 @@ def two_steps() -> Model:
 
 def found(recorded: Recorded, *moves: str) -> list[ImprovedModel]:
     runner = PassRunner(cast("SegmentSearch", recorded), Charts(), 1.0, {}, ignore_progress)
-    return improvements(two_steps(), runner, moves, BUDGET)
+    return improvements(ImprovedModel(two_steps()), runner, moves, BUDGET)
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,14 @@ def gain(seconds: float, growth: float = 0.0) -> Gain:
 def test_every_order_and_the_nodes_alone_are_tried_before_smaller_choices() -> None:
     little, large, later = (gain(seconds) for seconds in (1.0, 3.0, 2.0))
     one, other, forms = (little, large), (gain(4.0),), (gain(0.0),)
-    assert [*fallback_choices(((), one), forms, [(other,), ((), ())])] == [(one,), (other,), ((large,),)]
-    assert [*fallback_choices((one, (later,)), forms)] == [(one, (later,)), (forms,), ((large, little),), ((large,),)]
+    assert [*fallback_choices(((), one), (), [(other,), ((), ())])] == [(one,), (other,), ((large,),)]
+    assert [*fallback_choices((forms, one, (later,)), forms)] == [
+        (forms, one, (later,)),
+        (forms,),
+        (forms, (large, little)),
+        (forms, (large,)),
+    ]
+    assert [*fallback_choices((forms,), forms)] == [(forms,)]
     assert [*fallback_choices(((), ()), (), [(other,)])] == []
 
 

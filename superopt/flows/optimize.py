@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -72,7 +72,6 @@ from superopt.search.selection import (
     has_steps_of,
     rules_applied_by_gains,
     searched_segment_entries,
-    splice_fitting,
     splice_passes,
     unsearched_segment_counts,
     weight_budget,
@@ -437,13 +436,20 @@ def search_prepared_model(
     with closing(Cache(settings.cache)) as times:
         resident, together = weight_bytes(start), prepared.first.short
         clock = prepared.forecaster or Clock(prepared.device, times, resident=resident, together=together)
+        with phases("forms"):
+            relowered = before.relowered
+            if relowered is None:
+                relowered = relower_prepared_islands(prepared, rules, clock)
+            begun = ImprovedModel(splice_passes(start, (relowered,)), (relowered,)) if relowered else ImprovedModel(start)
         with phases("search"):
             contrib, mode = settings.allow_contrib, settings.mode
             segment_search = SegmentSearch(
                 rules, clock, opset_of(start), prepared.sizings, budget, allow_contrib=contrib, mode=mode, strict=strict
             )
-            passes = PassRunner(segment_search, charts, prepared.weight_budget, prepared.runs, phases.listener)
-            best, *others = improvements(start, passes, settings.moves, (1 - share) * budget)
+            passes = PassRunner(
+                segment_search, charts, prepared.weight_budget, prepared.runs, phases.listener, whole_model_speedup(prepared)
+            )
+            best, *others = improvements(begun, passes, settings.moves, (1 - share) * budget)
             stopped = (
                 STOPPED
                 if is_stop_requested()
@@ -453,18 +459,23 @@ def search_prepared_model(
                 if best.cut_short
                 else before.stopped
             )
-        with phases("forms"):
-            relowered = before.relowered
-            if relowered is None and not is_stop_requested():
-                relowered = relower_prepared_islands(prepared, rules, clock)
-            if relowered:
-                gains = relower(whole_islands(charts.of(best.model), prepared.runs), rules, settings.mode)
-                model, taken, _ = splice_fitting(best.model, gains)
-                best = replace(best, model=model, passes=(*best.passes, tuple(taken)))
         with phases("search"):
             islands = whole_islands(charts.of(best.model), prepared.runs)
             potential = segment_search.contrib_potential_seconds(islands, share * budget)
     return SearchedModel(best, [other.passes for other in others], stopped, relowered, potential)
+
+
+def whole_model_speedup(prepared: PreparedModel) -> Callable[[Model, Model], float] | None:
+    """Return a function that times two whole models in turns, or None if times are predicted or the model takes long.
+
+    The function returns the speed of the second model relative to the first model.
+    """
+    first, judge = prepared.first, prepared.candidate_judge
+    large = 2 * weight_bytes(prepared.start) > COMPARISON.max_resident_bytes
+    slow = first.seconds > OPTIMIZATION.max_context_run_seconds or first.opening >= OPTIMIZATION.slow_opening_seconds
+    if large or slow or prepared.forecaster is not None:
+        return None
+    return lambda before, after: judge.speedup(loadable(before, prepared.scratch), loadable(after, prepared.scratch))
 
 
 def relower_prepared_islands(prepared: PreparedModel, rules: list[Rule], clock: Clock) -> tuple[Gain, ...]:

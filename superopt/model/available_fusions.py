@@ -1,7 +1,8 @@
-"""Fusions: rules that replace a term by one operator, either of the model's opset or of ONNX Runtime's own domains."""
+"""Operators that may replace terms: fusions of the model's opset or of ONNX Runtime's own domains, and recognized operators."""
 
 from __future__ import annotations
 
+from superopt.algebra.operators import registry
 from superopt.errors import ShapeError
 from superopt.protobuf.nodes import schema_of
 from superopt.rules.fusion import fusion_rule_node_types, fusions
@@ -16,6 +17,18 @@ def fusions_at_opset(opset: int) -> tuple[Rule, ...]:
 def contrib_fusions() -> tuple[Rule, ...]:
     """Return the rules that replace a term by one operator of a non-standard domain, such as `com.microsoft`."""
     return tuple(rule for rule in fusions().values() if all("." in name for name in fusion_rule_node_types(rule)))
+
+
+def recognizable_operators(*, allow_contrib: bool) -> tuple[str, ...]:
+    """Return the operators that one ONNX operator computes, in alphabetical order.
+
+    An operator of the algebra that only an operator of a non-standard domain computes is left out, unless `allow_contrib`.
+    """
+    return tuple(
+        spec.name
+        for spec in registry().values()
+        if spec.onnx and spec.lower and (allow_contrib or not all("." in name for name in spec.onnx))
+    )
 
 
 def _has(opset: int, name: str) -> bool:

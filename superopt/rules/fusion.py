@@ -19,6 +19,26 @@ from superopt.rules.rule import Rule, stated_rules
 FLAGS = frozenset(FpFlag) - {FpFlag.RANGE, FpFlag.CANCEL}
 """The flags of a fusion. A kernel computes the same function as the definition, but may sum and round in another order."""
 
+RECOGNIZED = ".recognized"
+"""The suffix of the name of a step that replaces a term by an operator that computes the same function.
+
+The name of the operator comes before the suffix. Such a step needs the flags `FLAGS`. The term may have any form, so no rule
+states it.
+"""
+
+
+def recognized_operator(name: str) -> str | None:
+    """Return the operator that the step with this name recognizes, or None if the step is of another kind."""
+    op, suffix = name.removesuffix(RECOGNIZED), name.endswith(RECOGNIZED)
+    return op if suffix and op in registry() else None
+
+
+def recognition_text(name: str) -> str:
+    """Return a description of a step that recognizes an operator: the definition of the operator if a term defines it."""
+    op = name.removesuffix(RECOGNIZED)
+    composite = registry()[op].composite.partition(" for ")[0].strip()
+    return f"another form of {op}" + (f", which is {composite}" if composite else "")
+
 
 @functools.cache
 def fusions() -> Mapping[str, Rule]:

@@ -207,6 +207,14 @@ class _Values(dict[str, object]):
             return [self[name] for name in node.input]
         return [self.weights[node.input[0]](wide=False), *(self[name] for name in node.input[1:])]
 
+    def exponents_restored(self, operands: list[object]) -> list[object]:
+        """Return the operands of Pow with whole exponents restored. A changed exponent has no power of a negative base."""
+        base, exponent = operands
+        if self.rounded is None or not isinstance(exponent, np.ndarray) or exponent.dtype.kind != "f":
+            return operands
+        whole = np.rint(exponent)
+        return [base, np.where(np.abs(exponent - whole) <= 2 * self.rounded.ulp * np.abs(whole), whole, exponent)]
+
 
 class _Evaluator(ReferenceEvaluator):
     """A reference evaluator that frees each value after the last node that reads the value.
@@ -235,7 +243,8 @@ class _Evaluator(ReferenceEvaluator):
             given: dict[str, object] = {"linked_attributes": attributes} if node.has_linked_attribute and attributes else {}
             if node.need_context():
                 given["context"] = known
-            found = node.run(*known.read_by(node), **given)
+            operands = known.read_by(node)
+            found = node.run(*(known.exponents_restored(operands) if node.op_type == "Pow" else operands), **given)
             if node.op_type in _PICKS:
                 found = tuple(map(_wide, found))
             if self.rounded is not None:

@@ -2,12 +2,15 @@
 
 One fusion is applied at all of its matches at once. Reshapes and transposes around the matches that cancel are then removed,
 and the next fusion is sought in the result. Each result is a candidate, and a measurement decides whether it is faster.
+
+A fusion states one form of a term. `superopt.search.recognition` finds terms that compute the function of an operator in any
+other form.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +19,8 @@ from superopt.algebra.terms import Size, Term, substitute
 from superopt.policy import SEARCH
 from superopt.search.apply import State, Step, first_rewrite, replaced_terms, run_time_terms
 from superopt.search.backtracking import SearchResult
+from superopt.search.gate import Gate
+from superopt.search.recognition import recognized_rules
 from superopt.search.ruleset import RuleSet
 from superopt.search.sequence import reshape_rewritten_term
 
@@ -43,6 +48,51 @@ def with_fusions(found: SearchResult, fusions: RuleSet, *, faster: Callable[[Sta
             most = times
             best = replace(best, outputs=state, steps=(*found.steps, *steps), after=found.after / times)
     return best
+
+
+def with_recognition(
+    found: SearchResult, names: Sequence[str], gate: Gate | None, *, faster: Callable[[State, State], float]
+) -> SearchResult:
+    """Return the search result with subterms replaced by single operators that compute the same functions.
+
+    All recognized operators are tried together, and then each operator that is left alone. A replacement is kept if it makes
+    the whole state faster.
+
+    Args:
+        found: the search result.
+        names: the operators that may replace subterms.
+        gate: the filter for the floating-point mode.
+        faster: a function that times two states and returns the speed of the second relative to the first.
+    """
+    rules = RuleSet(recognized_rules(found.outputs, names)).gated(gate)
+    every = tuple(dict.fromkeys(rules.names))
+    best = found
+    for some in (every, *((name,) for name in every if len(every) > 1)):
+        steps = _recognized_steps(best.outputs, rules, some)
+        if steps is None:
+            continue
+        state, taken = steps
+        times = faster(best.outputs, state)
+        best = replace(best, expanded=best.expanded + 1)
+        if times > 1 + SEARCH.min_gain_share:
+            best = replace(best, outputs=state, steps=(*best.steps, *taken), after=best.after / times)
+    return best
+
+
+def _recognized_steps(state: State, rules: RuleSet, names: Sequence[str]) -> tuple[State, tuple[Step, ...]] | None:
+    """Return the state with every match of the rules with these names replaced, and the steps, or None if nothing matches."""
+    steps: list[Step] = []
+    for name in names:
+        wanted: dict[Term, Term] = {}
+        for term in run_time_terms(state):
+            for match in rules.alone(term, name):
+                wanted.setdefault(term, match.replacements[0])
+        done = replaced_terms(state, wanted) if wanted else None
+        if done is not None:
+            roots = tuple(root for root in wanted if root in done)
+            steps.append(Step(name, roots, tuple(done[root] for root in roots)))
+            state = tuple(done[root] for root in state)
+    return (state, tuple(steps)) if steps else None
 
 
 def fusion_states(start: State, fusions: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:

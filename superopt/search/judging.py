@@ -168,6 +168,21 @@ class CandidateJudge:
                 spent = replace(spent, comparing=spent.comparing + own)
             return compared, spent
 
+    def speedup(self, before: Loadable, after: Loadable) -> float:
+        """Return the speed of the second model relative to the first model, by a quick comparison.
+
+        The comparison is made at the first of the `sizings` (sizes for the dynamic dimensions). The result is 0 if ONNX Runtime
+        cannot run one of the models.
+        """
+        settings = ComparisonSettings(2 * OPTIMIZATION.glance_seconds, self.settings.seed, 2)
+        try:
+            compared, _ = cached_comparison(
+                before, after, self.device, self.sizings[:1], settings, self.cache, self.progress, self.source
+            )
+        except (InvalidModelError, ProviderError):
+            return 0.0
+        return compared.least.ratio
+
     def is_promising(self, candidate: Loadable, clock: Clock) -> bool:
         """Return whether a quick benchmark suggests the candidate is worth a full comparison.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from superopt.budget import active_time
@@ -120,7 +120,7 @@ class SearchedModel:
         return self.best.passes, *self.others
 
 
-def improvements(model: Model, passes: PassRunner, moves: Sequence[str], budget: float) -> list[ImprovedModel]:
+def improvements(start: ImprovedModel, passes: PassRunner, moves: Sequence[str], budget: float) -> list[ImprovedModel]:
     """Run passes over the model within `budget` seconds. Return the resulting models, the largest saving first.
 
     A pass is one search over the whole model. `moves` has "rules", "mutants" (cheaper terms in place of operators, with wrong
@@ -128,7 +128,7 @@ def improvements(model: Model, passes: PassRunner, moves: Sequence[str], budget:
     If it saves less than a share (`OPTIMIZATION.min_mutant_pass_gain_share`), it is run last instead. Otherwise both orders are
     tried, and two models are returned.
     """
-    start, end = ImprovedModel(model), active_time() + budget
+    end = active_time() + budget
     if MUTANTS not in moves:
         return [passes.run(RULES if moves else {}, start, end)]
     if "rules" not in moves:
@@ -150,7 +150,10 @@ def improvements(model: Model, passes: PassRunner, moves: Sequence[str], budget:
 class PassRunner:
     """Runs passes (searches of a whole model), and reports the progress of each pass to `listener`.
 
-    The model's weights grow by at most `weight_budget` bytes. Reports name each pass by the next number of `numbers`.
+    The model's weights grow by at most `weight_budget` bytes. `speedup` times two whole models in turns, and returns the speed
+    of the second model relative to the first model. If it is given, a pass keeps only gains that do not make the whole model
+    slower. A segment that is fast alone may break a fusion of ONNX Runtime, or need conversions of layout around it. Reports
+    name each pass by the next number of `numbers`.
     """
 
     search: SegmentSearch
@@ -158,6 +161,7 @@ class PassRunner:
     weight_budget: float
     runs: Runs
     listener: Listener
+    speedup: Callable[[Model, Model], float] | None = None
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def run(self, kinds: Mapping[str, float], start: ImprovedModel, end: float) -> ImprovedModel:
@@ -182,7 +186,7 @@ class PassRunner:
         left = self.weight_budget - sum(gain.bytes for taken in start.passes for gain in taken)
         found = list(self._reported(self.search.gains(parts, deadline, find=find, weight_budget=left), parts))
         chosen = affordable_gains(found, left)
-        model, taken, dropped = splice_fitting(start.model, chosen) if chosen else (start.model, [], [])
+        model, taken, dropped = self._in_context(start.model, chosen)
         return ImprovedModel(
             model,
             (*start.passes, tuple(taken)),
@@ -190,6 +194,25 @@ class PassRunner:
             max(start.too_large, len(affordable_gains(found, math.inf)) - len(chosen)),
             start.cut_short or any(gain.found.stopped == OUT_OF_TIME for gain in found),
         )
+
+    def _in_context(self, model: Model, gains: Sequence[Gain], tries: int = 3) -> tuple[Model, list[Gain], list[Gain]]:
+        """Apply gains to the model. Return the new model, the applied gains, and the gains that do not fit the model.
+
+        If all gains together make the whole model slower, each half of them is tried by itself. The half with the larger gains
+        comes first. `tries` is the number of times that gains are halved.
+        """
+        if not gains:
+            return model, [], []
+        changed, taken, dropped = splice_fitting(model, gains)
+        if self.speedup is None or not taken or self.speedup(model, changed) >= 1 - OPTIMIZATION.context_loss_share:
+            return changed, taken, dropped
+        if len(taken) == 1 or not tries:
+            return model, [], dropped
+        ranked = sorted(taken, key=lambda gain: -gain.seconds)
+        larger, smaller = ranked[: len(ranked) // 2], ranked[len(ranked) // 2 :]
+        changed, first, _ = self._in_context(model, larger, tries - 1)
+        changed, second, _ = self._in_context(changed, smaller, tries - 1)
+        return changed, first + second, dropped
 
     def _reported(self, gains: Iterable[Gain], parts: Sequence[Segment]) -> Iterator[Gain]:
         """Yield the gains (search results for parts of the model), and report each gain to `listener`."""

@@ -17,7 +17,7 @@ from superopt.budget import active_time, expired
 from superopt.cost.measure import Clock
 from superopt.cost.segment_cost import Measured
 from superopt.errors import InvalidModelError, ShapeError, failure
-from superopt.model.available_fusions import contrib_fusions, fusions_at_opset
+from superopt.model.available_fusions import contrib_fusions, fusions_at_opset, recognizable_operators
 from superopt.model.islands import Island
 from superopt.partial.families import MUTANTS
 from superopt.policy import COMPARISON, SEARCH
@@ -29,7 +29,7 @@ from superopt.runtime.result_cache import digest_of_packages
 from superopt.search import roofline
 from superopt.search.apply import State, run_time_terms
 from superopt.search.backtracking import Cost, SearchLimits, SearchResult, search
-from superopt.search.fuse import fusion_states, with_fusions
+from superopt.search.fuse import fusion_states, with_fusions, with_recognition
 from superopt.search.gate import Gate
 from superopt.search.island import search_island
 from superopt.search.mutants import MutantTally, search_mutants
@@ -140,6 +140,7 @@ class SegmentSearch:
         self.rules = RuleSet(others, algorithms, mutants)
         standard, own = fusions_at_opset(opset), contrib_fusions() if allow_contrib else ()
         self.fusions = [RuleSet(some) for some in dict.fromkeys(((*standard, *own), own)) if some]
+        self.recognizable = recognizable_operators(allow_contrib=allow_contrib)
         self.clock = clock
         self.opset = opset
         self.sizings = sizings
@@ -220,9 +221,10 @@ class SegmentSearch:
         1. `restricted` applies the gate (the filter for the floating-point mode) and the weight budget. The key of the cache
            contains both limits.
         2. `_recall` looks in the cache before anything is measured. Cached results are already confirmed.
-        3. `_find` searches. Terms that compute nothing are removed first, because they prevent matches of rules.
-        4. `_fuse` replaces terms by operators that are defined as these terms. The search may have made such terms.
-        5. `_confirm` comes last, because it measures the gain of all steps together.
+        3. `_recognize` replaces terms of an island by single operators that compute the same functions.
+        4. `_find` searches. Terms that compute nothing are removed first, because they prevent matches of rules.
+        5. `_recognize` and `_fuse` replace terms by operators again. The search may have made such terms.
+        6. `_confirm` comes last, because it measures the gain of all steps together.
 
         If `in_time` is False, only the cache is used, and a segment that is not in the cache stays unchanged.
         """
@@ -230,7 +232,10 @@ class SegmentSearch:
         def result() -> SearchResult:
             if not in_time:
                 return unchanged_result(start, estimate)
-            return self._confirm(batch, task, self._fuse(batch, task, self._find(batch, task)))
+            begun = self._recognize(batch, task, unchanged_result(start, task.measure))
+            found = self._find(batch, replace(task, start=begun.outputs))
+            found = replace(found, steps=(*begun.steps, *found.steps), before=begun.before)
+            return self._confirm(batch, task, self._fuse(batch, task, self._recognize(batch, task, found)))
 
         try:
             task = SegmentTask(start, rules, estimate, measure, limits or SearchLimits())
@@ -292,6 +297,13 @@ class SegmentSearch:
         faster = self._fusion_faster(batch.measured, batch.island.sizings, task.measure)
         fusions = (some.gated(task.rules.gate) for some in self.fusions)
         return min((found, *(with_fusions(found, some, faster=faster) for some in fusions)), key=lambda f: f.after)
+
+    def _recognize(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:
+        """Return the search result with terms of a whole island replaced by single operators, where this makes it faster."""
+        if batch.find is not search_island:
+            return found
+        faster = self._fusion_faster(batch.measured, batch.island.sizings, task.measure)
+        return with_recognition(found, self.recognizable, task.rules.gate, faster=faster)
 
     def _confirm(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:
         """Return the search result if a second measurement confirms the gain, else a result with the unchanged start."""

@@ -17,7 +17,7 @@ from superopt.model.splice import splice
 from superopt.policy import OPTIMIZATION
 from superopt.report.optimization import AppliedRule, Arithmetic, SegmentGain
 from superopt.rules.fp_flags import ALL_FLAGS, FpFlag, FpMode
-from superopt.rules.fusion import fusions
+from superopt.rules.fusion import FLAGS, RECOGNIZED, fusions, recognition_text
 from superopt.rules.rule import Rule
 from superopt.search.apply import PARTLY
 from superopt.search.segments import Gain, Passes, unsearched
@@ -64,12 +64,12 @@ def fallback_choices(passes: Passes, relowered: tuple[Gain, ...] = (), others: S
     """Yield choices of gains to try one after the other, in case a larger choice does not measure faster.
 
     A gain is the search result for one part of the model. A pass is one search over the whole model. The first choice has all
-    gains of `passes`, and each item of `others` is a further choice. If there are several passes, `relowered` follows, then the
-    gains of the first pass. Then comes the half of the first pass's gains that save most, then half of this half, and so on. A
-    pass depends on the passes before it. The gains of one pass are independent.
+    gains of `passes`, and each item of `others` is a further choice. Then comes `relowered` alone, then the gains of the first
+    pass. Then comes the half of the first pass's gains that save most, then half of this half, and so on. A pass depends on the
+    passes before it. The gains of one pass are independent. All choices contain `relowered`.
 
     Args:
-        passes: The gains of each pass.
+        passes: The gains of each pass. `relowered` is the first pass if it is not empty.
         relowered: Gains that generate nodes anew from unchanged terms.
         others: The gains of each pass, for other orders of passes.
     """
@@ -78,13 +78,16 @@ def fallback_choices(passes: Passes, relowered: tuple[Gain, ...] = (), others: S
         return
     yield tuple(kept)
     yield from (other for other in others if any(other))
-    first = sorted(kept[0], key=lambda gain: -gain.seconds)
-    if len(kept) > 1:
-        if relowered:
-            yield (relowered,)
-        yield (tuple(first),)
+    base = (relowered,) if relowered else ()
+    if len(kept) == len(base):
+        return
+    if base:
+        yield base
+    first = sorted(kept[len(base)], key=lambda gain: -gain.seconds)
+    if len(kept) > 1 + len(base):
+        yield (*base, tuple(first))
     while first := first[: len(first) // 2]:
-        yield (tuple(first),)
+        yield (*base, tuple(first))
 
 
 def has_steps_of(rules: AbstractSet[str], *found: Passes) -> bool:
@@ -145,6 +148,7 @@ def rules_applied_by_gains(taken: Iterable[Gain], rules: Iterable[Rule]) -> tupl
     taken = list(taken)
     text = {**{r.name: r.text for r in recurrences()}, **{rule.name: rule.text for rule in (*fusions().values(), *rules)}}
     text |= {step.rule: step.text for gain in taken for step in gain.found.steps if step.rule.startswith(PARTLY)}
+    text |= {name: recognition_text(name) for name in times if name.endswith(RECOGNIZED)}
     return tuple(
         AppliedRule(name, text[name], times[name], saved[name]) for name in sorted(times, key=lambda n: (-saved[n], n))
     )
@@ -160,7 +164,8 @@ def arithmetic_of_passes(passes: Passes, rules: Iterable[Rule], mode: FpMode) ->
     known = {rule.name: rule.flags for rule in (*fusions().values(), *rules)}
     flags: set[FpFlag] = set()
     for step in (step for taken in passes for gain in taken for step in gain.found.steps):
-        flags |= ALL_FLAGS if step.rule.startswith(PARTLY) else known.get(step.rule, REGROUPED)
+        recognized = FLAGS if step.rule.endswith(RECOGNIZED) else REGROUPED
+        flags |= ALL_FLAGS if step.rule.startswith(PARTLY) else known.get(step.rule, recognized)
     assumed = mode is FpMode.RELAXED and not flags <= {*REGROUPED, FpFlag.ARCP, FpFlag.NSZ}
     return Arithmetic(str(mode), tuple(str(flag) for flag in FpFlag if flag in flags), ASSUMPTIONS if assumed else ())
 

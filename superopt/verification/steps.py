@@ -13,7 +13,7 @@ from superopt.algebra.terms import Atom, Extent, Term, substitute_attribute, sub
 from superopt.errors import CertificateError, ShapeError
 from superopt.policy import VERIFY
 from superopt.rules.fp_flags import FpFlag
-from superopt.rules.fusion import fusions
+from superopt.rules.fusion import fusions, recognized_operator
 from superopt.rules.rule import Rule, digest
 from superopt.speclib.recurrence import recurrences
 from superopt.verification.arrays import Array, UndecidedError, evaluate_certificate_terms
@@ -102,7 +102,9 @@ class StepChecker:
             raise CertificateError("the precise mode admits no floating-point flag but nsz")
 
     def _require_known(self, name: str) -> None:
-        if name.startswith(PARTLY) or name in fusions() or any(name == r.name for r in recurrences()):
+        if name.startswith(PARTLY) or name in fusions() or recognized_operator(name) is not None:
+            return
+        if any(name == r.name for r in recurrences()):
             return
         rule = self.rules.get(name)
         if rule is None:

@@ -1,0 +1,434 @@
+"""Recognition: finds subterms that compute the same function as one operator, however the subterms are written.
+
+Exporters write a function in many ways, such as `x * clip(x + 3, 0, 6) / 6` for hard swish. A subterm whose only run-time
+operand is `x` is a function of `x`. The function is compared with each operator of one operand, on values that distinguish
+functions: ordinary values, magnitudes from 1e-6 to 1e6, and values near each number in the subterm, where a piecewise function
+may bend. A function may also be a multiple of the operator, and have a factor and a bias that are weights.
+
+The numbers of an exported model are rounded to float32. Therefore, values are compared in float64 up to the effect of this
+rounding. Equal functions give a rule for all sizes, which is matched and gated like every other fusion. `superopt verify` tests
+both sides of each step again.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from superopt.algebra.evaluate import Array, Floats, evaluate_operator, evaluate_terms
+from superopt.algebra.operators import Operator, apply, fraction_of, registry
+from superopt.algebra.terms import Atom, Attribute, Dim, Extent, Shape, Size, Term, substitute, subterms, variable, variables
+from superopt.errors import ShapeError
+from superopt.notation.parsing import Equation, Statement
+from superopt.notation.printing import render_terms
+from superopt.policy import SEARCH
+from superopt.rules.fusion import FLAGS, RECOGNIZED
+from superopt.rules.rule import Rule
+from superopt.search.apply import MOVES, State, run_time_terms
+
+SIZES: Mapping[int, tuple[int, ...]] = {1: (5,), 2: (2, 4), 3: (1, 2, 4), 4: (1, 2, 3, 2)}
+"""For each rank, the shape of the operand at which functions are compared."""
+TRANSCENDENTAL = frozenset({"erf", "exp", "log"})
+PIECEWISE = frozenset({"choose", "larger", "positive", "relu", "zero"})
+ROOTS = frozenset({"power", "reciprocal", "rsqrt", "sqrt"})
+
+
+def recognized_rules(state: State, names: Iterable[str]) -> tuple[Rule, ...]:
+    """Return rules that replace subterms of the state by single operators that compute the same functions.
+
+    Args:
+        state: The output terms.
+        names: The operators that may replace subterms. Operators with more than one operand are ignored.
+    """
+    targets = [spec for name in names if _may_replace(spec := registry()[name])]
+    found: dict[str, Rule] = {}
+    for operand in subterms(*state, constants=False):
+        if operand.rank not in SIZES or operand.condition or operand.position:
+            continue
+        for function in _functions_of(operand, state):
+            for rule in _rules(function, tuple(spec.name for spec in targets)):
+                found.setdefault(str(rule), rule)
+    return tuple(found.values())
+
+
+def _may_replace(spec: Operator) -> bool:
+    kinds = {parameter.kind for parameter in spec.parameters}
+    return spec.definition is not None and spec.arity == 1 and spec.name not in MOVES and kinds <= {"real", "axis", "axes"}
+
+
+# ---------------------------------------------------------------- functions of one operand
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of one tensor, as a term for all sizes.
+
+    Attributes:
+        term: The function's value. The variable `x` is the tensor, and other variables are weights.
+        weights: For each weight, its shape in the dimensions of `x`.
+    """
+
+    term: Term
+    weights: tuple[tuple[str, Shape], ...]
+
+    @property
+    def operand(self) -> Term:
+        """The variable `x`."""
+        return next(v for v in variables(self.term) if v.name == "x")
+
+
+@dataclass
+class _Generalized:
+    """The terms that depend on one operand at run time, rewritten over a variable `x` whose extents are symbols."""
+
+    operand: Term
+    terms: dict[Term, Term] = field(default_factory=dict)
+    shapes: dict[Shape, Shape] = field(default_factory=dict)
+    weights: dict[Term, tuple[str, Shape]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        x = variable("x", self.operand.rank)
+        self.terms[self.operand], self.shapes[self.operand.shape] = x, x.shape
+
+    def of(self, term: Term) -> Term | None:
+        """Return the general form of a term whose run-time operands have one, or None if it has none."""
+        if term not in self.terms:
+            made = self._made(term)
+            if made is None:
+                return None
+            self.terms[term] = made
+            self.shapes.setdefault(term.shape, made.shape)
+        return self.terms[term]
+
+    def operands_of(self, term: Term) -> list[Term]:
+        """Return the operands of a term. A sum or product that contains the operands of `operand` has `operand` itself."""
+        if term.op != self.operand.op or not term.args or not registry()[term.op].commutative:
+            return [*term.args]
+        rest = Counter(term.args) - Counter(self.operand.args)
+        whole = rest.total() == len(term.args) - len(self.operand.args)
+        return [self.operand, *rest.elements()] if whole and rest else [*term.args]
+
+    def _made(self, term: Term) -> Term | None:
+        if term.is_variable or (term.constant and variables(term)):
+            return self._weight(term) if term.constant else None
+        args = [self.of(arg) for arg in self.operands_of(term)]
+        if None in args:
+            return None
+        return self.applied(term, [arg for arg in args if arg is not None])
+
+    def applied(self, term: Term, args: Sequence[Term]) -> Term | None:
+        """Return the operator of `term` applied to general operands, with general extents in its attributes."""
+        attributes = dict(term.attributes)
+        if "shape" in attributes:
+            shape = self.shapes.get(term.shape)
+            if shape is None and term.shape:
+                return None
+            attributes["shape"] = shape or ()
+        try:
+            return apply(term.op, *args, **attributes)
+        except ShapeError:
+            return None
+
+    def _weight(self, term: Term) -> Term | None:
+        shape = self.shapes.get(term.shape)
+        if shape is None:
+            return None
+        name, _ = self.weights.setdefault(term, (f"w{len(self.weights)}", shape))
+        return variable(name, term.rank)
+
+
+def _functions_of(operand: Term, state: State) -> Iterator[Function]:
+    """Yield the subterms of the state whose only run-time operand is `operand`, as functions of one tensor.
+
+    For a sum or product, the operands that depend on `operand` alone are one function.
+    """
+    general = _Generalized(operand)
+    inside = {operand}
+    for term in _users(state).get(operand, ()):
+        if len(inside) > SEARCH.max_recognized_terms:
+            return
+        operands = general.operands_of(term)
+        own = [arg for arg in operands if arg.constant or arg in inside]
+        if len(own) == len(operands):
+            made = general.of(term)
+            if made is None:
+                continue
+            inside.add(term)
+            yield _function(general, made)
+        elif registry()[term.op].commutative and len(own) > 1 and not inside.isdisjoint(own):
+            args = [general.of(arg) for arg in own]
+            made = None if None in args else general.applied(term, [arg for arg in args if arg is not None])
+            if made is not None:
+                yield _function(general, made)
+
+
+def _function(general: _Generalized, made: Term) -> Function:
+    used = {v.name for v in variables(made)}
+    return Function(made, tuple(sorted(known for known in general.weights.values() if known[0] in used)))
+
+
+@functools.lru_cache(maxsize=4)
+def _users(state: State) -> Mapping[Term, Sequence[Term]]:
+    """Return, for each run-time term, the terms that depend on it, arguments before users, up to a number of terms."""
+    live = run_time_terms(state)
+    direct: dict[Term, list[Term]] = {}
+    for term in live:
+        for arg in dict.fromkeys(term.args):
+            direct.setdefault(arg, []).append(term)
+    for term in live:
+        if registry()[term.op].commutative:
+            longer = [user for user in direct.get(term.args[0], ()) if user.op == term.op and user is not term]
+            direct.setdefault(term, []).extend(user for user in longer if not Counter(term.args) - Counter(user.args))
+    order = {term: place for place, term in enumerate(live)}
+    found: dict[Term, list[Term]] = {}
+    for start, users in direct.items():
+        met = dict.fromkeys(users)
+        frontier = list(met)
+        while frontier and len(met) < SEARCH.max_recognized_terms:
+            frontier = [user for term in frontier for user in direct.get(term, ()) if user not in met]
+            met.update(dict.fromkeys(frontier))
+        found[start] = sorted(met, key=order.__getitem__)
+    return found
+
+
+# ---------------------------------------------------------------- equal functions
+
+
+class _Recorder(Floats):
+    """float64 arithmetic that records the functions that are called."""
+
+    def __init__(self) -> None:
+        super().__init__(tail=1)
+        self.called: set[str] = set()
+
+    def call(self, function: str, *values: object) -> object:
+        self.called.add(function)
+        return super().call(function, *values)
+
+
+@functools.lru_cache(maxsize=4096)
+def _primitives(name: str, attributes: tuple[tuple[str, Attribute], ...], arity: int, rank: int) -> frozenset[str]:
+    """Return the functions of index notation that the operator's definition calls."""
+    term = apply(name, *(variable(f"x{n}", SIZES[rank]) for n in range(arity)), **dict(attributes))
+    domain = _Recorder()
+    with np.errstate(all="ignore"):
+        evaluate_terms((term,), {v.name: np.ones((*SIZES[rank], 1)) for v in variables(term)}, lambda _: None, domain)
+    return frozenset(domain.called)
+
+
+Kind: TypeAlias = "tuple[frozenset[str], bool, bool]"
+"""The transcendental functions of a term, whether the term is defined piecewise, and whether it has roots or quotients."""
+
+
+def _kind(term: Term) -> Kind:
+    """Return the kind of the term. Terms of different kinds are taken to be different functions."""
+    called: set[str] = set()
+    for part in subterms(term):
+        if part.args and part.op not in MOVES and part.rank in SIZES:
+            try:
+                called |= _primitives(part.op, part.attributes, len(part.args), part.rank)
+            except ShapeError:
+                called |= PIECEWISE
+    return TRANSCENDENTAL & called, bool(PIECEWISE & called), bool(ROOTS & called)
+
+
+def _numbers(term: Term) -> tuple[float, ...]:
+    """Return the real attributes of the term's operators."""
+    found: dict[float, None] = {}
+    for part in subterms(term):
+        for parameter in registry()[part.op].parameters if part.args else ():
+            if parameter.kind == "real":
+                found.setdefault(part.real(parameter.name))
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=256)
+def _samples(rank: int, numbers: tuple[float, ...]) -> Array:
+    """Return values of a tensor of the shape `SIZES[rank]`, with a last axis for independent draws."""
+    rng, shape = np.random.default_rng(rank), SIZES[rank]
+    signs = rng.choice((-1.0, 1.0), (*shape, 4))
+    drawn = [rng.standard_normal((*shape, 1)) * scale for scale in (1e-3, 0.1, 1.0, 1.0, 4.0, 30.0)]
+    drawn.append(signs * 10.0 ** rng.uniform(-6, 6, (*shape, 4)))
+    near = [abs(n) for n in {*numbers, *(a / b for a in numbers for b in numbers if b)} if 0 < abs(n) < 1e12] or [1.0]
+    picks = np.asarray(sorted(near))[rng.integers(len(near), size=(*shape, 8))]
+    drawn.append(rng.choice((-1.0, 1.0), picks.shape) * picks * rng.choice((0.5, 0.9, 1.0, 1.1, 2.0, 10.0), picks.shape))
+    return np.concatenate(drawn, axis=-1)
+
+
+def _values(term: Term, x: Array, weights: Sequence[tuple[str, Shape]] = ()) -> Array:
+    """Return the values of a function's term at `x`, which has draws along its last axis."""
+    sizes: dict[Atom, int] = {Dim("x", axis - (x.ndim - 1)): n for axis, n in enumerate(x.shape[:-1])}
+    arrays = {"x": x}
+    for number, (name, shape) in enumerate(weights):
+        extents = tuple(_integer(substitute(n, sizes.get) if isinstance(n, Size) else n) for n in shape)
+        sizes |= {Dim(name, axis - len(extents)): n for axis, n in enumerate(extents)}
+        drawn = np.random.default_rng(number).uniform(0.5, 2.0, (*extents, 1))
+        arrays[name] = np.broadcast_to(drawn, (*extents, x.shape[-1]))
+    with np.errstate(all="ignore"):
+        return evaluate_terms((term,), arrays, sizes.get, Floats(tail=1))[0]
+
+
+def _integer(extent: Extent) -> int:
+    if not isinstance(extent, int):
+        raise ShapeError(f"{extent} is not a number")
+    return extent
+
+
+def _agree(one: Array, other: Array, scale: Array) -> bool:
+    """Return whether values agree up to the rounding of numbers to float32, wherever `one` is finite."""
+    if one.shape != other.shape:
+        return False
+    finite = np.isfinite(one)
+    if finite.mean() < SEARCH.min_comparable_share:
+        return False
+    with np.errstate(all="ignore"):
+        bound = SEARCH.recognition_tolerance_share * np.maximum(np.abs(one), np.abs(other)) + 1e-7 * scale
+        return bool(np.all(~finite | (np.abs(one - other) <= bound)))
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _rules(function: Function, targets: tuple[str, ...]) -> tuple[Rule, ...]:
+    """Return the rules that replace a function by one of the operators `targets`, and perhaps a factor and a bias."""
+    term = function.term
+    size = sum(bool(part.args) for part in subterms(term))
+    if size < 2 or size > SEARCH.max_recognized_terms:
+        return ()
+    numbers = _numbers(term)
+    x = _samples(function.operand.rank, numbers)
+    try:
+        values = _values(term, x, function.weights)
+    except ShapeError:
+        return ()
+    scale = np.minimum(np.abs(x).max(axis=tuple(range(x.ndim - 1)), keepdims=True), np.abs(np.nan_to_num(values)).max())
+    kind = _kind(term)
+    for name in targets:
+        for plain in _applications(registry()[name], function, numbers, kind, x, values):
+            if plain.shape != term.shape:
+                continue
+            try:
+                own = _values(plain, x)
+            except ShapeError:
+                continue
+            whole = _completed(function, plain, values, own, scale, x)
+            if whole is not None and sum(bool(part.args) for part in subterms(whole)) < size:
+                return (_rule(name, function, whole),)
+    return ()
+
+
+def _applications(
+    spec: Operator, function: Function, numbers: Sequence[float], kind: Kind, x: Array, values: Array
+) -> Iterator[Term]:
+    """Yield the operator applied to the function's operand, with each plausible choice of attributes.
+
+    Real attributes are numbers of the function, or quotients of two of them.
+    """
+    quotients = [a / b for a in numbers for b in numbers if b and a != b]
+    axes = range(-1, -1 - function.operand.rank, -1)
+    choices: list[Sequence[Attribute]] = []
+    for parameter in spec.parameters:
+        if parameter.kind == "real":
+            own = () if parameter.default is None else (parameter.default,)
+            choices.append([*dict.fromkeys([*own, *map(fraction_of, (*numbers, *quotients))])])
+        elif parameter.kind == "axis":
+            choices.append([*axes])
+        else:
+            choices.append([*((axis,) for axis in axes), *itertools.combinations(reversed(axes), 2)])
+    names = tuple(parameter.name for parameter in spec.parameters)
+    every = [*itertools.islice(itertools.product(*choices), SEARCH.max_recognition_attributes)]
+    if not any(parameter.kind != "real" for parameter in spec.parameters) and not function.weights and len(every) > 1:
+        every = [every[number] for number in _plausible(spec, every, x, values)]
+    for choice in every:
+        try:
+            made = apply(spec.name, function.operand, **dict(zip(names, choice, strict=True)))
+        except ShapeError:
+            continue
+        if _kind(made) != kind:
+            return
+        yield made
+
+
+class _Choices(Floats):
+    """float64 arithmetic in which placeholders stand for arrays: one number for each choice of attributes and each draw."""
+
+    def __init__(self, arrays: Mapping[float, Array]) -> None:
+        super().__init__(tail=1)
+        self.arrays = arrays
+
+    def number(self, value: object) -> object:
+        return self.arrays[value] if isinstance(value, float) and value in self.arrays else super().number(value)
+
+
+def _plausible(spec: Operator, every: Sequence[Sequence[Attribute]], x: Array, values: Array) -> list[int]:
+    """Return which choices of real attributes may make the operator proportional to the function with these values.
+
+    All choices are evaluated at once. A definition that computes with an attribute has no plausible choice.
+    """
+    count = len(every)
+    arrays = {
+        0.1234567 + place: np.repeat([float(choice[place]) for choice in every], x.shape[-1])  # type: ignore[arg-type]
+        for place in range(len(spec.parameters))
+    }
+    attributes = {parameter.name: number for parameter, number in zip(spec.parameters, arrays, strict=True)}
+    with np.errstate(all="ignore"):
+        try:
+            own = evaluate_operator(spec.name, (np.tile(x, count),), attributes, _Choices(arrays))
+        except ShapeError:
+            return []
+        if own.size != values.size * count:
+            return []
+        own = np.moveaxis(own.reshape(*x.shape[:-1], count, x.shape[-1]), -2, 0).reshape(count, -1)
+        flat = values.reshape(1, -1)
+        usual = np.isfinite(flat) & np.isfinite(own) & (np.abs(own) > 1e-3) & (np.abs(own) < 1e3)
+        most = np.max(flat / own, axis=1, where=usual, initial=-np.inf)
+        least = np.min(flat / own, axis=1, where=usual, initial=np.inf)
+        found = most - least <= SEARCH.plausible_spread_share * np.maximum(np.abs(most), np.abs(least))
+    return [int(number) for number in np.flatnonzero(found & np.isfinite(most))]
+
+
+def _completed(function: Function, plain: Term, values: Array, own: Array, scale: Array, x: Array) -> Term | None:
+    """Return the function as the operator's result `plain`, perhaps with a factor and a bias, or None if it is different."""
+    if own.shape != values.shape:
+        return None
+    if _agree(values, own, scale):
+        return plain
+    with np.errstate(all="ignore"):
+        known = np.isfinite(values) & np.isfinite(own) & (np.abs(own) > 1e-3) & (np.abs(own) < 1e3)
+        factor = float(np.median(values[known] / own[known])) if known.any() else 0.0
+    if factor and np.isfinite(factor) and _agree(values, factor * own, scale):
+        return apply("scale", plain, factor=fraction_of(factor))
+    return _with_weights(function, plain, values, own, scale, x)
+
+
+def _with_weights(function: Function, plain: Term, values: Array, own: Array, scale: Array, x: Array) -> Term | None:
+    fitting = [(variable(name, len(shape)), shape) for name, shape in function.weights if shape == plain.shape]
+    arrays = {v: _values(v, x, function.weights) for v, _ in fitting}
+    for factor, bias in itertools.product((None, *arrays), (None, *arrays)):
+        if factor is bias:
+            continue
+        product = own if factor is None else own * arrays[factor]
+        for sign in (1, -1) if bias is not None else (1,):
+            total = product if bias is None else product + sign * arrays[bias]
+            if _agree(values, total, scale):
+                scaled = plain if factor is None else apply("mul", plain, factor)
+                return scaled if bias is None else apply("add" if sign == 1 else "sub", scaled, bias)
+    return None
+
+
+def _rule(name: str, function: Function, whole: Term) -> Rule:
+    ranks = tuple((v.name, v.rank) for v in variables(function.term))
+    equation = Equation((function.term,), (whole,), where=True, ranks=ranks)
+    statement = Statement(
+        name + RECOGNIZED,
+        render_terms(function.term),
+        "=>",
+        render_terms(whole),
+        tuple((variable_name, (rank,)) for variable_name, rank in ranks),
+        (),
+    )
+    return Rule(statement.name, statement, (equation,), FLAGS)
