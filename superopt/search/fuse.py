@@ -51,7 +51,12 @@ def with_fusions(found: SearchResult, fusions: RuleSet, *, faster: Callable[[Sta
 
 
 def with_recognition(
-    found: SearchResult, names: Sequence[str], gate: Gate | None, *, faster: Callable[[State, State], float]
+    found: SearchResult,
+    names: Sequence[str],
+    gate: Gate | None,
+    *,
+    faster: Callable[[State, State], float],
+    deadline: float = math.inf,
 ) -> SearchResult:
     """Return the search result with subterms replaced by single operators that compute the same functions.
 
@@ -63,8 +68,9 @@ def with_recognition(
         names: the operators that may replace subterms.
         gate: the filter for the floating-point mode.
         faster: a function that times two states and returns the speed of the second relative to the first.
+        deadline: the active time at which recognition ends.
     """
-    rules = RuleSet(recognized_rules(found.outputs, names)).gated(gate)
+    rules = RuleSet(recognized_rules(found.outputs, names, deadline)).gated(gate)
     every = tuple(dict.fromkeys(rules.names))
     best = found
     for some in (every, *((name,) for name in every if len(every) > 1)):

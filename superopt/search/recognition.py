@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ import numpy as np
 from superopt.algebra.evaluate import Array, Floats, evaluate_operator, evaluate_terms
 from superopt.algebra.operators import Operator, apply, fraction_of, registry
 from superopt.algebra.terms import Atom, Attribute, Dim, Extent, Shape, Size, Term, substitute, subterms, variable, variables
+from superopt.budget import expired
 from superopt.errors import ShapeError
 from superopt.notation.parsing import Equation, Statement
 from superopt.notation.printing import render_terms
@@ -39,21 +41,30 @@ PIECEWISE = frozenset({"choose", "larger", "positive", "relu", "zero"})
 ROOTS = frozenset({"power", "reciprocal", "rsqrt", "sqrt"})
 
 
-def recognized_rules(state: State, names: Iterable[str]) -> tuple[Rule, ...]:
+def recognized_rules(state: State, names: Iterable[str], deadline: float = math.inf) -> tuple[Rule, ...]:
     """Return rules that replace subterms of the state by single operators that compute the same functions.
 
     Args:
         state: The output terms.
         names: The operators that may replace subterms. Operators with more than one operand are ignored.
+        deadline: The active time at which the search for functions ends.
     """
-    targets = [spec for name in names if _may_replace(spec := registry()[name])]
+    targets = tuple(name for name in names if _may_replace(registry()[name]))
     found: dict[str, Rule] = {}
-    for operand in subterms(*state, constants=False):
+    known: dict[Term, Term] = {}
+    for operand in reversed(subterms(*state, constants=False)):
         if operand.rank not in SIZES or operand.condition or operand.position:
             continue
-        for function in _functions_of(operand, state):
-            for rule in _rules(function, tuple(spec.name for spec in targets)):
-                found.setdefault(str(rule), rule)
+        for root, function in _functions_of(operand, state):
+            if expired(deadline):
+                return tuple(found.values())
+            if root in known:
+                continue
+            equal = _scaled(function, found) or _equal(function, targets)
+            if equal is not None:
+                known[root] = equal[1]
+                rule = _rule(equal[0], function, equal[1])
+                found.setdefault(str(rule.statement.left), rule)
     return tuple(found.values())
 
 
@@ -143,10 +154,11 @@ class _Generalized:
         return variable(name, term.rank)
 
 
-def _functions_of(operand: Term, state: State) -> Iterator[Function]:
-    """Yield the subterms of the state whose only run-time operand is `operand`, as functions of one tensor.
+def _functions_of(operand: Term, state: State) -> Iterator[tuple[Term, Function]]:
+    """Yield the subterms of the state whose only run-time operand is `operand`, each with its function of one tensor.
 
-    For a sum or product, the operands that depend on `operand` alone are one function.
+    For a sum or product, the operands that depend on `operand` alone are one function. Functions are left out that the same
+    function of another tensor explains: those whose last step, or whose first two steps, multiply by a constant or add one.
     """
     general = _Generalized(operand)
     inside = {operand}
@@ -155,17 +167,42 @@ def _functions_of(operand: Term, state: State) -> Iterator[Function]:
             return
         operands = general.operands_of(term)
         own = [arg for arg in operands if arg.constant or arg in inside]
+        made = None
         if len(own) == len(operands):
             made = general.of(term)
-            if made is None:
-                continue
-            inside.add(term)
-            yield _function(general, made)
+            if made is not None:
+                inside.add(term)
         elif registry()[term.op].commutative and len(own) > 1 and not inside.isdisjoint(own):
             args = [general.of(arg) for arg in own]
             made = None if None in args else general.applied(term, [arg for arg in args if arg is not None])
-            if made is not None:
-                yield _function(general, made)
+        if made is not None and not (_is_affine(made) and made.op != "scale") and not _starts_affine(made):
+            yield term, _function(general, made)
+
+
+def _is_affine(term: Term) -> bool:
+    """Return whether the term multiplies one operand by a constant, or adds a constant."""
+    moving = [arg for arg in term.args if not (arg.constant or _is_weight(arg))]
+    return term.op == "scale" or (term.op in {"add", "mul", "sub"} and len(moving) == 1)
+
+
+def _is_weight(term: Term) -> bool:
+    return all(v.name != "x" for v in variables(term))
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _starts_affine(term: Term) -> bool:
+    """Return whether a function of `x` reads `x` only in a chain of two affine steps."""
+    users: dict[Term, list[Term]] = {}
+    for part in subterms(term):
+        for arg in dict.fromkeys(part.args):
+            users.setdefault(arg, []).append(part)
+    here = next(v for v in variables(term) if v.name == "x")
+    for _ in range(2):
+        after = users.get(here, [])
+        if len(after) != 1 or not _is_affine(after[0]):
+            return False
+        here = after[0]
+    return here is not term
 
 
 def _function(general: _Generalized, made: Term) -> Function:
@@ -292,37 +329,128 @@ def _agree(one: Array, other: Array, scale: Array) -> bool:
         return bool(np.all(~finite | (np.abs(one - other) <= bound)))
 
 
+def _scaled(function: Function, found: Mapping[str, Rule]) -> tuple[str, Term] | None:
+    """Return the operator and the equal term if the function is a multiple of a function that has a rule."""
+    term = function.term
+    rule = found.get(render_terms(term.args[0])) if term.op == "scale" else None
+    if rule is None:
+        return None
+    (inner,) = rule.equations[0].right
+    factor = term.real("factor")
+    if inner.op == "scale":
+        inner, factor = inner.args[0], factor * inner.real("factor")
+    number = fraction_of(factor)
+    return rule.name.removesuffix(RECOGNIZED), inner if number == 1 else apply("scale", inner, factor=number)
+
+
 @functools.lru_cache(maxsize=1 << 14)
-def _rules(function: Function, targets: tuple[str, ...]) -> tuple[Rule, ...]:
-    """Return the rules that replace a function by one of the operators `targets`, and perhaps a factor and a bias."""
+def _equal(function: Function, targets: tuple[str, ...]) -> tuple[str, Term] | None:
+    """Return the first operator of `targets` that computes the function, and the equal term, perhaps with a factor and a bias.
+
+    Values are compared on the same samples for all functions first, and then on samples near the function's numbers.
+    """
     term = function.term
     size = sum(bool(part.args) for part in subterms(term))
     if size < 2 or size > SEARCH.max_recognized_terms:
-        return ()
+        return None
     numbers = _numbers(term)
-    x = _samples(function.operand.rank, numbers)
     try:
-        values = _values(term, x, function.weights)
+        usual, near = (_Comparison.of(function, own) for own in ((), numbers))
     except ShapeError:
-        return ()
-    scale = np.minimum(np.abs(x).max(axis=tuple(range(x.ndim - 1)), keepdims=True), np.abs(np.nan_to_num(values)).max())
+        return None
     kind = _kind(term)
     for name in targets:
-        for plain in _applications(registry()[name], function, numbers, kind, x, values):
-            if plain.shape != term.shape:
+        for plain in _applications(registry()[name], function, numbers, kind, near):
+            if plain.shape != term.shape or _evaluated(plain, usual.numbers) is None:
                 continue
-            try:
-                own = _values(plain, x)
-            except ShapeError:
+            whole = usual.completed(plain)
+            if whole is not None and near.agrees(whole) and sum(bool(part.args) for part in subterms(whole)) < size:
+                return name, whole
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class _Comparison:
+    """The values of a function on samples.
+
+    Attributes:
+        numbers: The numbers near which some samples lie.
+        weights: See `Function`.
+        x: The samples.
+        values: The values of the function.
+        scale: The magnitude of the values of each draw.
+    """
+
+    numbers: tuple[float, ...]
+    weights: tuple[tuple[str, Shape], ...]
+    x: Array
+    values: Array
+    scale: Array
+
+    @classmethod
+    def of(cls, function: Function, numbers: tuple[float, ...]) -> _Comparison:
+        """Evaluate a function on samples.
+
+        Raises:
+            ShapeError: The function is not defined for the shape of the samples.
+        """
+        x = _samples(function.operand.rank, numbers)
+        values = _values(function.term, x, function.weights)
+        largest = np.abs(np.nan_to_num(values)).max()
+        return cls(
+            numbers,
+            function.weights,
+            x,
+            values,
+            np.minimum(np.abs(x).max(axis=tuple(range(x.ndim - 1)), keepdims=True), largest),
+        )
+
+    def agrees(self, whole: Term) -> bool:
+        """Return whether a term has the same values."""
+        return _agree(self.values, _values(whole, self.x, self.weights), self.scale)
+
+    def completed(self, plain: Term) -> Term | None:
+        """Return the function as the operator's result `plain`, perhaps with a factor and a bias, or None if it differs."""
+        own = _evaluated(plain, self.numbers)
+        if own is None or own.shape != self.values.shape:
+            return None
+        if _agree(self.values, own, self.scale):
+            return plain
+        with np.errstate(all="ignore"):
+            known = np.isfinite(self.values) & np.isfinite(own) & (np.abs(own) > 1e-3) & (np.abs(own) < 1e3)
+            factor = float(np.median(self.values[known] / own[known])) if known.any() else 0.0
+        if factor and np.isfinite(factor) and _agree(self.values, factor * own, self.scale):
+            return apply("scale", plain, factor=fraction_of(factor))
+        return self._with_weights(plain, own)
+
+    def _with_weights(self, plain: Term, own: Array) -> Term | None:
+        arrays = {v: _values(v, self.x, self.weights) for v, shape in self._variables() if shape == plain.shape}
+        for factor, bias in itertools.product((None, *arrays), (None, *arrays)):
+            if factor is bias:
                 continue
-            whole = _completed(function, plain, values, own, scale, x)
-            if whole is not None and sum(bool(part.args) for part in subterms(whole)) < size:
-                return (_rule(name, function, whole),)
-    return ()
+            product = own if factor is None else own * arrays[factor]
+            for sign in (1, -1) if bias is not None else (1,):
+                total = product if bias is None else product + sign * arrays[bias]
+                if _agree(self.values, total, self.scale):
+                    scaled = plain if factor is None else apply("mul", plain, factor)
+                    return scaled if bias is None else apply("add" if sign == 1 else "sub", scaled, bias)
+        return None
+
+    def _variables(self) -> Iterator[tuple[Term, Shape]]:
+        return ((variable(name, len(shape)), shape) for name, shape in self.weights)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _evaluated(plain: Term, numbers: tuple[float, ...]) -> Array | None:
+    """Return the values of an operator of `x` on samples, or None if it is not defined for their shape."""
+    try:
+        return _values(plain, _samples(variables(plain)[0].rank, numbers))
+    except ShapeError:
+        return None
 
 
 def _applications(
-    spec: Operator, function: Function, numbers: Sequence[float], kind: Kind, x: Array, values: Array
+    spec: Operator, function: Function, numbers: Sequence[float], kind: Kind, known: _Comparison
 ) -> Iterator[Term]:
     """Yield the operator applied to the function's operand, with each plausible choice of attributes.
 
@@ -342,7 +470,7 @@ def _applications(
     names = tuple(parameter.name for parameter in spec.parameters)
     every = [*itertools.islice(itertools.product(*choices), SEARCH.max_recognition_attributes)]
     if not any(parameter.kind != "real" for parameter in spec.parameters) and not function.weights and len(every) > 1:
-        every = [every[number] for number in _plausible(spec, every, x, values)]
+        every = [every[number] for number in _plausible(spec, every, known.x, known.values)]
     for choice in every:
         try:
             made = apply(spec.name, function.operand, **dict(zip(names, choice, strict=True)))
@@ -389,35 +517,6 @@ def _plausible(spec: Operator, every: Sequence[Sequence[Attribute]], x: Array, v
         least = np.min(flat / own, axis=1, where=usual, initial=np.inf)
         found = most - least <= SEARCH.plausible_spread_share * np.maximum(np.abs(most), np.abs(least))
     return [int(number) for number in np.flatnonzero(found & np.isfinite(most))]
-
-
-def _completed(function: Function, plain: Term, values: Array, own: Array, scale: Array, x: Array) -> Term | None:
-    """Return the function as the operator's result `plain`, perhaps with a factor and a bias, or None if it is different."""
-    if own.shape != values.shape:
-        return None
-    if _agree(values, own, scale):
-        return plain
-    with np.errstate(all="ignore"):
-        known = np.isfinite(values) & np.isfinite(own) & (np.abs(own) > 1e-3) & (np.abs(own) < 1e3)
-        factor = float(np.median(values[known] / own[known])) if known.any() else 0.0
-    if factor and np.isfinite(factor) and _agree(values, factor * own, scale):
-        return apply("scale", plain, factor=fraction_of(factor))
-    return _with_weights(function, plain, values, own, scale, x)
-
-
-def _with_weights(function: Function, plain: Term, values: Array, own: Array, scale: Array, x: Array) -> Term | None:
-    fitting = [(variable(name, len(shape)), shape) for name, shape in function.weights if shape == plain.shape]
-    arrays = {v: _values(v, x, function.weights) for v, _ in fitting}
-    for factor, bias in itertools.product((None, *arrays), (None, *arrays)):
-        if factor is bias:
-            continue
-        product = own if factor is None else own * arrays[factor]
-        for sign in (1, -1) if bias is not None else (1,):
-            total = product if bias is None else product + sign * arrays[bias]
-            if _agree(values, total, scale):
-                scaled = plain if factor is None else apply("mul", plain, factor)
-                return scaled if bias is None else apply("add" if sign == 1 else "sub", scaled, bias)
-    return None
 
 
 def _rule(name: str, function: Function, whole: Term) -> Rule:

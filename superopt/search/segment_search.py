@@ -303,7 +303,9 @@ class SegmentSearch:
         if batch.find is not search_island:
             return found
         faster = self._fusion_faster(batch.measured, batch.island.sizings, task.measure)
-        return with_recognition(found, self.recognizable, task.rules.gate, faster=faster)
+        now = active_time()
+        deadline = now + SEARCH.recognition_time_share * (task.limits.deadline - now)
+        return with_recognition(found, self.recognizable, task.rules.gate, faster=faster, deadline=deadline)
 
     def _confirm(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:
         """Return the search result if a second measurement confirms the gain, else a result with the unchanged start."""
