@@ -17,6 +17,7 @@ import numpy as np
 
 from superopt.algebra.terms import Size, Term, substitute
 from superopt.policy import SEARCH
+from superopt.rules.rule import Rule
 from superopt.search.apply import State, Step, first_rewrite, replaced_terms, run_time_terms
 from superopt.search.backtracking import SearchResult
 from superopt.search.gate import Gate
@@ -53,6 +54,7 @@ def with_fusions(found: SearchResult, fusions: RuleSet, *, faster: Callable[[Sta
 def with_recognition(
     found: SearchResult,
     names: Sequence[str],
+    stated: Sequence[Rule],
     gate: Gate | None,
     *,
     faster: Callable[[State, State], float],
@@ -66,11 +68,12 @@ def with_recognition(
     Args:
         found: the search result.
         names: the operators that may replace subterms.
+        stated: fusions that state one form of a term, without reshapes or transposes around the operator.
         gate: the filter for the floating-point mode.
         faster: a function that times two states and returns the speed of the second relative to the first.
         deadline: the active time at which recognition ends.
     """
-    rules = RuleSet(recognized_rules(found.outputs, names, deadline)).gated(gate)
+    rules = RuleSet((*recognized_rules(found.outputs, names, deadline), *stated)).gated(gate)
     every = tuple(dict.fromkeys(rules.names))
     best = found
     for some in (every, *((name,) for name in every if len(every) > 1)):

@@ -29,7 +29,7 @@ from superopt.runtime.result_cache import digest_of_packages
 from superopt.search import roofline
 from superopt.search.apply import State, run_time_terms
 from superopt.search.backtracking import Cost, SearchLimits, SearchResult, search
-from superopt.search.fuse import fusion_states, with_fusions, with_recognition
+from superopt.search.fuse import ORDERS, fusion_states, with_fusions, with_recognition
 from superopt.search.gate import Gate
 from superopt.search.island import search_island
 from superopt.search.mutants import MutantTally, search_mutants
@@ -139,7 +139,9 @@ class SegmentSearch:
         others = [rule for rule in rules if not (rule.name in apart or only_reshapes(rule))]
         self.rules = RuleSet(others, algorithms, mutants)
         standard, own = fusions_at_opset(opset), contrib_fusions() if allow_contrib else ()
-        self.fusions = [RuleSet(some) for some in dict.fromkeys(((*standard, *own), own)) if some]
+        self.stated = [rule for rule in standard if ORDERS.isdisjoint(rule.operators)]
+        ordered = tuple(rule for rule in standard if rule not in self.stated)
+        self.fusions = [RuleSet(some) for some in dict.fromkeys(((*ordered, *own), own)) if some]
         self.recognizable = recognizable_operators(allow_contrib=allow_contrib)
         self.clock = clock
         self.opset = opset
@@ -305,7 +307,7 @@ class SegmentSearch:
         faster = self._fusion_faster(batch.measured, batch.island.sizings, task.measure)
         now = active_time()
         deadline = now + SEARCH.recognition_time_share * (task.limits.deadline - now)
-        return with_recognition(found, self.recognizable, task.rules.gate, faster=faster, deadline=deadline)
+        return with_recognition(found, self.recognizable, self.stated, task.rules.gate, faster=faster, deadline=deadline)
 
     def _confirm(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:
         """Return the search result if a second measurement confirms the gain, else a result with the unchanged start."""
