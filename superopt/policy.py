@@ -70,6 +70,8 @@ class OptimizationPolicy:
 
     Not measured.
     """
+    max_gain_halvings: int = 3
+    """The number of times that the gains of a pass are halved to find gains that make the whole model faster. Not measured."""
     max_context_run_seconds: float = 0.2
     """The longest run of a model for which each pass is timed in the whole model. Not measured."""
     equal_sum_share: float = 0.005

@@ -35,7 +35,8 @@ The search of one island, by rewrites of the whole island:
     `layers`: joins equal parallel branches layer by layer (horizontal fusion).
     `widen`: pads axes to extents that suit kernels.
     `vanish`: removes terms that compute nothing, such as `x + zeros`.
-    `fuse`: tries the fusion rules of `superopt.rules.fusion` on a search result and measures them.
+    `fuse`: tries the fusion rules of `superopt.rules.fusion` and recognized operators on a search result and measures them.
+    `recognition`: finds subterms that compute the same function as one operator, however a model writes them.
     `algorithm`: chooses another algorithm for an operator, such as Winograd's.
 
 Unrolled recurrences:

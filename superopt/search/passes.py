@@ -186,7 +186,7 @@ class PassRunner:
         left = self.weight_budget - sum(gain.bytes for taken in start.passes for gain in taken)
         found = list(self._reported(self.search.gains(parts, deadline, find=find, weight_budget=left), parts))
         chosen = affordable_gains(found, left)
-        model, taken, dropped = self._in_context(start.model, chosen)
+        model, taken, dropped = self._in_context(start.model, chosen, OPTIMIZATION.max_gain_halvings)
         return ImprovedModel(
             model,
             (*start.passes, tuple(taken)),
@@ -195,7 +195,7 @@ class PassRunner:
             start.cut_short or any(gain.found.stopped == OUT_OF_TIME for gain in found),
         )
 
-    def _in_context(self, model: Model, gains: Sequence[Gain], tries: int = 3) -> tuple[Model, list[Gain], list[Gain]]:
+    def _in_context(self, model: Model, gains: Sequence[Gain], tries: int) -> tuple[Model, list[Gain], list[Gain]]:
         """Apply gains to the model. Return the new model, the applied gains, and the gains that do not fit the model.
 
         If all gains together make the whole model slower, each half of them is tried by itself. The half with the larger gains
