@@ -107,6 +107,22 @@ def test_reference_pooling_is_onnx_runtimes(window: dict[str, Any], ceil: bool, 
     agrees(helper.make_node("AveragePool", ["x"], ["y"], **window), {"x": (2, 3, 9, 8)})
 
 
+def test_reference_normalizes_by_the_stored_statistics_at_old_opsets() -> None:
+    stored = {name: RNG.uniform(0.5, 2.0, 3).astype(np.float32) for name in ("scale", "bias", "mean", "variance")}
+    nodes = [helper.make_node("BatchNormalization", ["x", *stored], ["y"], momentum=0.9)]
+    proto = model(nodes, {"x": (2, 3, 5, 5)}, ["y"], stored, domains=(("", 11),))
+    x = RNG.standard_normal((2, 3, 5, 5)).astype(np.float32)
+    exact, own = map(np.asarray, (*Reference(proto).run({"x": x}), *Session(proto, CPU).run({"x": x})))
+    assert np.allclose(exact, own, atol=1e-5)
+
+
+def test_rounding_leaves_whole_exponents() -> None:
+    proto = model([helper.make_node("Pow", ["x", "three"], ["y"])], {"x": (50,)}, ["y"], {"three": np.array(3, np.float32)})
+    x = -np.ones(50, np.float32)
+    (rounded,) = map(np.asarray, Reference(proto).run_rounded({"x": x}, seed=0))
+    assert 0 < np.abs(rounded - x).max() < 1e-6
+
+
 def test_reference_gathers_elements() -> None:
     indices = RNG.integers(-4, 4, (1, 5, 3))
     agrees(helper.make_node("GatherElements", ["x", "i"], ["y"], axis=2), {"x": (1, 6, 4)}, {"i": indices})

@@ -107,6 +107,7 @@ class Reference:
             own_ops: list[type[OpRun]] = [
                 type("Conv", (Conv,), {"tiles": tiles}),
                 AveragePool,
+                BatchNormalization,
                 MaxPool,
                 GatherElements,
                 Loop,
@@ -209,8 +210,8 @@ class _Values(dict[str, object]):
 
     def exponents_restored(self, operands: list[object]) -> list[object]:
         """Return the operands of Pow with whole exponents restored. A changed exponent has no power of a negative base."""
-        base, exponent = operands
-        if self.rounded is None or not isinstance(exponent, np.ndarray) or exponent.dtype.kind != "f":
+        base, exponent = operands[0], np.asarray(operands[1])
+        if self.rounded is None or exponent.dtype.kind != "f":
             return operands
         whole = np.rint(exponent)
         return [base, np.where(np.abs(exponent - whole) <= 2 * self.rounded.ulp * np.abs(whole), whole, exponent)]
@@ -480,6 +481,22 @@ class AveragePool(OpRun):
             total += pixels
             number += ones
         return (total / number,)
+
+
+class BatchNormalization(OpRun):
+    """Batch normalization at inference (ONNX BatchNormalization), with one output.
+
+    Before opset 14, the implementation in ONNX's reference evaluator mixes the statistics of the input into the stored ones.
+    """
+
+    op_domain = ""
+
+    def _run(self, x: Array, *given: Array, epsilon: float | None = None, **attributes: Any) -> tuple[Array]:
+        if len(self.onnx_node.output) > 1 or attributes.get("training_mode") or attributes.get("spatial") == 0:
+            raise NotImplementedError("BatchNormalization in training is not supported")
+        channels = (-1, *(1,) * (x.ndim - 2))
+        scale, bias, mean, variance = (v.astype(x.dtype).reshape(channels) for v in given)
+        return (scale * (x - mean) / np.sqrt(variance + (1e-5 if epsilon is None else epsilon)) + bias,)
 
 
 class ZipMap(OpRun):

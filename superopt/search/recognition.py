@@ -58,7 +58,7 @@ def recognized_rules(state: State, names: Iterable[str], deadline: float = math.
         for root, function in _functions_of(operand, state):
             if expired(deadline):
                 return tuple(found.values())
-            if root in known:
+            if root in known and not _mixes(function.term):
                 continue
             equal = _scaled(function, found) or _equal(function, targets)
             if equal is not None:
@@ -66,6 +66,15 @@ def recognized_rules(state: State, names: Iterable[str], deadline: float = math.
                 rule = _rule(equal[0], function, equal[1])
                 found.setdefault(str(rule.statement.left), rule)
     return tuple(found.values())
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _mixes(term: Term) -> bool:
+    """Return whether elements of the term may depend on other elements of its operand."""
+    moving = [part for part in subterms(term) if part.args and not _is_weight(part)]
+    return any(
+        part.shape != term.shape or any(p.kind in {"axis", "axes"} for p in registry()[part.op].parameters) for part in moving
+    )
 
 
 def _may_replace(spec: Operator) -> bool:
@@ -264,7 +273,7 @@ Kind: TypeAlias = "tuple[frozenset[str], bool, bool]"
 
 
 def _kind(term: Term) -> Kind:
-    """Return the kind of the term. Terms of different kinds are taken to be different functions."""
+    """Return the kind of the term, by which terms that cannot be equal functions are not compared."""
     called: set[str] = set()
     for part in subterms(term):
         if part.args and part.op not in MOVES and part.rank in SIZES:
@@ -273,6 +282,11 @@ def _kind(term: Term) -> Kind:
             except ShapeError:
                 called |= PIECEWISE
     return TRANSCENDENTAL & called, bool(PIECEWISE & called), bool(ROOTS & called)
+
+
+def _are_alike(one: Kind, other: Kind) -> bool:
+    """Return whether terms of two kinds may be equal functions. A transcendental function has more forms than others."""
+    return bool(one[0] & other[0]) if one[0] or other[0] else one == other
 
 
 def _numbers(term: Term) -> tuple[float, ...]:
@@ -318,14 +332,19 @@ def _integer(extent: Extent) -> int:
 
 
 def _agree(one: Array, other: Array, scale: Array) -> bool:
-    """Return whether values agree up to the rounding of numbers to float32, wherever `one` is finite."""
+    """Return whether values agree up to the rounding of numbers to float32, wherever `one` is finite.
+
+    In draws with a magnitude of at least `SEARCH.overflow_magnitude`, a definition may overflow where a kernel does not. There,
+    values are compared only where both are finite.
+    """
     if one.shape != other.shape:
         return False
-    finite = np.isfinite(one)
+    finite = np.isfinite(one) & (np.isfinite(other) | (scale < SEARCH.overflow_magnitude))
     if finite.mean() < SEARCH.min_comparable_share:
         return False
     with np.errstate(all="ignore"):
-        bound = SEARCH.recognition_tolerance_share * np.maximum(np.abs(one), np.abs(other)) + 1e-7 * scale
+        largest = np.abs(np.where(finite, one, 0.0)).max()
+        bound = SEARCH.recognition_tolerance_share * np.maximum(np.abs(one), np.abs(other)) + 1e-7 * np.minimum(scale, largest)
         return bool(np.all(~finite | (np.abs(one - other) <= bound)))
 
 
@@ -361,8 +380,6 @@ def _equal(function: Function, targets: tuple[str, ...]) -> tuple[str, Term] | N
     kind = _kind(term)
     for name in targets:
         for plain in _applications(registry()[name], function, numbers, kind, near):
-            if plain.shape != term.shape or _evaluated(plain, usual.numbers) is None:
-                continue
             whole = usual.completed(plain)
             if whole is not None and near.agrees(whole) and sum(bool(part.args) for part in subterms(whole)) < size:
                 return name, whole
@@ -378,7 +395,7 @@ class _Comparison:
         weights: See `Function`.
         x: The samples.
         values: The values of the function.
-        scale: The magnitude of the values of each draw.
+        scale: The largest magnitude of the samples of each draw.
     """
 
     numbers: tuple[float, ...]
@@ -396,14 +413,7 @@ class _Comparison:
         """
         x = _samples(function.operand.rank, numbers)
         values = _values(function.term, x, function.weights)
-        largest = np.abs(np.nan_to_num(values)).max()
-        return cls(
-            numbers,
-            function.weights,
-            x,
-            values,
-            np.minimum(np.abs(x).max(axis=tuple(range(x.ndim - 1)), keepdims=True), largest),
-        )
+        return cls(numbers, function.weights, x, values, np.abs(x).max(axis=tuple(range(x.ndim - 1)), keepdims=True))
 
     def agrees(self, whole: Term) -> bool:
         """Return whether a term has the same values."""
@@ -470,13 +480,14 @@ def _applications(
     names = tuple(parameter.name for parameter in spec.parameters)
     every = [*itertools.islice(itertools.product(*choices), SEARCH.max_recognition_attributes)]
     if not any(parameter.kind != "real" for parameter in spec.parameters) and not function.weights and len(every) > 1:
-        every = [every[number] for number in _plausible(spec, every, known.x, known.values)]
+        plausible = [every[number] for number in _plausible(spec, every, known.x, known.values)]
+        every = plausible if _has_plain_attributes(spec.name) else every[: SEARCH.max_unfiltered_attributes]
     for choice in every:
         try:
             made = apply(spec.name, function.operand, **dict(zip(names, choice, strict=True)))
         except ShapeError:
             continue
-        if _kind(made) != kind:
+        if not _are_alike(_kind(made), kind):
             return
         yield made
 
@@ -492,10 +503,24 @@ class _Choices(Floats):
         return self.arrays[value] if isinstance(value, float) and value in self.arrays else super().number(value)
 
 
+@functools.cache
+def _has_plain_attributes(name: str) -> bool:
+    """Return whether the operator's definition uses its real attributes without computing with them."""
+    spec, x = registry()[name], _samples(2, ())
+    choices = [[0.25 + place for place in range(len(spec.parameters))], [0.75 + place for place in range(len(spec.parameters))]]
+    try:
+        values = _values(
+            apply(name, variable("x", 2), **dict(zip((p.name for p in spec.parameters), choices[1], strict=True))), x
+        )
+    except ShapeError:
+        return False
+    return 1 in _plausible(spec, choices, x, values)
+
+
 def _plausible(spec: Operator, every: Sequence[Sequence[Attribute]], x: Array, values: Array) -> list[int]:
     """Return which choices of real attributes may make the operator proportional to the function with these values.
 
-    All choices are evaluated at once. A definition that computes with an attribute has no plausible choice.
+    All choices are evaluated at once. If the operator's definition computes with an attribute, no choice is found.
     """
     count = len(every)
     arrays = {

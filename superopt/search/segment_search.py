@@ -225,7 +225,7 @@ class SegmentSearch:
         2. `_recall` looks in the cache before anything is measured. Cached results are already confirmed.
         3. `_recognize` replaces terms of an island by single operators that compute the same functions.
         4. `_find` searches. Terms that compute nothing are removed first, because they prevent matches of rules.
-        5. `_recognize` and `_fuse` replace terms by operators again. The search may have made such terms.
+        5. `_fuse` and `_recognize` replace terms by operators again. The search may have made such terms.
         6. `_confirm` comes last, because it measures the gain of all steps together.
 
         If `in_time` is False, only the cache is used, and a segment that is not in the cache stays unchanged.
@@ -234,10 +234,10 @@ class SegmentSearch:
         def result() -> SearchResult:
             if not in_time:
                 return unchanged_result(start, estimate)
-            begun = self._recognize(batch, task, unchanged_result(start, task.measure))
+            begun = self._recognize(batch, task, unchanged_result(start, task.measure), ())
             found = self._find(batch, replace(task, start=begun.outputs))
             found = replace(found, steps=(*begun.steps, *found.steps), before=begun.before)
-            return self._confirm(batch, task, self._fuse(batch, task, self._recognize(batch, task, found)))
+            return self._confirm(batch, task, self._recognize(batch, task, self._fuse(batch, task, found), self.stated))
 
         try:
             task = SegmentTask(start, rules, estimate, measure, limits or SearchLimits())
@@ -300,14 +300,17 @@ class SegmentSearch:
         fusions = (some.gated(task.rules.gate) for some in self.fusions)
         return min((found, *(with_fusions(found, some, faster=faster) for some in fusions)), key=lambda f: f.after)
 
-    def _recognize(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:
-        """Return the search result with terms of a whole island replaced by single operators, where this makes it faster."""
+    def _recognize(self, batch: Batch, task: SegmentTask, found: SearchResult, stated: Sequence[Rule]) -> SearchResult:
+        """Return the search result with terms of a whole island replaced by single operators, where this makes it faster.
+
+        `stated` are fusions that are tried too.
+        """
         if batch.find is not search_island:
             return found
         faster = self._fusion_faster(batch.measured, batch.island.sizings, task.measure)
         now = active_time()
         deadline = now + SEARCH.recognition_time_share * (task.limits.deadline - now)
-        return with_recognition(found, self.recognizable, self.stated, task.rules.gate, faster=faster, deadline=deadline)
+        return with_recognition(found, self.recognizable, stated, task.rules.gate, faster=faster, deadline=deadline)
 
     def _confirm(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:
         """Return the search result if a second measurement confirms the gain, else a result with the unchanged start."""

@@ -1,0 +1,90 @@
+"""Recognition of operators in the forms in which models write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from superopt.algebra.operators import registry
+from superopt.algebra.terms import Term, variable
+from superopt.notation.parsing import parse
+from superopt.search.backtracking import SearchResult
+from superopt.search.fuse import with_recognition
+from superopt.search.recognition import recognized_rules
+
+X = variable("x", (6, 16))
+GAMMA, BETA = (variable(name, (16,), constant=True) for name in ("gamma", "beta"))
+NORM = "(c := x - expand(reduce_mean(x, axes=(-1,)), shape=(6, 16), axes=(-2,)))"
+DEVIATION = (
+    "expand(rsqrt(reduce_mean(c * c, axes=(-1,)) + scale(ones(shape=(6,)), factor={epsilon})), shape=(6, 16), axes=(-2,))"
+)
+
+AFFINE_NORM = (
+    f"x * (s := {DEVIATION.format(epsilon=1e-5).replace('c * c', f'{NORM} * c')} * expand(gamma, shape=(6, 16), axes=(-1,)))"
+    " + (expand(beta, shape=(6, 16), axes=(-1,)) - s * expand(reduce_mean(x, axes=(-1,)), shape=(6, 16), axes=(-2,)))"
+)
+
+
+def term(text: str) -> Term:
+    (found,) = parse(text, {"x": X, "gamma": GAMMA, "beta": BETA})
+    return found
+
+
+def names(text: str) -> set[str]:
+    return {rule.name for rule in recognized_rules((term(text),), list(registry()))}
+
+
+@pytest.mark.parametrize(
+    ("text", "operator"),
+    [
+        ("scale(clip(x + scale(ones(shape=(6, 16)), factor=3), low=0, high=6) * x, factor=1 / 6)", "hard_swish"),
+        ("x * clip(scale(x, factor=0.16666667) + scale(ones(shape=(6, 16)), factor=0.5), low=0, high=1)", "hard_swish"),
+        ("scale(clip(x + scale(ones(shape=(6, 16)), factor=3), low=0, high=6), factor=1 / 6)", "hard_sigmoid"),
+        ("x * reciprocal(ones(shape=(6, 16)) + exp(scale(x, factor=-1)))", "silu"),
+        ("log(ones(shape=(6, 16)) + exp(x))", "softplus"),
+        ("x * tanh(log(ones(shape=(6, 16)) + exp(x)))", "mish"),
+        ("relu(x) - scale(relu(scale(x, factor=-1)), factor=0.2)", "leaky_relu"),
+        (
+            "scale(x * (ones(shape=(6, 16)) + erf(scale(x, factor=0.70710677))), factor=0.5)",
+            "gelu",
+        ),
+        ("exp(x - expand(reduce_log_sum_exp(x, axes=(-1,)), shape=(6, 16), axes=(-2,)))", "softmax"),
+        (f"{NORM} * {DEVIATION.format(epsilon=1e-5)}", "layer_norm"),
+        (
+            AFFINE_NORM,
+            "layer_norm",
+        ),
+    ],
+)
+def test_an_operator_is_recognized_in_another_form(text: str, operator: str) -> None:
+    assert f"{operator}.recognized" in names(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "operator"),
+    [
+        ("scale(clip(x + scale(ones(shape=(6, 16)), factor=3), low=0, high=6) * x, factor=1 / 6)", "hard_sigmoid"),
+        ("x * clip(scale(x, factor=0.1667) + scale(ones(shape=(6, 16)), factor=0.5), low=0, high=1)", "hard_swish"),
+        ("x * reciprocal(ones(shape=(6, 16)) + exp(scale(x, factor=-1.702)))", "gelu"),
+        ("clip(x, low=-10000, high=10000) * sigmoid(x)", "silu"),
+        ("relu(x) - scale(relu(scale(x, factor=-1) - scale(ones(shape=(6, 16)), factor=1000)), factor=0.2)", "relu"),
+        ("x * reciprocal(ones(shape=(6, 16)) + exp(scale(x, factor=-1)) + scale(ones(shape=(6, 16)), factor=1e-4))", "silu"),
+    ],
+)
+def test_a_function_that_differs_anywhere_is_not_recognized(text: str, operator: str) -> None:
+    assert f"{operator}.recognized" not in names(text)
+
+
+def test_the_epsilon_of_a_norm_is_that_of_the_model() -> None:
+    (rule,) = (r for r in recognized_rules((term(f"{NORM} * {DEVIATION.format(epsilon=1e-3)}"),), ["layer_norm"]))
+    (right,) = rule.equations[0].right
+    assert right.real("epsilon") == pytest.approx(1e-3)
+
+
+def test_a_recognized_operator_is_kept_only_where_it_is_faster() -> None:
+    start = (term("x * reciprocal(ones(shape=(6, 16)) + exp(scale(x, factor=-1)))"),)
+    found = SearchResult(start, (), 1.0, 1.0, 0, "")
+    kept = with_recognition(found, ["silu"], (), None, faster=lambda *_: 2.0)
+    assert [step.rule for step in kept.steps] == ["silu.recognized"]
+    assert kept.after == 0.5
+    assert kept.outputs[0].op == "silu"
+    assert not with_recognition(found, ["silu"], (), None, faster=lambda *_: 1.0).steps
