@@ -257,7 +257,14 @@ def test_a_weight_of_zeros_is_known_to_be(bias: Array, known: bool) -> None:
 # ---------------------------------------------------------------- there and back
 
 
-OF_CONSTANTS = ("channel_affine", "gather", "one_hot", "gru", "lstm", "rnn")  # constants of a model, which an operand of a term alone is not
+OF_CONSTANTS = (
+    "channel_affine",
+    "gather",
+    "one_hot",
+    "gru",
+    "lstm",
+    "rnn",
+)  # constants of a model, which an operand of a term alone is not
 WITH_MASKS = ("grouped_query_attention", "scaled_dot_product_attention")  # two, of which ONNX makes one
 ROUND_TRIPS = [name for name in WITH_OPERANDS if operator(name).onnx and name not in (*OF_CONSTANTS, *WITH_MASKS)]
 
