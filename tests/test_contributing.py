@@ -24,7 +24,10 @@ OF_SUPEROPT = [command[1:] for command in COMMANDS if command[0] == "superopt"]
 RUN_THE_TESTS = ("scripts/test", "scripts/check")
 
 
-@pytest.mark.parametrize("arguments", OF_SUPEROPT, ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [pytest.param(c, marks=[pytest.mark.long] if c[0] == "generate" else [], id=" ".join(c)) for c in OF_SUPEROPT],
+)
 def test_a_command_of_superopt_succeeds(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if arguments[0] == "generate":
         shutil.copytree(substitutions_folder(), tmp_path / "rules")

@@ -78,6 +78,7 @@ def test_a_sum_of_products_that_becomes_a_product_of_matrices_needs_contract() -
     assert FpFlag.REASSOC not in flagged.flags
 
 
+@pytest.mark.long
 def test_convolutions_that_share_weights_are_merged_without_cancellation() -> None:
     merged = found("conv(x, w) + conv(x, v) => conv(x, w + v) for x[4], w[4], v[4]")
     assert not merged.flags & {FpFlag.CANCEL, FpFlag.RANGE}

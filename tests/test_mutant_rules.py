@@ -202,6 +202,7 @@ def test_where_a_stored_rule_helps_nothing_is_enumerated_or_judged() -> None:
     assert found.after == slow_pools(found.outputs) < found.before
 
 
+@pytest.mark.long
 def test_where_no_stored_rule_helps_mutants_are_enumerated() -> None:
     tally = MutantTally()
     found = search_mutants((TWICE,), RuleSet([]), estimate=estimate, measure=slow_pools, tally=tally)

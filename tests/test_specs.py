@@ -88,7 +88,7 @@ def test_sums_and_products_of_many(name: str, shape: list[int], count: int, opse
 
 
 @pytest.mark.parametrize("name", [name for name in DEFINED if not any("." in known for known in operator(name).onnx)])
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_shape_is_what_onnx_infers(name: str, data: st.DataObject) -> None:
     term = data.draw(applications(name))
@@ -184,7 +184,7 @@ def _of_two(term: Term) -> bool:
 
 
 @pytest.mark.parametrize("name", WITH_OPERANDS)
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(data=st.data(), seed=st.integers(0, 999))
 def test_linear_where_the_definition_says_so(name: str, data: st.DataObject, seed: int) -> None:
     term = data.draw(applications(name).filter(_of_two))
