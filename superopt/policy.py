@@ -151,7 +151,7 @@ class SearchPolicy:
     """The share of the time for a segment after which no further function is compared with operators. Not measured."""
     max_recognition_attributes: int = 400
     """The most choices of attributes of an operator with which a function is compared. Not measured."""
-    overflow_magnitude: float = 80.0
+    min_overflow_magnitude: float = 80.0
     """The magnitude of a sample from which an exponential may overflow in float32. The exact limit is 88.7."""
     max_unfiltered_attributes: int = 20
     """The most choices of attributes that are tried one by one if no choice seems plausible. Not measured."""

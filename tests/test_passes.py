@@ -105,6 +105,27 @@ def test_where_mutants_gain_little_they_come_last_alone() -> None:
     assert only.seconds == 2.0
 
 
+def test_gains_that_make_the_whole_model_slower_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    gains = [gain(seconds) for seconds in (4.0, 3.0, 2.0, 1.0)]
+    slow = gains[1]
+    models: dict[tuple[Gain, ...], Model] = {(): two_steps()}
+
+    def spliced(model: Model, taken: Sequence[Gain]) -> tuple[Model, list[Gain], list[Gain]]:
+        applied = (*next(key for key, one in models.items() if one is model), *taken)
+        return models.setdefault(applied, two_steps()), [*taken], []
+
+    def is_slower(before: Model, after: Model) -> bool:
+        known = {id(model): key for key, model in models.items()}
+        return slow in known[id(after)] and slow not in known[id(before)]
+
+    monkeypatch.setattr("superopt.search.passes.splice_fitting", spliced)
+    runner = PassRunner(cast("SegmentSearch", Recorded({})), Charts(), 1.0, {}, ignore_progress, is_slower)
+    model, taken, dropped = runner._in_context(models[()], gains, 3)
+    assert taken == [gains[0], *gains[2:]]
+    assert model is models[tuple(taken)]
+    assert not dropped
+
+
 def test_what_a_deadline_cut_short_is_noted() -> None:
     assert found(Recorded({"sweeps": [1.0]}, stopped=OUT_OF_TIME), "rules")[0].cut_short
     assert not found(Recorded({"sweeps": [1.0]}), "rules")[0].cut_short

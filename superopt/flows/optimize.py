@@ -447,7 +447,7 @@ def search_prepared_model(
                 rules, clock, opset_of(start), prepared.sizings, budget, allow_contrib=contrib, mode=mode, strict=strict
             )
             passes = PassRunner(
-                segment_search, charts, prepared.weight_budget, prepared.runs, phases.listener, whole_model_speedup(prepared)
+                segment_search, charts, prepared.weight_budget, prepared.runs, phases.listener, comparison_in_context(prepared)
             )
             best, *others = improvements(begun, passes, settings.moves, (1 - share) * budget)
             stopped = (
@@ -465,17 +465,17 @@ def search_prepared_model(
     return SearchedModel(best, [other.passes for other in others], stopped, relowered, potential)
 
 
-def whole_model_speedup(prepared: PreparedModel) -> Callable[[Model, Model], float] | None:
+def comparison_in_context(prepared: PreparedModel) -> Callable[[Model, Model], bool] | None:
     """Return a function that times two whole models in turns, or None if times are predicted or the model takes long.
 
-    The function returns the speed of the second model relative to the first model.
+    The function returns whether the second model is slower than the first model.
     """
     first, judge = prepared.first, prepared.candidate_judge
     large = 2 * weight_bytes(prepared.start) > COMPARISON.max_resident_bytes
     slow = first.seconds > OPTIMIZATION.max_context_run_seconds or first.opening >= OPTIMIZATION.slow_opening_seconds
     if large or slow or prepared.forecaster is not None:
         return None
-    return lambda before, after: judge.speedup(loadable(before, prepared.scratch), loadable(after, prepared.scratch))
+    return lambda before, after: judge.is_slower(loadable(before, prepared.scratch), loadable(after, prepared.scratch))
 
 
 def relower_prepared_islands(prepared: PreparedModel, rules: list[Rule], clock: Clock) -> tuple[Gain, ...]:

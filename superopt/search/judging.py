@@ -168,11 +168,11 @@ class CandidateJudge:
                 spent = replace(spent, comparing=spent.comparing + own)
             return compared, spent
 
-    def speedup(self, before: Loadable, after: Loadable) -> float:
-        """Return the speed of the second model relative to the first model, by a quick comparison.
+    def is_slower(self, before: Loadable, after: Loadable) -> bool:
+        """Return whether a quick comparison finds the second model slower than the first model.
 
-        The comparison is made at the first of the `sizings` (sizes for the dynamic dimensions). The result is 0 if ONNX Runtime
-        cannot run one of the models.
+        The comparison is made at the first of the `sizings` (sizes for the dynamic dimensions). If ONNX Runtime cannot run one
+        of the models, the result is True.
         """
         settings = ComparisonSettings(2 * OPTIMIZATION.glance_seconds, self.settings.seed, 2)
         try:
@@ -180,8 +180,8 @@ class CandidateJudge:
                 before, after, self.device, self.sizings[:1], settings, self.cache, self.progress, self.source
             )
         except (InvalidModelError, ProviderError):
-            return 0.0
-        return compared.least.ratio
+            return True
+        return not compared.faster and compared.least.ratio < 1 - OPTIMIZATION.context_loss_share
 
     def is_promising(self, candidate: Loadable, clock: Clock) -> bool:
         """Return whether a quick benchmark suggests the candidate is worth a full comparison.

@@ -150,10 +150,10 @@ def improvements(start: ImprovedModel, passes: PassRunner, moves: Sequence[str],
 class PassRunner:
     """Runs passes (searches of a whole model), and reports the progress of each pass to `listener`.
 
-    The model's weights grow by at most `weight_budget` bytes. `speedup` times two whole models in turns, and returns the speed
-    of the second model relative to the first model. If it is given, a pass keeps only gains that do not make the whole model
-    slower. A segment that is fast alone may break a fusion of ONNX Runtime, or need conversions of layout around it. Reports
-    name each pass by the next number of `numbers`.
+    The model's weights grow by at most `weight_budget` bytes. `is_slower` times two whole models in turns, and returns whether
+    the second model is slower. If it is given, a pass keeps only gains that do not make the whole model slower. A segment that
+    is fast alone may break a fusion of ONNX Runtime, or need conversions of layout around it. Reports name each pass by the
+    next number of `numbers`.
     """
 
     search: SegmentSearch
@@ -161,7 +161,7 @@ class PassRunner:
     weight_budget: float
     runs: Runs
     listener: Listener
-    speedup: Callable[[Model, Model], float] | None = None
+    is_slower: Callable[[Model, Model], bool] | None = None
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def run(self, kinds: Mapping[str, float], start: ImprovedModel, end: float) -> ImprovedModel:
@@ -204,7 +204,7 @@ class PassRunner:
         if not gains:
             return model, [], []
         changed, taken, dropped = splice_fitting(model, gains)
-        if self.speedup is None or not taken or self.speedup(model, changed) >= 1 - OPTIMIZATION.context_loss_share:
+        if self.is_slower is None or not taken or not self.is_slower(model, changed):
             return changed, taken, dropped
         if len(taken) == 1 or not tries:
             return model, [], dropped

@@ -334,12 +334,12 @@ def _integer(extent: Extent) -> int:
 def _agree(one: Array, other: Array, scale: Array) -> bool:
     """Return whether values agree up to the rounding of numbers to float32, wherever `one` is finite.
 
-    In draws with a magnitude of at least `SEARCH.overflow_magnitude`, a definition may overflow where a kernel does not. There,
-    values are compared only where both are finite.
+    In draws with a magnitude of at least `SEARCH.min_overflow_magnitude`, a definition may overflow where a kernel does not.
+    There, values are compared only where both are finite.
     """
     if one.shape != other.shape:
         return False
-    finite = np.isfinite(one) & (np.isfinite(other) | (scale < SEARCH.overflow_magnitude))
+    finite = np.isfinite(one) & (np.isfinite(other) | (scale < SEARCH.min_overflow_magnitude))
     if finite.mean() < SEARCH.min_comparable_share:
         return False
     with np.errstate(all="ignore"):
