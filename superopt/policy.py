@@ -147,8 +147,8 @@ class SearchPolicy:
 
     Tanh GELU has 8 terms and layer norm 12. Not measured.
     """
-    recognition_time_share: float = 0.2
-    """The share of the time for a segment after which no further function is compared with operators. Not measured."""
+    recognition_time_share: float = 0.3
+    """The share of the search budget after which no further function is compared with operators. Not measured."""
     max_recognition_attributes: int = 400
     """The most choices of attributes of an operator with which a function is compared. Not measured."""
     min_overflow_magnitude: float = 80.0

@@ -8,8 +8,9 @@ from superopt.algebra.operators import registry
 from superopt.algebra.terms import Term, variable
 from superopt.notation.parsing import parse
 from superopt.search.backtracking import SearchResult
-from superopt.search.fuse import with_recognition
+from superopt.search.fuse import with_single_operators
 from superopt.search.recognition import recognized_rules
+from superopt.search.ruleset import RuleSet
 
 X = variable("x", (6, 16))
 GAMMA, BETA = (variable(name, (16,), constant=True) for name in ("gamma", "beta"))
@@ -83,8 +84,9 @@ def test_the_epsilon_of_a_norm_is_that_of_the_model() -> None:
 def test_a_recognized_operator_is_kept_only_where_it_is_faster() -> None:
     start = (term("x * reciprocal(ones(shape=(6, 16)) + exp(scale(x, factor=-1)))"),)
     found = SearchResult(start, (), 1.0, 1.0, 0, "")
-    kept = with_recognition(found, ["silu"], (), None, faster=lambda *_: 2.0)
+    rules = RuleSet(recognized_rules(start, ["silu"]))
+    kept = with_single_operators(found, rules, faster=lambda *_: 2.0)
     assert [step.rule for step in kept.steps] == ["silu.recognized"]
     assert kept.after == 0.5
     assert kept.outputs[0].op == "silu"
-    assert not with_recognition(found, ["silu"], (), None, faster=lambda *_: 1.0).steps
+    assert not with_single_operators(found, rules, faster=lambda *_: 1.0).steps

@@ -15,13 +15,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from superopt.algebra.terms import Size, Term, substitute
+from superopt.algebra.terms import Size, Term, substitute, subterms
 from superopt.policy import SEARCH
-from superopt.rules.rule import Rule
 from superopt.search.apply import State, Step, first_rewrite, replaced_terms, run_time_terms
 from superopt.search.backtracking import SearchResult
-from superopt.search.gate import Gate
-from superopt.search.recognition import recognized_rules
 from superopt.search.ruleset import RuleSet
 from superopt.search.sequence import reshape_rewritten_term
 
@@ -51,33 +48,20 @@ def with_fusions(found: SearchResult, fusions: RuleSet, *, faster: Callable[[Sta
     return best
 
 
-def with_recognition(
-    found: SearchResult,
-    names: Sequence[str],
-    stated: Sequence[Rule],
-    gate: Gate | None,
-    *,
-    faster: Callable[[State, State], float],
-    deadline: float = math.inf,
-) -> SearchResult:
+def with_single_operators(found: SearchResult, rules: RuleSet, *, faster: Callable[[State, State], float]) -> SearchResult:
     """Return the search result with subterms replaced by single operators that compute the same functions.
 
-    All recognized operators are tried together, and then each operator that is left alone. A replacement is kept if it makes
-    the whole state faster.
+    All operators are tried together, and then each operator alone. Replacements are kept if they make the whole state faster.
 
     Args:
         found: the search result.
-        names: the operators that may replace subterms.
-        stated: fusions that state one form of a term, without reshapes or transposes around the operator.
-        gate: the filter for the floating-point mode.
+        rules: rules of recognized operators, and fusions without reshapes or transposes around the operator.
         faster: a function that times two states and returns the speed of the second relative to the first.
-        deadline: the active time at which recognition ends.
     """
-    rules = RuleSet((*recognized_rules(found.outputs, names, deadline), *stated)).gated(gate)
     every = tuple(dict.fromkeys(rules.names))
     best = found
     for some in (every, *((name,) for name in every if len(every) > 1)):
-        steps = _recognized_steps(best.outputs, rules, some)
+        steps = _single_operator_steps(best.outputs, rules, some)
         if steps is None:
             continue
         state, taken = steps
@@ -88,20 +72,28 @@ def with_recognition(
     return best
 
 
-def _recognized_steps(state: State, rules: RuleSet, names: Sequence[str]) -> tuple[State, tuple[Step, ...]] | None:
+def _single_operator_steps(state: State, rules: RuleSet, names: Sequence[str]) -> tuple[State, tuple[Step, ...]] | None:
     """Return the state with every match of the rules with these names replaced, and the steps, or None if nothing matches."""
     steps: list[Step] = []
     for name in names:
         wanted: dict[Term, Term] = {}
         for term in run_time_terms(state):
             for match in rules.alone(term, name):
-                wanted.setdefault(term, match.replacements[0])
+                if _has_fixed_constants(match.replacements[0], term):
+                    wanted.setdefault(term, match.replacements[0])
         done = replaced_terms(state, wanted) if wanted else None
         if done is not None:
             roots = tuple(root for root in wanted if root in done)
             steps.append(Step(name, roots, tuple(done[root] for root in roots)))
             state = tuple(done[root] for root in state)
     return (state, tuple(steps)) if steps else None
+
+
+def _has_fixed_constants(replacement: Term, root: Term) -> bool:
+    """Return whether the constants that the replacement adds to the terms of `root` have shapes without dynamic dimensions."""
+    old = set(subterms(root))
+    new = (part for part in subterms(replacement, stop=old) if part.constant)
+    return all(isinstance(extent, int) for part in new for extent in part.shape)
 
 
 def fusion_states(start: State, fusions: RuleSet) -> Iterator[tuple[State, tuple[Step, ...]]]:

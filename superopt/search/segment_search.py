@@ -20,7 +20,7 @@ from superopt.errors import InvalidModelError, ShapeError, failure
 from superopt.model.available_fusions import contrib_fusions, fusions_at_opset, recognizable_operators
 from superopt.model.islands import Island
 from superopt.partial.families import MUTANTS
-from superopt.policy import COMPARISON, SEARCH
+from superopt.policy import COMPARISON, OPTIMIZATION, SEARCH
 from superopt.rules.accuracy import is_fast_algorithm_rule
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.rule import Rule
@@ -29,10 +29,11 @@ from superopt.runtime.result_cache import digest_of_packages
 from superopt.search import roofline
 from superopt.search.apply import State, run_time_terms
 from superopt.search.backtracking import Cost, SearchLimits, SearchResult, search
-from superopt.search.fuse import ORDERS, fusion_states, with_fusions, with_recognition
+from superopt.search.fuse import ORDERS, fusion_states, with_fusions, with_single_operators
 from superopt.search.gate import Gate
 from superopt.search.island import search_island
 from superopt.search.mutants import MutantTally, search_mutants
+from superopt.search.recognition import recognized_rules
 from superopt.search.record import record_terms_as_json, result_from_json, result_to_json
 from superopt.search.ruleset import RuleSet, only_reshapes
 from superopt.search.schedule import Find, gains, search_all, unchanged_result, weight_elements
@@ -118,6 +119,7 @@ class SegmentSearch:
 
     Attributes:
         tally: Counts of what searches for mutants did.
+        recognition_seconds: The seconds that are left for the recognition of operators.
     """
 
     def __init__(
@@ -143,6 +145,7 @@ class SegmentSearch:
         ordered = tuple(rule for rule in standard if rule not in self.stated)
         self.fusions = [RuleSet(some) for some in dict.fromkeys(((*ordered, *own), own)) if some]
         self.recognizable = recognizable_operators(allow_contrib=allow_contrib)
+        self.recognition_seconds = SEARCH.recognition_time_share * max(budget, OPTIMIZATION.min_search_seconds)
         self.clock = clock
         self.opset = opset
         self.sizings = sizings
@@ -308,9 +311,10 @@ class SegmentSearch:
         if batch.find is not search_island:
             return found
         faster = self._fusion_faster(batch.measured, batch.island.sizings, task.measure)
-        now = active_time()
-        deadline = now + SEARCH.recognition_time_share * (task.limits.deadline - now)
-        return with_recognition(found, self.recognizable, stated, task.rules.gate, faster=faster, deadline=deadline)
+        start = active_time()
+        rules = recognized_rules(found.outputs, self.recognizable, start + self.recognition_seconds)
+        self.recognition_seconds -= active_time() - start
+        return with_single_operators(found, RuleSet((*rules, *stated)).gated(task.rules.gate), faster=faster)
 
     def _confirm(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:
         """Return the search result if a second measurement confirms the gain, else a result with the unchanged start."""
