@@ -153,6 +153,8 @@ class SearchPolicy:
     """The most choices of attributes of an operator with which a function is compared. Not measured."""
     min_overflow_magnitude: float = 80.0
     """The magnitude of a sample from which an exponential may overflow in float32. The exact limit is 88.7."""
+    max_number_pairs: int = 100
+    """The most pairs of a function's numbers whose sums are divided by its numbers, to find where it bends. Not measured."""
     max_unfiltered_attributes: int = 20
     """The most choices of attributes that are tried one by one if no choice seems plausible. Not measured."""
     recognition_tolerance_share: float = 1e-5
@@ -1189,7 +1191,7 @@ class VerifyPolicy:
     """
     step_draw_count: int = 12
     """The number of random inputs at which both sides of a step that matches no rule are evaluated. Not measured."""
-    min_step_draws: int = 2
+    min_step_draws: int = 3
     """The fewest random inputs at which the evaluation of a step that matches no rule must succeed. Not measured."""
     float64_tolerance_share: float = 1e-7
     """The tolerance between float64 values, as a share of the largest magnitude in the row. Not measured."""

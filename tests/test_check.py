@@ -123,6 +123,13 @@ def test_rounding_leaves_whole_exponents() -> None:
     assert 0 < np.abs(rounded - x).max() < 1e-6
 
 
+def test_rounding_leaves_the_scales_of_images() -> None:
+    nodes = [helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="nearest")]
+    proto = model(nodes, {"x": (1, 1, 5, 5)}, ["y"], {"scales": np.array([1, 1, 2, 2], np.float32)})
+    x = RNG.standard_normal((1, 1, 5, 5)).astype(np.float32)
+    assert {np.asarray(Reference(proto).run_rounded({"x": x}, seed)[0]).shape for seed in range(8)} == {(1, 1, 10, 10)}
+
+
 def test_reference_gathers_elements() -> None:
     indices = RNG.integers(-4, 4, (1, 5, 3))
     agrees(helper.make_node("GatherElements", ["x", "i"], ["y"], axis=2), {"x": (1, 6, 4)}, {"i": indices})

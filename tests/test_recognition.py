@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from superopt.algebra.evaluate import Floats, evaluate_terms
 from superopt.algebra.operators import registry
 from superopt.algebra.terms import Term, variable
 from superopt.notation.parsing import parse
@@ -23,6 +25,8 @@ AFFINE_NORM = (
     f"x * (s := {DEVIATION.format(epsilon=1e-5).replace('c * c', f'{NORM} * c')} * expand(gamma, shape=(6, 16), axes=(-1,)))"
     " + (expand(beta, shape=(6, 16), axes=(-1,)) - s * expand(reduce_mean(x, axes=(-1,)), shape=(6, 16), axes=(-2,)))"
 )
+
+ROWS = "expand({}, shape=(6, 16), axes=(-2,))"
 
 
 def term(text: str) -> Term:
@@ -90,3 +94,42 @@ def test_a_recognized_operator_is_kept_only_where_it_is_faster() -> None:
     assert kept.after == 0.5
     assert kept.outputs[0].op == "silu"
     assert not with_single_operators(found, rules, faster=lambda *_: 1.0).steps
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"exp(x) * {ROWS.format('reciprocal(reduce_sum(exp(x), axes=(-1,)) + scale(ones(shape=(6,)), factor=1e-7))')}",
+        "log(reduce_sum(exp(x), axes=(-1,)) + scale(ones(shape=(6,)), factor=1e-10))",
+        "sqrt(reduce_mean(x * x, axes=(-1,)))",
+        "scale(reduce_sum(x, axes=(-1,)), factor=1 / 5)",
+        "scale(reduce_sum(x, axes=(-1,)), factor=1 / 16)",
+        "sqrt(reduce_sum(x * x, axes=(-1,)) + scale(ones(shape=(6,)), factor=1e-12))",
+        "expand(rsqrt(reduce_sum(x * x, axes=(-1,)) + scale(ones(shape=(6,)), factor=1e-16)), shape=(6, 16), axes=(-2,)) * x",
+        "clip(log(x), low=-100, high=3e38)",
+        "clip(sigmoid(x), low=1e-7, high=1)",
+        "clip(softmax(x, axis=-1), low=1e-8, high=1)",
+        "maximum(scale(ones(shape=(6, 16)), factor=1e-12), x)",
+        "x * reciprocal(ones(shape=(6, 16)) + exp(clip(scale(x, factor=-1), low=-20, high=20)))",
+        "relu(scale(relu(x), factor=-0.01) - scale(ones(shape=(6, 16)), factor=0.05))",
+        "relu(x) + scale(relu(scale(x, factor=0.02) - scale(ones(shape=(6, 16)), factor=13854)), factor=0.01)",
+        "maximum(scale(x, factor=0.1) * (g := expand(gamma, shape=(6, 16), axes=(-1,))), g * x)",
+        "maximum(scale(x, factor=-1) * (g := expand(gamma, shape=(6, 16), axes=(-1,))), g * x)",
+    ],
+)
+def test_a_rule_computes_the_same_at_other_sizes_signs_and_edges(text: str) -> None:
+    state = (term(text),)
+    rules = RuleSet(recognized_rules(state, list(registry())))
+    found = with_single_operators(SearchResult(state, (), 1.0, 1.0, 0, ""), rules, faster=lambda *_: 2.0)
+    rng = np.random.default_rng(0)
+    weights = {name: rng.standard_normal(16) for name in ("gamma", "beta")}
+    for x in (
+        *(scale * rng.standard_normal((6, 16)) for scale in (1e-8, 1e-3, 1.0, 30.0, 1e6)),
+        np.zeros((6, 16)),
+        -rng.uniform(150, 250, (6, 16)),
+    ):
+        with np.errstate(all="ignore"):
+            (one,), (other,) = (
+                evaluate_terms(terms, {"x": x, **weights}, lambda _: None, Floats()) for terms in (state, found.outputs)
+            )
+        np.testing.assert_allclose(other[np.isfinite(one)], one[np.isfinite(one)], rtol=1e-4, atol=1e-11)

@@ -34,8 +34,15 @@ from superopt.rules.fusion import FLAGS, RECOGNIZED
 from superopt.rules.rule import Rule
 from superopt.search.apply import MOVES, State, run_time_terms
 
-SIZES: Mapping[int, tuple[int, ...]] = {1: (5,), 2: (2, 4), 3: (1, 2, 4), 4: (1, 2, 3, 2)}
-"""For each rank, the shape of the operand at which functions are compared."""
+SIZES: Mapping[int, Sequence[tuple[int, ...]]] = {
+    1: ((5,), (7,)),
+    2: ((3, 5), (4, 7)),
+    3: ((2, 3, 5), (4, 5, 3)),
+    4: ((2, 3, 5, 4), (3, 4, 2, 5)),
+}
+"""For each rank, the shapes of the operand at which functions are compared. A function must be equal at both."""
+KINDS = frozenset({"axes", "axis", "real"})
+"""The kinds of attributes of operators that are recognized."""
 TRANSCENDENTAL = frozenset({"erf", "exp", "log"})
 PIECEWISE = frozenset({"choose", "larger", "positive", "relu", "zero"})
 ROOTS = frozenset({"power", "reciprocal", "rsqrt", "sqrt"})
@@ -79,7 +86,8 @@ def _mixes(term: Term) -> bool:
 
 def _may_replace(spec: Operator) -> bool:
     kinds = {parameter.kind for parameter in spec.parameters}
-    return spec.definition is not None and spec.arity == 1 and spec.name not in MOVES and kinds <= {"real", "axis", "axes"}
+    boolean = spec.name.startswith("logical_")
+    return spec.definition is not None and spec.arity == 1 and not boolean and spec.name not in MOVES and kinds <= KINDS
 
 
 # ---------------------------------------------------------------- functions of one operand
@@ -261,10 +269,10 @@ class _Recorder(Floats):
 @functools.lru_cache(maxsize=4096)
 def _primitives(name: str, attributes: tuple[tuple[str, Attribute], ...], arity: int, rank: int) -> frozenset[str]:
     """Return the functions of index notation that the operator's definition calls."""
-    term = apply(name, *(variable(f"x{n}", SIZES[rank]) for n in range(arity)), **dict(attributes))
+    term = apply(name, *(variable(f"x{n}", SIZES[rank][0]) for n in range(arity)), **dict(attributes))
     domain = _Recorder()
     with np.errstate(all="ignore"):
-        evaluate_terms((term,), {v.name: np.ones((*SIZES[rank], 1)) for v in variables(term)}, lambda _: None, domain)
+        evaluate_terms((term,), {v.name: np.ones((*SIZES[rank][0], 1)) for v in variables(term)}, lambda _: None, domain)
     return frozenset(domain.called)
 
 
@@ -300,16 +308,37 @@ def _numbers(term: Term) -> tuple[float, ...]:
 
 
 @functools.lru_cache(maxsize=256)
-def _samples(rank: int, numbers: tuple[float, ...]) -> Array:
-    """Return values of a tensor of the shape `SIZES[rank]`, with a last axis for independent draws."""
-    rng, shape = np.random.default_rng(rank), SIZES[rank]
-    signs = rng.choice((-1.0, 1.0), (*shape, 4))
-    drawn = [rng.standard_normal((*shape, 1)) * scale for scale in (1e-3, 0.1, 1.0, 1.0, 4.0, 30.0)]
-    drawn.append(signs * 10.0 ** rng.uniform(-6, 6, (*shape, 4)))
-    near = [abs(n) for n in {*numbers, *(a / b for a in numbers for b in numbers if b)} if 0 < abs(n) < 1e12] or [1.0]
-    picks = np.asarray(sorted(near))[rng.integers(len(near), size=(*shape, 8))]
-    drawn.append(rng.choice((-1.0, 1.0), picks.shape) * picks * rng.choice((0.5, 0.9, 1.0, 1.1, 2.0, 10.0), picks.shape))
+def _samples(rank: int, numbers: tuple[float, ...] | None = None) -> Array:
+    """Return values of a tensor, with a last axis for independent draws.
+
+    Without `numbers`, the tensor has the first shape of `SIZES[rank]`. Otherwise, it has the second shape, and more draws have
+    values near the numbers, and near sums, products and quotients of numbers. In some draws, all elements are zero, tiny, or
+    far below zero, because a bias in a denominator or a clamp matters only there.
+    """
+    rng, shape = np.random.default_rng(rank), SIZES[rank][0 if numbers is None else 1]
+
+    def signs(draws: int) -> Array:
+        return rng.choice((-1.0, 1.0), (*shape, draws))
+
+    drawn = [
+        rng.standard_normal((*shape, 1)) * 10.0**power for power in (-12, -9, -7, -5, -4, -3, -2, -1, 0, 0, 0, 0.5, 1, 1.5)
+    ]
+    drawn += [np.zeros((*shape, 1)), np.abs(drawn[8]), -np.abs(drawn[8])]
+    drawn += [-rng.uniform(low, high, (*shape, 1)) for low, high in ((3, 20), (20, 80), (100, 300), (300, 600))]
+    drawn += [signs(4) * 10.0 ** rng.uniform(-6, 6, (*shape, 4)), np.where(rng.random((*shape, 1)) < 0.5, 0.0, drawn[8])]
+    if numbers:
+        picks = np.asarray(_near(numbers))[rng.integers(len(_near(numbers)), size=(*shape, 12))]
+        drawn.append(signs(12) * picks * rng.choice((0.5, 0.9, 1.0, 1.1, 2.0, 10.0), picks.shape))
+        drawn += [rng.standard_normal((*shape, 1)) * math.sqrt(abs(n)) * factor for n in numbers for factor in (0.3, 1.0, 3.0)]
     return np.concatenate(drawn, axis=-1)
+
+
+def _near(numbers: Sequence[float]) -> tuple[float, ...]:
+    """Return magnitudes near which a piecewise function with these numbers may bend."""
+    pairs = [*itertools.product(numbers, numbers)]
+    combined = {*numbers, *(a / b for a, b in pairs if b), *(a * b for a, b in pairs), *(a + b for a, b in pairs)}
+    combined |= {(a + b) / c for a, b in pairs[: SEARCH.max_number_pairs] for c in numbers if c}
+    return tuple(sorted({abs(n) for n in combined if 0 < abs(n) < 1e12})) or (1.0,)
 
 
 def _values(term: Term, x: Array, weights: Sequence[tuple[str, Shape]] = ()) -> Array:
@@ -319,8 +348,7 @@ def _values(term: Term, x: Array, weights: Sequence[tuple[str, Shape]] = ()) -> 
     for number, (name, shape) in enumerate(weights):
         extents = tuple(_integer(substitute(n, sizes.get) if isinstance(n, Size) else n) for n in shape)
         sizes |= {Dim(name, axis - len(extents)): n for axis, n in enumerate(extents)}
-        drawn = np.random.default_rng(number).uniform(0.5, 2.0, (*extents, 1))
-        arrays[name] = np.broadcast_to(drawn, (*extents, x.shape[-1]))
+        arrays[name] = np.random.default_rng(number).standard_normal((*extents, x.shape[-1]))
     with np.errstate(all="ignore"):
         return evaluate_terms((term,), arrays, sizes.get, Floats(tail=1))[0]
 
@@ -335,17 +363,16 @@ def _agree(one: Array, other: Array, scale: Array) -> bool:
     """Return whether values agree up to the rounding of numbers to float32, wherever `one` is finite.
 
     In draws with a magnitude of at least `SEARCH.min_overflow_magnitude`, a definition may overflow where a kernel does not.
-    There, values are compared only where both are finite.
+    There, values are compared only where both are finite. Constant values say nothing about a function.
     """
     if one.shape != other.shape:
         return False
     finite = np.isfinite(one) & (np.isfinite(other) | (scale < SEARCH.min_overflow_magnitude))
-    if finite.mean() < SEARCH.min_comparable_share:
+    if finite.mean() < SEARCH.min_comparable_share or np.ptp(one[finite]) == 0:
         return False
     with np.errstate(all="ignore"):
-        largest = np.abs(np.where(finite, one, 0.0)).max()
-        bound = SEARCH.recognition_tolerance_share * np.maximum(np.abs(one), np.abs(other)) + 1e-7 * np.minimum(scale, largest)
-        return bool(np.all(~finite | (np.abs(one - other) <= bound)))
+        bound = SEARCH.recognition_tolerance_share * np.maximum(np.abs(one), np.abs(other)) + 1e-12 * scale
+        return bool(np.all(~finite | (np.isfinite(other) & (np.abs(one - other) <= bound))))
 
 
 def _scaled(function: Function, found: Mapping[str, Rule]) -> tuple[str, Term] | None:
@@ -374,7 +401,7 @@ def _equal(function: Function, targets: tuple[str, ...]) -> tuple[str, Term] | N
         return None
     numbers = _numbers(term)
     try:
-        usual, near = (_Comparison.of(function, own) for own in ((), numbers))
+        usual, near = (_Comparison.of(function, own) for own in (None, numbers))
     except ShapeError:
         return None
     kind = _kind(term)
@@ -391,21 +418,21 @@ class _Comparison:
     """The values of a function on samples.
 
     Attributes:
-        numbers: The numbers near which some samples lie.
+        numbers: The numbers near which some samples lie, or None for the samples of all functions.
         weights: See `Function`.
         x: The samples.
         values: The values of the function.
         scale: The largest magnitude of the samples of each draw.
     """
 
-    numbers: tuple[float, ...]
+    numbers: tuple[float, ...] | None
     weights: tuple[tuple[str, Shape], ...]
     x: Array
     values: Array
     scale: Array
 
     @classmethod
-    def of(cls, function: Function, numbers: tuple[float, ...]) -> _Comparison:
+    def of(cls, function: Function, numbers: tuple[float, ...] | None) -> _Comparison:
         """Evaluate a function on samples.
 
         Raises:
@@ -413,7 +440,7 @@ class _Comparison:
         """
         x = _samples(function.operand.rank, numbers)
         values = _values(function.term, x, function.weights)
-        return cls(numbers, function.weights, x, values, np.abs(x).max(axis=tuple(range(x.ndim - 1)), keepdims=True))
+        return cls(numbers, function.weights, x, values, np.abs(x).max(axis=tuple(range(x.ndim - 1))))
 
     def agrees(self, whole: Term) -> bool:
         """Return whether a term has the same values."""
@@ -451,7 +478,7 @@ class _Comparison:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _evaluated(plain: Term, numbers: tuple[float, ...]) -> Array | None:
+def _evaluated(plain: Term, numbers: tuple[float, ...] | None) -> Array | None:
     """Return the values of an operator of `x` on samples, or None if it is not defined for their shape."""
     try:
         return _values(plain, _samples(variables(plain)[0].rank, numbers))
@@ -506,7 +533,7 @@ class _Choices(Floats):
 @functools.cache
 def _has_plain_attributes(name: str) -> bool:
     """Return whether the operator's definition uses its real attributes without computing with them."""
-    spec, x = registry()[name], _samples(2, ())
+    spec, x = registry()[name], _samples(2)
     choices = [[0.25 + place for place in range(len(spec.parameters))], [0.75 + place for place in range(len(spec.parameters))]]
     try:
         values = _values(

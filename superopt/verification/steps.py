@@ -178,7 +178,7 @@ def draw_arrays(variables: Sequence[Term], rng: np.random.Generator, turn: int) 
     """Draw small sizes of the dynamic dimensions, and an array of random numbers for each variable.
 
     An array for a condition has zeros and ones. An array of positions has integers from 0 to 3. Any other array has numbers of
-    magnitude around 1, which are positive if the number `turn` is odd.
+    magnitude around 1, which are positive if the number `turn` is odd. In each fourth turn, the numbers are far below zero.
     """
     sizes: dict[Atom, int] = {}
 
@@ -193,6 +193,8 @@ def draw_arrays(variables: Sequence[Term], rng: np.random.Generator, turn: int) 
             found[term.name] = (rng.random(shape) < 0.5).astype(np.float64)
         elif term.position:
             found[term.name] = rng.integers(0, 4, shape).astype(np.float64)
+        elif turn % 4 == 2:
+            found[term.name] = -rng.uniform(20, 300, shape)
         else:
             found[term.name] = np.abs(rng.standard_normal(shape)) + 0.1 if turn % 2 else rng.standard_normal(shape)
     return found, sizes
