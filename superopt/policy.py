@@ -65,11 +65,6 @@ class OptimizationPolicy:
 
     Not measured.
     """
-    context_loss_share: float = 0.005
-    """The relative slowdown of a whole model, measured in a quick comparison, from which gains of a pass are dropped.
-
-    Not measured.
-    """
     max_gain_halvings: int = 3
     """The number of times that the gains of a pass are halved to find gains that make the whole model faster. Not measured."""
     max_context_run_seconds: float = 0.2

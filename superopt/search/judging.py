@@ -169,7 +169,7 @@ class CandidateJudge:
             return compared, spent
 
     def is_slower(self, before: Loadable, after: Loadable) -> bool:
-        """Return whether a quick comparison finds the second model slower than the first model.
+        """Return whether a quick comparison finds the second model slower than the first model, by more than its uncertainty.
 
         The comparison is made at the first of the `sizings` (sizes for the dynamic dimensions). If ONNX Runtime cannot run one
         of the models, the result is True.
@@ -181,7 +181,7 @@ class CandidateJudge:
             )
         except (InvalidModelError, ProviderError):
             return True
-        return not compared.faster and compared.least.ratio < 1 - OPTIMIZATION.context_loss_share
+        return not compared.faster and compared.least.high < 1
 
     def is_promising(self, candidate: Loadable, clock: Clock) -> bool:
         """Return whether a quick benchmark suggests the candidate is worth a full comparison.
