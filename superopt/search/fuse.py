@@ -10,7 +10,7 @@ other form.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -83,10 +83,15 @@ def _single_operator_steps(state: State, rules: RuleSet, names: Sequence[str]) -
                     wanted.setdefault(term, match.replacements[0])
         done = replaced_terms(state, wanted) if wanted else None
         if done is not None:
-            roots = tuple(root for root in wanted if root in done)
-            steps.append(Step(name, roots, tuple(done[root] for root in roots)))
+            steps.append(_step(name, wanted, done))
             state = tuple(done[root] for root in state)
     return (state, tuple(steps)) if steps else None
+
+
+def _step(name: str, wanted: Mapping[Term, Term], done: Mapping[Term, Term]) -> Step:
+    """Return the step that makes the replacements in `wanted`. `done` is the result of `replaced_terms`."""
+    roots = tuple(root for root in wanted if root in done)
+    return Step(name, roots, tuple(done[root] for root in roots))
 
 
 def _has_fixed_constants(replacement: Term, root: Term) -> bool:
@@ -106,8 +111,7 @@ def fusion_states(start: State, fusions: RuleSet) -> Iterator[tuple[State, tuple
     while found := first_rewrite(state, fusions):
         (name, wanted), done = found, None
         while wanted and (done := replaced_terms(state, wanted)) is not None:
-            roots = tuple(root for root in wanted if root in done)
-            steps.append(Step(name, roots, tuple(done[root] for root in roots)))
+            steps.append(_step(name, wanted, done))
             state = tuple(done[root] for root in state)
             wanted = _undone(state)
         if done is None:

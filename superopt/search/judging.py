@@ -174,10 +174,9 @@ class CandidateJudge:
         The comparison is made at the first of the `sizings` (sizes for the dynamic dimensions). If ONNX Runtime cannot run one
         of the models, the result is True.
         """
-        settings = ComparisonSettings(2 * OPTIMIZATION.glance_seconds, self.settings.seed, 2)
         try:
-            compared, _ = cached_comparison(
-                before, after, self.device, self.sizings[:1], settings, self.cache, self.progress, self.source
+            compared, _ = replace(self, original=before)._compared(
+                after, 2 * OPTIMIZATION.glance_seconds, loads=2, at=self.sizings[:1]
             )
         except (InvalidModelError, ProviderError):
             return True

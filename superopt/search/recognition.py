@@ -2,7 +2,7 @@
 
 Exporters write a function in many ways, such as `x * clip(x + 3, 0, 6) / 6` for hard swish. A subterm whose only run-time
 operand is `x` is a function of `x`. The function is compared with each operator of one operand, on values that distinguish
-functions: ordinary values, magnitudes from 1e-6 to 1e6, and values near each number in the subterm, where a piecewise function
+functions: ordinary values, magnitudes from 1e-12 to 1e6, and values near each number in the subterm, where a piecewise function
 may bend. A function may also be a multiple of the operator, and have a factor and a bias that are weights.
 
 The numbers of an exported model are rounded to float32. Therefore, values are compared in float64 up to the effect of this
@@ -57,8 +57,8 @@ def recognized_rules(state: State, names: Iterable[str], deadline: float = math.
         deadline: The active time at which the search for functions ends.
     """
     targets = tuple(name for name in names if _may_replace(registry()[name]))
-    found: dict[str, Rule] = {}
-    known: dict[Term, Term] = {}
+    found: dict[Term, Rule] = {}
+    known: set[Term] = set()
     for operand in reversed(subterms(*state, constants=False)):
         if operand.rank not in SIZES or operand.condition or operand.position:
             continue
@@ -69,9 +69,8 @@ def recognized_rules(state: State, names: Iterable[str], deadline: float = math.
                 continue
             equal = _scaled(function, found) or _equal(function, targets)
             if equal is not None:
-                known[root] = equal[1]
-                rule = _rule(equal[0], function, equal[1])
-                found.setdefault(str(rule.statement.left), rule)
+                known.add(root)
+                found.setdefault(function.term, _rule(*equal, function))
     return tuple(found.values())
 
 
@@ -327,7 +326,7 @@ def _samples(rank: int, numbers: tuple[float, ...] | None = None) -> Array:
     drawn += [-rng.uniform(low, high, (*shape, 1)) for low, high in ((3, 20), (20, 80), (100, 300), (300, 600))]
     drawn += [signs(4) * 10.0 ** rng.uniform(-6, 6, (*shape, 4)), np.where(rng.random((*shape, 1)) < 0.5, 0.0, drawn[8])]
     if numbers:
-        picks = np.asarray(_near(numbers))[rng.integers(len(_near(numbers)), size=(*shape, 12))]
+        picks = rng.choice(_near(numbers), (*shape, 12))
         drawn.append(signs(12) * picks * rng.choice((0.5, 0.9, 1.0, 1.1, 2.0, 10.0), picks.shape))
         drawn += [rng.standard_normal((*shape, 1)) * math.sqrt(abs(n)) * factor for n in numbers for factor in (0.3, 1.0, 3.0)]
     return np.concatenate(drawn, axis=-1)
@@ -376,10 +375,10 @@ def _agree(one: Array, other: Array, scale: Array) -> bool:
         return bool(np.all(~finite | (np.isfinite(other) & (np.abs(one - other) <= bound))))
 
 
-def _scaled(function: Function, found: Mapping[str, Rule]) -> tuple[str, Term] | None:
+def _scaled(function: Function, found: Mapping[Term, Rule]) -> tuple[str, Term] | None:
     """Return the operator and the equal term if the function is a multiple of a function that has a rule."""
     term = function.term
-    rule = found.get(render_terms(term.args[0])) if term.op == "scale" else None
+    rule = found.get(term.args[0]) if term.op == "scale" else None
     if rule is None:
         return None
     (inner,) = rule.equations[0].right
@@ -507,9 +506,11 @@ def _applications(
             choices.append([*((axis,) for axis in axes), *itertools.combinations(reversed(axes), 2)])
     names = tuple(parameter.name for parameter in spec.parameters)
     every = [*itertools.islice(itertools.product(*choices), SEARCH.max_recognition_attributes)]
-    if not any(parameter.kind != "real" for parameter in spec.parameters) and not function.weights and len(every) > 1:
-        plausible = [every[number] for number in _plausible(spec, every, known.x, known.values)]
-        every = plausible if _has_plain_attributes(spec.name) else every[: SEARCH.max_unfiltered_attributes]
+    if all(parameter.kind == "real" for parameter in spec.parameters) and not function.weights and len(every) > 1:
+        if _has_plain_attributes(spec.name):
+            every = [every[number] for number in _plausible(spec, every, known.x, known.values)]
+        else:
+            every = every[: SEARCH.max_unfiltered_attributes]
     for choice in every:
         try:
             made = apply(spec.name, function.operand, **dict(zip(names, choice, strict=True)))
@@ -572,7 +573,7 @@ def _plausible(spec: Operator, every: Sequence[Sequence[Attribute]], x: Array, v
     return [int(number) for number in np.flatnonzero(found & np.isfinite(most))]
 
 
-def _rule(name: str, function: Function, whole: Term) -> Rule:
+def _rule(name: str, whole: Term, function: Function) -> Rule:
     ranks = tuple((v.name, v.rank) for v in variables(function.term))
     equation = Equation((function.term,), (whole,), where=True, ranks=ranks)
     statement = Statement(

@@ -226,9 +226,9 @@ class SegmentSearch:
         1. `restricted` applies the gate (the filter for the floating-point mode) and the weight budget. The key of the cache
            contains both limits.
         2. `_recall` looks in the cache before anything is measured. Cached results are already confirmed.
-        3. `_recognize` replaces terms of an island by single operators that compute the same functions.
+        3. In a whole island, `_recognize` replaces terms by single operators that compute the same functions.
         4. `_find` searches. Terms that compute nothing are removed first, because they prevent matches of rules.
-        5. `_fuse` and `_recognize` replace terms by operators again. The search may have made such terms.
+        5. In a whole island, `_fuse` and `_recognize` replace terms by operators. The search may have made such terms.
         6. `_confirm` comes last, because it measures the gain of all steps together.
 
         If `in_time` is False, only the cache is used, and a segment that is not in the cache stays unchanged.
@@ -237,10 +237,9 @@ class SegmentSearch:
         def result() -> SearchResult:
             if not in_time:
                 return unchanged_result(start, estimate)
-            begun = self._recognize(batch, task, unchanged_result(start, task.measure), ())
-            found = self._find(batch, replace(task, start=begun.outputs))
-            found = replace(found, steps=(*begun.steps, *found.steps), before=begun.before)
-            return self._confirm(batch, task, self._recognize(batch, task, self._fuse(batch, task, found), self.stated))
+            find = self._find_in_island if batch.find is search_island else self._find
+            found = self._fuse(batch, task, find(batch, task))
+            return self._confirm(batch, task, self._recognize(batch, task, found, self.stated))
 
         try:
             task = SegmentTask(start, rules, estimate, measure, limits or SearchLimits())
@@ -268,6 +267,12 @@ class SegmentSearch:
             batch.gates[task.start].key,
         ]
         return result_from_json(self.clock.cache.kept(key, lambda: result_to_json(result())))
+
+    def _find_in_island(self, batch: Batch, task: SegmentTask) -> SearchResult:
+        """Replace terms of a whole island by single operators where this makes it faster, and search the result."""
+        begun = self._recognize(batch, task, unchanged_result(task.start, task.measure), ())
+        found = self._find(batch, replace(task, start=begun.outputs))
+        return replace(found, steps=(*begun.steps, *found.steps), before=begun.before)
 
     def _find(self, batch: Batch, task: SegmentTask) -> SearchResult:
         """Search the segment with the batch's search method, and return the result.
