@@ -88,6 +88,12 @@ class ExampleError(SuperoptError):
     exit_code = 19
 
 
+class FixedInputError(SuperoptError):
+    """A fixed value names no input or dimension of the model, or does not fit the input."""
+
+    exit_code = 14
+
+
 class ModelNotFoundError(SuperoptError):
     """The model file, or an external data file that the model names, is missing."""
 

@@ -94,7 +94,8 @@ def test_the_sizes_of_dynamic_dimensions_are_read_from_the_arrays() -> None:
 
 def test_a_source_gives_examples_where_they_fit_and_random_values_elsewhere() -> None:
     proto = shaped()
-    source = InputSource.of(proto, read_examples([{"s": [3, 4]}, {"x": np.ones(12), "s": [2, 6]}], as_model(proto)))
+    examples = read_examples([{"s": [3, 4]}, {"x": np.ones(12), "s": [2, 6]}], as_model(proto))
+    source = InputSource(examples=examples).bounded(proto)
     ports = Session(proto, CPU).inputs
     first, second = (source.values(ports, seed) for seed in (0, 1))
     assert first["s"].tolist() == [3, 4]
@@ -102,8 +103,8 @@ def test_a_source_gives_examples_where_they_fit_and_random_values_elsewhere() ->
     assert second["x"].tolist() == [1] * 12
     assert source.drawn(ports, 1)["s"].tolist() == [2, 6]
     assert len({*source.drawn(ports, 1)["x"].tolist()}) > 1
-    assert source.digest != InputSource.of(proto, source.examples[:1]).digest
-    assert InputSource.of(proto).digest == ""
+    assert source.digest != InputSource(examples=source.examples[:1]).digest
+    assert InputSource().bounded(proto).digest == ""
 
 
 @pytest.mark.slow
@@ -122,9 +123,9 @@ def test_a_candidate_that_is_wrong_on_an_example_alone_fails_the_check() -> None
         return model(nodes, {"i": (INTEGER, [1])}, {"table": table})
 
     example = read_examples([{"i": [63]}], as_model(lookup(0)))
-    check(lookup(0), lookup(0), CPU, examples=example)
+    check(lookup(0), lookup(0), CPU, given=InputSource(examples=tuple(example)))
     with pytest.raises(CheckFailedError, match="example 0"):
-        check(lookup(0), lookup(1), CPU, examples=example)
+        check(lookup(0), lookup(1), CPU, given=InputSource(examples=tuple(example)))
 
 
 def test_an_example_is_not_overwritten(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from superopt.protobuf.validate import require_well_formed
 from superopt.runtime.bounds import IndexRange, index_bounds
 from superopt.runtime.child import Child, child, reuse_child
 from superopt.runtime.feasible import Feasible, find_feasible
-from superopt.runtime.input_source import DRAWN, InputSource
+from superopt.runtime.input_source import DRAWN
 from superopt.runtime.session import Device, Port, Session, random_inputs
 from superopt.search import roofline
 from superopt.search.backtracking import SearchResult
@@ -416,7 +416,7 @@ def test_positions_that_are_made_up_fit_the_tensor_they_are_in() -> None:
 )
 def test_inputs_are_made_up_on_which_the_model_runs(given: ModelProto, chosen: bool) -> None:
     session = Session(given, Device())
-    found = find_feasible(session, [dict.fromkeys({"N"}, 1)], InputSource.of(given), chosen=chosen)
+    found = find_feasible(session, [dict.fromkeys({"N"}, 1)], DRAWN.bounded(given), chosen=chosen)
     assert not found.error
     session.run(found.source.values(session.inputs, sizes=found.sizes[0]))
 

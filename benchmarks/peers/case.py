@@ -23,7 +23,7 @@ from superopt.policy import CHECK, OPTIMIZATION
 from superopt.protobuf.stored import parse_model
 from superopt.runtime.check import Check, check
 from superopt.runtime.compare import Comparison, compare_all, compare_settings
-from superopt.runtime.input_source import InputSource
+from superopt.runtime.input_source import DRAWN, InputSource
 from superopt.runtime.multi_shape import SizeComparisons
 from superopt.runtime.session import Array, Device, Session
 from superopt.runtime.settings import settings, with_choices
@@ -77,7 +77,7 @@ class Case:
     @functools.cached_property
     def source(self) -> InputSource:
         """Random inputs within the bounds of the inputs that are indices."""
-        return InputSource.of(parse_model(self.path, external=False))
+        return DRAWN.bounded(parse_model(self.path, external=False))
 
     @functools.cached_property
     def feeds(self) -> list[Mapping[str, Array]]:

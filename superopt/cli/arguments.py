@@ -15,6 +15,7 @@ from superopt.cli.types import (
     choice_list,
     extents,
     factor,
+    name_and_value,
     positive_integer,
     quote_option_value,
     seed,
@@ -69,6 +70,10 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         top.error("argument --ort-config: requires --tune")
     if options.run == "prove" and options.operator and not options.axioms:
         top.error("argument --operator: requires --axioms")
+    if options.run == "optimize":
+        names = [name for name, _ in options.fix]
+        if repeated := [name for name in names if names.count(name) > 1]:
+            top.error(f"argument --fix: {quote_option_value(repeated[0])} is given twice")
     if options.run in ("optimize", "profile"):
         names = [name for name, _ in options.shape]
         if repeated := [name for name in names if names.count(name) > 1]:
@@ -105,6 +110,11 @@ def _add_optimize(commands: Commands) -> None:
         "folder of tensors input_0.pb, input_1.pb and so on; repeatable; the model is optimized for their sizes too"
     )
     command.add_argument("--input", type=Path, action="append", default=[], metavar="FILE", dest="inputs", help=about)
+    about = (
+        "a value of an input, such as sr=16000, or a size of a dynamic dimension, such as batch=1, at which alone the result "
+        "has to be right; the input stays, and the result fails at run time with another value; repeatable"
+    )
+    command.add_argument("--fix", type=name_and_value, action="append", default=[], metavar="NAME=VALUE", help=about)
     about = (
         "first find the fastest session settings (ONNX Runtime's optimizers, layout, number of threads, CUDA graph), then "
         "optimize for these settings"

@@ -204,6 +204,7 @@ def run_optimize(options: argparse.Namespace) -> int:
         require_writable(path)
     asked = cast("Options", {name: getattr(options, name) for name in Options.__annotations__ if name in options})
     asked["shapes"] = size_combinations(dict(options.shape))
+    asked["fix"] = dict(options.fix)
     asked["stop"] = signals.stop
     with progress_listener() as listener:
 

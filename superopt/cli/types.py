@@ -75,6 +75,14 @@ def extents(text: str) -> tuple[str, tuple[int, ...]]:
     return name.strip(), tuple(positive_integer(n.strip()) for n in listed.split(","))
 
 
+def name_and_value(text: str) -> tuple[str, str]:
+    """Parse the name and the value of a fixed input. The text `sr=16000` gives `("sr", "16000")`."""
+    name, equals, value = text.partition("=")
+    if not (name.strip() and equals and value.strip()):
+        raise argparse.ArgumentTypeError(f"{quote_option_value(text)} is not of the form NAME=VALUE, such as sr=16000")
+    return name.strip(), value.strip()
+
+
 def choice_list(*words: str) -> Callable[[str], tuple[str, ...]]:
     """Return a parser for a list of words, separated by commas, in which each word must be one of `words`.
 

@@ -19,7 +19,7 @@ from superopt.runtime.cache import Cache, Json, json_number
 from superopt.runtime.child import child
 from superopt.runtime.feasible import Feasible, find_feasible
 from superopt.runtime.hardware import cpu_name
-from superopt.runtime.input_source import InputSource
+from superopt.runtime.input_source import DRAWN, InputSource
 from superopt.runtime.ort_values import BFLOAT16
 from superopt.runtime.result_cache import cached_result, from_fields
 from superopt.runtime.session import Bound, Device, Session, Unbound
@@ -93,7 +93,7 @@ def first_run(
         RuntimeDiedError: ONNX Runtime dies while loading or running the model.
         DimensionError: The model does not run at the chosen sizes.
     """
-    given, sizes = source or InputSource.of(parse_model(original, external=False)), [sizing.numbers for sizing in sizings]
+    given, sizes = source or DRAWN.bounded(parse_model(original, external=False)), [sizing.numbers for sizing in sizings]
     try:
         found = _in_child(original, device, sizes, given, chosen=chosen)
         began = active_time()

@@ -21,6 +21,7 @@ from superopt.model.islands import Island
 from superopt.model.load import Model
 from superopt.model.splice import splice_with_weights
 from superopt.partial.judge import judge
+from superopt.protobuf.specialize import Specialization
 from superopt.report.optimization import Arithmetic
 from superopt.rules.rule import Rule, digest
 from superopt.runtime.cache import Json
@@ -44,6 +45,7 @@ class Evidence:
         opset: The requested opset.
         arithmetic: The freedom taken with floating-point arithmetic.
         assumptions: The assumptions about dynamic dimensions.
+        specialization: The fixed inputs and sizes, and the branches that were inlined.
     """
 
     original: Model
@@ -54,6 +56,7 @@ class Evidence:
     opset: int | None = None
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
     assumptions: Sequence[str] = ()
+    specialization: Specialization = field(default_factory=Specialization)
 
     def certificate(self, optimized: Model) -> str:
         """Return the text of the certificate for the optimized model: a JSON object and a final newline."""
@@ -70,18 +73,23 @@ class Evidence:
             "sizes": list(map(dict, self.sizes)),
             "arithmetic": asdict(self.arithmetic),
             "assumptions": list(self.assumptions),
-            "stored": sorted(start.graph.initializers.keys() - self.original.graph.initializers.keys()),
+            "specialization": self.specialization.as_json(),
+            "stored": sorted(start.graph.initializers.keys() - self._special().graph.initializers.keys()),
             "judged": _judged(gain.found.steps for taken in self.passes for gain in taken),
             "passes": list(self._passes(start)),
         }
         return json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
 
     def _start(self) -> Model:
-        """Return the model with which the search began: functions inlined, opset converted if requested, constants folded."""
+        """Return the model with which the search began: specialized, opset converted if requested, constants folded."""
         if not self.rewritten:
             return self.original
-        plain = inline_functions(self.original)
-        return fold_known_values(plain if self.opset is None else convert_opset(plain, self.opset))
+        special = self._special()
+        return fold_known_values(special if self.opset is None else convert_opset(special, self.opset))
+
+    def _special(self) -> Model:
+        """Return the original with functions inlined, fixed inputs and sizes, and inlined branches."""
+        return self.specialization.of(inline_functions(self.original)) if self.rewritten else self.original
 
     def _passes(self, model: Model) -> Iterator[Json]:
         """Yield the JSON of each pass over `model`: its rewrites, and the terms of the weights that the pass added."""

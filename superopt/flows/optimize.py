@@ -44,8 +44,10 @@ from superopt.model.islands import Charts
 from superopt.model.load import Loaded, Model, ModelProto, count, load, opset_of, weight_bytes
 from superopt.model.save import loadable
 from superopt.model.session_metadata import config_of
+from superopt.model.specialize import Fixable, agreeing_examples, at_fixed_sizes, read_fixed, specialize
 from superopt.model.splice import require_valid
 from superopt.policy import CHECK, COMPARISON, OPTIMIZATION
+from superopt.protobuf.specialize import Specialization
 from superopt.protobuf.stored import Loadable, parse_model
 from superopt.report.optimization import Report
 from superopt.report.progress import Listener, Progress, ignore_progress
@@ -103,6 +105,7 @@ def optimize(
     cuda_graph: bool = False,
     shapes: Sequence[Mapping[str, int]] = (),
     inputs: Sequence[Given] = (),
+    fix: Mapping[str, Fixable] | None = None,
     cache: str | os.PathLike[str] | None = None,
     tune: bool = False,
     ort_config: bool = False,
@@ -139,6 +142,9 @@ def optimize(
         inputs: Examples of the model's inputs: mappings from names to arrays, .npz files, or folders of tensors as in the test
             data of ONNX. The model is run, timed and checked on the examples, at their sizes, and checked on random inputs
             too.
+        fix: Values of inputs and sizes of dynamic dimensions, by name, at which alone the result is right, such as
+            `{"sr": 16000}`. The inputs stay. ONNX Runtime raises an error if the result is run with another value or size. A
+            single number fixes all elements of an input.
         cache: The file for measured times. By default, it is a file in the user's cache folder. If a complete search finds no
             faster model, this is recorded in the file, and the model is not searched again.
         tune: Measure the model in sessions with different settings first (`superopt.runtime.tuning`), and optimize it for the
@@ -166,6 +172,7 @@ def optimize(
             `superopt.runtime.session`.
         ProviderError, RuntimeMissingError: The provider, or ONNX Runtime, is not installed.
         ExampleError: An example cannot be read, or does not fit the model.
+        FixedInputError: `fix` names no input or dimension, or a value does not fit the input, or differs from an example.
         ProfileError: The file is not a device profile, or is a profile of another provider.
         OpsetError: The model cannot be converted to the opset.
         StoreError: A stored rule lacks a valid proof.
@@ -197,11 +204,11 @@ def optimize(
             loaded = load(model)
             if ort_config:
                 config_of(loaded.model)
-            examples = read_examples(inputs, loaded.model)
-            sizes = [*filter(None, shapes), *example_sizes(examples, loaded.model)]
+            fixed, examples = read_fixed(fix or {}, loaded.model), read_examples(inputs, loaded.model)
+            sizes = at_fixed_sizes([*filter(None, shapes), *example_sizes(examples, loaded.model)], fixed)
             sizings = representative_sizings(loaded.model, sizes)
             original = loadable(loaded.model, scratch, loaded.path)
-            given = InputSource(examples=examples)
+            given = InputSource(examples=agreeing_examples(examples, fixed), fixed=fixed.values, fixed_sizes=fixed.sizes)
             predicted = settings.prices is not None
             unimproved = (
                 None if tune or predicted else UnimprovedModelCache(settings.cache, settings.key(sizings, given), original)
@@ -212,7 +219,7 @@ def optimize(
             at = [sizing.numbers for sizing in sizings if sizing.numbers]
             evidence = Evidence(loaded.model, rewritten=False, sizes=at, opset=opset, arithmetic=report.arithmetic)
             return result(model, loaded, loaded.model, report, evidence, embed=False)
-        prepared = prepare(loaded, original, given, sizings, settings, phases, scratch, chosen=bool(sizes))
+        prepared = prepare(loaded, original, given, fixed, sizings, settings, phases, scratch, chosen=bool(sizes))
         outcomes: list[ModelOutcome] = []
         with limit_memory_growth(OPTIMIZATION.memory_factor * weight_bytes(loaded.model) + OPTIMIZATION.memory_bytes):
             for candidate in search(prepared, outcomes):
@@ -226,7 +233,8 @@ def optimize(
     passes, rewritten = (last.passes, last.model) if report.accepted else ((), None)
     rules, assumptions = prepared.rules, prepared.assumptions
     at = [sizing.numbers for sizing in prepared.sizings if sizing.numbers]
-    evidence = Evidence(loaded.model, report.accepted, passes, rules, at, opset, report.arithmetic, assumptions)
+    special = prepared.specialization
+    evidence = Evidence(loaded.model, report.accepted, passes, rules, at, opset, report.arithmetic, assumptions, special)
     return result(model, loaded, rewritten or loaded.model, report, evidence, embed=ort_config)
 
 
@@ -265,12 +273,14 @@ class PreparedModel:
         device: The device, with the session settings that tuning found.
         forecaster: Predicts times of another device. None if times are measured.
         charts: A cache of copies of models for analysis.
-        start: The model that is searched. Its functions are inlined, it has the requested opset, and its constants are folded.
+        start: The model that is searched. Its functions are inlined, its inputs and sizes are fixed as requested, branches
+            with known conditions are inlined, it has the requested opset, and its constants are folded.
         weight_budget: The bytes by which the weights of `start` may grow.
         runs: How often each control flow body of the model runs.
         rules: The stored rules. Empty if no part of the model can be rewritten.
         islands: The number of islands (the regions that a search can rewrite), and the number of nodes in them.
         assumptions: The assumptions about dynamic dimensions.
+        specialization: The fixed inputs and sizes, and the branches that were inlined.
         tuning: The session settings that were tried, if tuning was requested.
         failed: The reason why the model cannot be searched, or an empty text.
     """
@@ -293,6 +303,7 @@ class PreparedModel:
     rules: Sequence[Rule] = ()
     islands: tuple[int, int] = (0, 0)
     assumptions: tuple[str, ...] = ()
+    specialization: Specialization = field(default_factory=Specialization)
     tuning: Tuning | None = None
     failed: str = ""
 
@@ -313,6 +324,7 @@ def prepare(
     loaded: Loaded,
     original: Loadable,
     given: InputSource,
+    fixed: Specialization,
     sizings: Sequence[DimBinding],
     settings: OptimizationSettings,
     phases: PhaseTimer,
@@ -323,12 +335,12 @@ def prepare(
     """Prepare the model for the search.
 
     The model is run for the first time, the time budget is set, session settings are tuned if requested, and the model's
-    islands (the regions that a search can rewrite) are found. `given` has the examples that the user gave. `chosen` is whether
-    the user chose the sizes of the dynamic dimensions.
+    islands (the regions that a search can rewrite) are found. `given` has the examples that the user gave, and `fixed` has the
+    fixed inputs. `chosen` is whether the user chose the sizes of the dynamic dimensions.
     """
     with phases("load"):
         device = settings.device
-        source = InputSource.of(parse_model(original, external=False), given.examples)
+        source = given.bounded(parse_model(original, external=False))
         first = cached_first_run(original, loaded, device, sizings, settings.cache, source, chosen=chosen)
         sizings = [DimBinding(numbers) for numbers in first.sizes] or sizings
         plain, weights, budget = inline_functions(loaded.model), weight_bytes(loaded.model), settings.budget
@@ -345,8 +357,6 @@ def prepare(
         )
         if first.refused:
             return prepared
-        inlined = original if plain is loaded.model else loadable(plain, scratch)
-        counts = count_body_runs(inlined, device, seed=settings.seed, sizes=sizings[0].numbers, source=source)
     if settings.tune:
         with phases("tune"):
             tuning = tune(
@@ -360,7 +370,10 @@ def prepare(
             prepared = replace(prepared, tuning=tuning, device=with_choices(device, tuning.choices))
     try:
         with phases("load"):
-            start = charts.begun(plain if settings.opset is None else convert_opset(plain, settings.opset))
+            special, specialization = specialize(plain, fixed)
+            inlined = original if special is loaded.model else loadable(special, scratch)
+            counts = count_body_runs(inlined, device, seed=settings.seed, sizes=sizings[0].numbers, source=source)
+            start = charts.begun(special if settings.opset is None else convert_opset(special, settings.opset))
             chart = charts.of(start)
             nodes = [len(island.nodes) for island in chart.islands()]
             return replace(
@@ -371,6 +384,7 @@ def prepare(
                 rules=load_rules() if nodes else [],
                 islands=(len(nodes), sum(nodes)),
                 assumptions=chart.views.assumptions,
+                specialization=specialization,
             )
     except (CheckFailedError, InvalidModelError, ShapeError) as error:
         return replace(prepared, failed=f"the model cannot be searched: {error}")
@@ -508,10 +522,13 @@ def candidates_to_judge(
 ) -> Iterator[ModelCandidate]:
     """Yield the candidate models of a search: first the model with all improvements, then models with fewer improvements.
 
-    If all improvements together are too small to compare, or the search found none, a single candidate without rewrites is
-    yielded. The rules named in `doubtful` may have too large rounding errors. If the search has steps of such rules, no
-    candidate follows a candidate that failed the numerical check, because other candidates would have such steps too. The
-    iteration also ends if checking and timing the candidates has taken too long.
+    If the model was specialized (to fixed inputs, or to branches that are always taken), the last model is the specialized
+    model without rewrites. If all improvements together are too small to compare, or the search found none, a single candidate
+    without rewrites is yielded.
+
+    The rules named in `doubtful` may have too large rounding errors. If the search has steps of such rules, no candidate
+    follows a candidate that failed the numerical check, because other candidates would have such steps too. The iteration also
+    ends if checking and timing the candidates has taken too long.
     """
     check_first = has_steps_of(doubtful, *searched.orders)
     choices = () if negligible_share(prepared, searched) else prepared_gain_choices(prepared, searched, outcomes)
@@ -526,7 +543,9 @@ def candidates_to_judge(
             return
         model = None if number else searched.best.model
         yield ModelCandidate(searched, passes, model, check_first=check_first or failed, fallback=number > 0)
-    if number < 0:
+    if prepared.specialization:
+        yield ModelCandidate(searched, model=prepared.start, fallback=number >= 0)
+    elif number < 0:
         yield ModelCandidate(searched)
 
 
@@ -558,7 +577,7 @@ def negligible_share(prepared: PreparedModel, searched: SearchedModel) -> float:
     """
     first, saved = prepared.first, sum(gain.seconds for taken in searched.best.passes for gain in taken)
     hopeless = (
-        not (searched.relowered or first.short or prepared.forecaster)
+        not (searched.relowered or first.short or prepared.forecaster or prepared.specialization)
         and 0 < saved < OPTIMIZATION.min_saved_time_share * first.seconds
     )
     return saved / first.seconds if hopeless else 0.0
@@ -572,7 +591,7 @@ def accept_or_reject_candidate(
     `outcomes` has the outcomes of earlier candidates.
     """
     spent = outcomes[-1].spent if outcomes else JudgingSeconds()
-    if not candidate.passes:
+    if not candidate.passes and candidate.model is None:
         return ModelOutcome(candidate, spent)
     seconds = (
         OPTIMIZATION.hurried_comparison_seconds
@@ -637,4 +656,6 @@ def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Repo
         windows_left=unsearched_segment_counts(searched.best.searched),
         arithmetic=arithmetic_of_passes(taken, prepared.rules, settings.mode),
         assumptions=prepared.assumptions,
+        fixed=prepared.specialization.described(),
+        inlined=sum(condition is not None for taken in prepared.specialization.branches for condition in taken),
     )

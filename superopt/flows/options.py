@@ -13,6 +13,7 @@ from typing import TypedDict
 from superopt.algebra.dim_binding import DimBinding
 from superopt.cost.prices import Prices, load_prices
 from superopt.model.examples import Given
+from superopt.model.specialize import Fixable
 from superopt.report.progress import Listener
 from superopt.rules.fp_flags import FpMode
 from superopt.runtime.cache import Json
@@ -37,6 +38,7 @@ class Options(TypedDict, total=False):
     cuda_graph: bool
     shapes: Sequence[Mapping[str, int]]
     inputs: Sequence[Given]
+    fix: Mapping[str, Fixable] | None
     cache: str | os.PathLike[str] | None
     tune: bool
     ort_config: bool

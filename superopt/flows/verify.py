@@ -86,8 +86,9 @@ def verify_certificate(
             raise CertificateError("the certificate says that nothing was rewritten, and the models differ")
         return Verification(str(original), str(optimized), [])
     progress(Progress("nodes and weights"))
-    check_nodes(before, after, given)
-    weights = check_weights(before, after, given)
+    special = before.specialized(given.specialization)
+    check_nodes(special, after, given)
+    weights = check_weights(special, after, given)
     steps = StepChecker({rule.name: rule for rule in rules}, given.rules, seed)
     shown: list[CheckedStep] = []
     for number, one in enumerate(given.passes, 1):
@@ -99,8 +100,8 @@ def verify_certificate(
     linked = SegmentCounts()
 
     def inside(feeds: Feeds) -> None:
-        check_stored(before, after, given, feeds)
-        check_segments(before, after, given, feeds, linked)
+        check_stored(special, after, given, feeds)
+        check_segments(special, after, given, feeds, linked)
 
     compared = compare_runs(
         before,
@@ -112,14 +113,16 @@ def verify_certificate(
         threads=threads,
         seed=seed,
         inside=inside,
+        fixed=given.specialization,
     )
+    fixed = [f"{name} is {text}, and no other value." for name, text in given.specialization.described().items()]
     return Verification(
         original=str(original),
         optimized=str(optimized),
         kinds=_kinds(shown),
         segments=sum(len(rewrite.places) for one in given.passes for rewrite in one.rewrites),
         mode=given.mode,
-        assumptions=(*given.ordinary, *given.assumptions),
+        assumptions=(*fixed, *given.ordinary, *given.assumptions),
         weights=(weights.kept, weights.computed, weights.small),
         linked=(linked.before, linked.after, linked.left_out),
         run=(compared.sizes, compared.inputs, compared.values),

@@ -11,6 +11,7 @@ Load and save:
     `session_metadata`: session settings in the model's metadata (`ort_config`).
     `convert_opset`: converts a model to a newer opset.
     `inline_functions`: inlines local functions.
+    `specialize`: inputs and sizes that the user fixes, and branches whose conditions are then known.
 
 Shapes and constants:
 

@@ -86,7 +86,7 @@ def count_body_runs(
     with scratch_folder() as folder:
         stored = StoredModel(marked.SerializeToString(), folder_of(model).resolve())
         session = Session(stored, device, optimize=False, traced=folder / "trace")
-        ready = feasible_source(session, sizes, InputSource.of(marked, source.examples))
+        ready = feasible_source(session, sizes, source.bounded(marked))
         for _, make in ordinary_inputs(session.inputs, seed, sizes, ready):
             if not done or active_time() < deadline:
                 with contextlib.suppress(InvalidModelError):

@@ -191,6 +191,8 @@ class Report:
         windows_left: The number of windows (parts of long islands) that could not be searched, by reason. They do not change.
         arithmetic: The freedom taken with floating-point arithmetic.
         assumptions: The statements about dynamic dimensions on which the rewriting relies.
+        fixed: The values of inputs and sizes of dimensions, as text, at which alone the rewritten model is right.
+        inlined: The number of branches of the original that are always taken and were inlined.
     """
 
     model: str
@@ -217,6 +219,8 @@ class Report:
     windows_left: Mapping[str, int] = field(default_factory=dict)
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
     assumptions: tuple[str, ...] = ()
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    inlined: int = 0
 
     @property
     def speedup(self) -> float:
@@ -280,6 +284,11 @@ def _run(report: Report) -> Table:
         r = report.rounding
         errors = f"{r.optimized:.1e} of the output's magnitude, the original's {r.original:.1e}"
         table.add_row("error", f"{errors}, against {escape(r.reference)} (tolerance {r.tolerance:g})")
+    if report.fixed and report.accepted:
+        fixed = ", ".join(f"{name}={value}" for name, value in report.fixed.items())
+        table.add_row("fixed", f"{escape(fixed)}: the result fails at run time with other values")
+    if report.inlined:
+        table.add_row("branches", f"{report.inlined} always taken, and inlined")
     flags = ", ".join(report.arithmetic.flags) or "none"
     table.add_row("arithmetic", f"{report.arithmetic.mode} (flags needed: {flags})")
     if report.tuning is not None:

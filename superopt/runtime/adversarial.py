@@ -134,7 +134,7 @@ def adversarial_values(
                     feeds[name] = change[name](value.astype(np.float64), _Draw(rng, of, apart)).astype(value.dtype)
             elif value.dtype.kind in "iub" and value.size:
                 feeds[name] = _SWITCHES[switch](value, max(1, source.bounds.get(name, 2) - 1))
-        return feeds
+        return {**feeds, **source.fixed}
 
     return [
         InputValues(name, functools.partial(make, number, change, switch))

@@ -20,7 +20,7 @@ from superopt.protobuf.stored import Loadable, StoredModel, folder_of, parse_mod
 from superopt.runtime.adversarial import adversarial_values, images
 from superopt.runtime.device import first_provider
 from superopt.runtime.feasible import feasible_source
-from superopt.runtime.input_source import Example, InputSource
+from superopt.runtime.input_source import DRAWN, InputSource
 from superopt.runtime.reference import NoReferenceError, Reference
 from superopt.runtime.rounding import OutputErrors, OutputPair, largest_of, ulp_of
 from superopt.runtime.session import Array, Device, Port, Session, is_floating
@@ -76,7 +76,7 @@ def check(
     seconds: float = CHECK.check_seconds,
     sizes: Mapping[str, int] | None = None,
     adversarial: bool = True,
-    examples: Sequence[Example] = (),
+    given: InputSource = DRAWN,
 ) -> Check:
     """Run both models on the same inputs, at the dimension sizes `sizes` and at other sizes, and compare the outputs.
 
@@ -86,7 +86,7 @@ def check(
         CheckFailedError, InvalidModelError: as `check_all`.
     """
     trials = [CheckSizes("", sizes or {}, seconds)]
-    return check_all(original, candidate, device, trials, factor=factor, seed=seed, adversarial=adversarial, examples=examples)
+    return check_all(original, candidate, device, trials, factor=factor, seed=seed, adversarial=adversarial, given=given)
 
 
 def check_all(
@@ -98,14 +98,14 @@ def check_all(
     factor: float = CHECK.max_error_factor,
     seed: int = 0,
     adversarial: bool = True,
-    examples: Sequence[Example] = (),
+    given: InputSource = DRAWN,
 ) -> Check:
     """Run both models on the same inputs, at the sizes in `trials` and at other sizes, and compare all output elements.
 
-    A trial is one choice of sizes, with a time limit. Ordinary inputs are the `examples` that fit the sizes, random numbers and
-    edge cases such as zeros. If `adversarial` is True, there are also adversarial inputs: masks, infinities, NaN, and huge,
-    tiny and mixed magnitudes. The other sizes of dynamic dimensions are small, odd, even and large numbers, and numbers just
-    below and above the constants in the model.
+    A trial is one choice of sizes, with a time limit. Ordinary inputs are the examples of `given` that fit the sizes, random
+    numbers and edge cases such as zeros. If `adversarial` is True, there are also adversarial inputs: masks, infinities, NaN,
+    and huge, tiny and mixed magnitudes. The other sizes of dynamic dimensions are small, odd, even and large numbers, and
+    numbers just below and above the constants in the model.
 
     An element of the candidate's output must be finite if the original's element is finite. Rounding must explain the
     difference between the two elements, or the difference between the candidate's element and a float64 run of the original
@@ -129,9 +129,9 @@ def check_all(
             runs.
         InvalidModelError: ONNX Runtime cannot load the original, or cannot run the original on random inputs.
     """
-    found = _checked(original, candidate, device, trials, factor, seed, examples, adversarial=adversarial)
+    found = _checked(original, candidate, device, trials, factor, seed, given, adversarial=adversarial)
     if first_provider(device, exact=True) != device.provider:
-        _checked(original, candidate, device, trials[:1], factor, seed, examples, exact=False, adversarial=False)
+        _checked(original, candidate, device, trials[:1], factor, seed, given, exact=False, adversarial=False)
     return found
 
 
@@ -142,7 +142,7 @@ def _checked(
     trials: Sequence[CheckSizes],
     factor: float,
     seed: int,
-    examples: Sequence[Example],
+    given: InputSource,
     *,
     exact: bool = True,
     adversarial: bool = True,
@@ -154,17 +154,17 @@ def _checked(
     Raises:
         CheckFailedError, InvalidModelError: as `check_all`.
     """
-    bench = _Bench(original, device, seed, examples, exact=exact)
+    bench = _Bench(original, device, seed, given, exact=exact)
     for trial in trials:
         bench.run(trial, adversarial=adversarial)
     if exact:
         bench.run_sizes(trials[0].sizes, adversarial=adversarial)
-    runs, left_out, why, interface = bench.runs, bench.left_out, bench.why, (bench.session.inputs, bench.session.outputs)
+    runs, left_out, why, interface = bench.runs, bench.left_out, bench.why, bench.interface
     del bench
     errors, doubtful = _compared(runs, interface, candidate, device, factor, direct=bool(why), exact=exact)
     undecided: set[str] = set()
     if doubtful:
-        more, undecided = _looked_closer(_Bench(original, device, seed, examples, exact=exact), doubtful, factor)
+        more, undecided = _looked_closer(_Bench(original, device, seed, given, exact=exact), doubtful, factor)
         errors += more
     before, after = _together(errors, factor)
     names = tuple(run.name for run in runs if run.name not in undecided)
@@ -249,13 +249,14 @@ class _Bench:
     `why` is the reason why no float64 run of the original is possible, or an empty text.
     """
 
-    def __init__(self, original: Loadable, device: Device, seed: int, examples: Sequence[Example], *, exact: bool) -> None:
+    def __init__(self, original: Loadable, device: Device, seed: int, given: InputSource, *, exact: bool) -> None:
         self._hollow, self._folder = parse_model(original, external=False), folder_of(original)
         self.reference, self.why = _reference(self._hollow, self._folder)
-        self.source = InputSource.of(self._hollow, examples)
+        self.source = given.bounded(self._hollow)
         self.windowed = images(self._hollow)
         self.session = Session(original, device, exact=exact)
         self.seed = seed
+        self.interface = given.fixed_ports(self.session.inputs), self.session.outputs
         self._now = time.thread_time if device.provider == "cpu" else time.perf_counter
         self.runs: list[_Run] = []
         self.left_out: list[str] = []
@@ -302,7 +303,7 @@ class _Bench:
         anchor, past, failed = dict(start), list[tuple[float, float]](), 0
         own, passed = self._now() + CHECK.sizing_seconds, active_time() + 4 * CHECK.sizing_seconds
         waiting: list[tuple[float, int, dict[str, int]]] = []
-        drawn = sizes_to_check(self._hollow, start)
+        drawn = sizes_to_check(self._hollow, start, self.source.fixed_sizes)
 
         def run(sizes: dict[str, int], amount: float, turn: int) -> None:
             nonlocal anchor, failed
@@ -721,7 +722,8 @@ def ordinary_inputs(
         def make() -> dict[str, Array]:
             feeds = source.drawn(ports, seed + offset, sizes)
             turned = {n: np.full_like(v, offset % 2 == 0) for n, v in feeds.items() if v.dtype == np.bool_ and v.size == 1}
-            return {n: change(v).astype(v.dtype) if is_floating(v.dtype) else v for n, v in feeds.items()} | turned
+            changed = {n: change(v).astype(v.dtype) if is_floating(v.dtype) else v for n, v in feeds.items()}
+            return {**changed, **turned, **source.fixed}
 
         return make
 

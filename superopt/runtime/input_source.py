@@ -1,11 +1,11 @@
-"""Where the values of a model's inputs come from: given by the user, or drawn at random within bounds."""
+"""Where the values of a model's inputs come from: given or fixed by the user, or drawn at random within bounds."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from onnx import ModelProto
 
@@ -18,30 +18,44 @@ Example = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class InputSource:
-    """The examples that the user gave, and bounds for integers that are drawn at random.
+    """The examples and fixed inputs that the user gave, and bounds for integers that are drawn at random.
 
     Attributes:
         bounds: The bounds of integer inputs, as `random_inputs` takes them.
         examples: The examples. An example is used where the sizes of the dynamic dimensions are those of its arrays.
+        fixed: The values of inputs that never change.
+        fixed_sizes: The sizes of dynamic dimensions that never change, by the keys of `dynamic_dimension_keys`.
     """
 
     bounds: Mapping[str, int] = field(default_factory=dict)
     examples: tuple[Example, ...] = ()
+    fixed: Example = field(default_factory=dict)
+    fixed_sizes: Mapping[str, int] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, model: ModelProto, examples: Sequence[Example] = ()) -> InputSource:
-        """Return the source for a model. Integers that only examples bound are drawn from the range of the examples."""
-        return cls({**_ranges(examples), **index_bounds(model)}, tuple(examples))
+    def bounded(self, model: ModelProto) -> InputSource:
+        """Return the source with bounds for a model. Integers that only examples bound are drawn from the examples' range."""
+        return replace(self, bounds={**_ranges(self.examples), **index_bounds(model)})
 
     @functools.cached_property
     def digest(self) -> str:
-        """A digest of the examples, or an empty text if there are none. The model and the code determine the bounds."""
-        digest = hashlib.blake2b(digest_size=16)
-        for example in self.examples:
+        """A digest of examples and fixed inputs, or an empty text if there are none. Model and code determine the bounds."""
+        if not (self.examples or self.fixed or self.fixed_sizes):
+            return ""
+        digest = hashlib.blake2b(repr(sorted(self.fixed_sizes.items())).encode(), digest_size=16)
+        for example in (self.fixed, *self.examples):
             for name, value in sorted(example.items()):
                 digest.update(f"{name} {value.dtype} {value.shape}".encode())
                 digest.update(value.tobytes() if value.dtype != object else repr(value.tolist()).encode())
-        return digest.hexdigest() if self.examples else ""
+        return digest.hexdigest()
+
+    def fixed_ports(self, ports: Sequence[Port]) -> tuple[Port, ...]:
+        """Return the inputs with the fixed sizes in their shapes."""
+
+        def fixed(port: Port, axis: int, extent: int | str) -> int | str:
+            own = self.fixed_sizes.get(f"{port.name}[{axis}]", self.fixed_sizes.get(str(extent), extent))
+            return extent if isinstance(extent, int) else own
+
+        return tuple(replace(p, shape=tuple(fixed(p, axis, n) for axis, n in enumerate(p.shape))) for p in ports)
 
     def fitting(self, ports: Sequence[Port], sizes: Mapping[str, int] | None) -> list[Example]:
         """Return the examples whose arrays have the shapes of the inputs at these sizes of the dynamic dimensions."""
@@ -68,12 +82,13 @@ class InputSource:
         return self._with({n: v for n, v in example.items() if not is_floating(v.dtype)}, ports, seed, sizes)
 
     def _with(self, known: Example, ports: Sequence[Port], seed: int, sizes: Mapping[str, int] | None) -> dict[str, Array]:
+        known = {**known, **self.fixed}
         open_ports = [port for port in ports if port.name not in known]
         return {**random_inputs(open_ports, seed, sizes=sizes, high=self.bounds), **known}
 
 
 DRAWN = InputSource()
-"""The source without examples and bounds."""
+"""The source without examples, bounds and fixed inputs."""
 
 
 def _ranges(examples: Sequence[Example]) -> dict[str, int]:

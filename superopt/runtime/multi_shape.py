@@ -98,9 +98,7 @@ def check_all_sizes(
     seconds = (CHECK.hurried_check_seconds if is_stop_requested() else CHECK.check_seconds) / len(sizings)
     trials = [CheckSizes(str(sizing) if sizing.numbers else "", sizing.numbers, seconds) for sizing in sizings]
     factor, seed, adversarial = settings.tolerance, settings.seed, settings.adversarial
-    return check_all(
-        original, candidate, device, trials, factor=factor, seed=seed, adversarial=adversarial, examples=source.examples
-    )
+    return check_all(original, candidate, device, trials, factor=factor, seed=seed, adversarial=adversarial, given=source)
 
 
 def cached_check(

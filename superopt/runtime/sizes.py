@@ -8,7 +8,7 @@ that the model compares with or slices at.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
@@ -46,7 +46,7 @@ def dynamic_dimension_keys(model: ModelProto) -> list[str]:
     return list(found)
 
 
-def sizes_to_check(model: ModelProto, start: Mapping[str, int]) -> Iterator[dict[str, int]]:
+def sizes_to_check(model: ModelProto, start: Mapping[str, int], fixed: Container[str] = ()) -> Iterator[dict[str, int]]:
     """Yield mappings from some or all dynamic dimensions to sizes, the most significant mapping first.
 
     A dimension that a mapping leaves out may have any size at which the model runs.
@@ -54,8 +54,9 @@ def sizes_to_check(model: ModelProto, start: Mapping[str, int]) -> Iterator[dict
     Args:
         model: the model. Weights may be in other files.
         start: sizes of all dynamic dimensions at which the model runs.
+        fixed: dimensions that keep their size from `start`. The mappings leave them out.
     """
-    names = dynamic_dimension_keys(model)
+    names = [name for name in dynamic_dimension_keys(model) if name not in fixed]
     if not names:
         return
     constants = telling_constants(model)

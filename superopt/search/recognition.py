@@ -340,8 +340,8 @@ def _near(numbers: Sequence[float]) -> tuple[float, ...]:
     return tuple(sorted({abs(n) for n in combined if 0 < abs(n) < 1e12})) or (1.0,)
 
 
-def _values(term: Term, x: Array, weights: Sequence[tuple[str, Shape]] = ()) -> Array:
-    """Return the values of a function's term at `x`, which has draws along its last axis."""
+def _values(term: Term, x: Array, weights: Sequence[tuple[str, Shape]] = (), domain: Floats | None = None) -> Array:
+    """Return the values of a function's term at `x`, which has draws along its last axis. The arithmetic is in float64."""
     sizes: dict[Atom, int] = {Dim("x", axis - (x.ndim - 1)): n for axis, n in enumerate(x.shape[:-1])}
     arrays = {"x": x}
     for number, (name, shape) in enumerate(weights):
@@ -349,7 +349,30 @@ def _values(term: Term, x: Array, weights: Sequence[tuple[str, Shape]] = ()) -> 
         sizes |= {Dim(name, axis - len(extents)): n for axis, n in enumerate(extents)}
         arrays[name] = np.random.default_rng(number).standard_normal((*extents, x.shape[-1]))
     with np.errstate(all="ignore"):
-        return evaluate_terms((term,), arrays, sizes.get, Floats(tail=1))[0]
+        return evaluate_terms((term,), arrays, sizes.get, domain or Floats(tail=1))[0]
+
+
+class _Rounded(Floats):
+    """float64 arithmetic in which results are rounded up or down at random."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(tail=1)
+        self.rng = np.random.default_rng(seed)
+
+    def array(self, value: object) -> Array:
+        exact = super().array(value)
+        return np.asarray(exact * (1 + self.rng.choice((-1, 1), exact.shape) * np.finfo(np.float64).eps))
+
+    def call(self, function: str, *values: object) -> object:
+        return self.array(super().call(function, *values))
+
+
+def _rounding_errors(term: Term, x: Array, weights: Sequence[tuple[str, Shape]], values: Array) -> Array:
+    """Return a bound on the effect of float64 rounding on the values of a function's term, from two random roundings."""
+    one, other = (_values(term, x, weights, _Rounded(seed)) for seed in (1, 2))
+    with np.errstate(all="ignore"):
+        spread: Array = np.maximum(np.abs(one - values), np.abs(other - values))
+    return SEARCH.recognition_rounding_factor * spread
 
 
 def _integer(extent: Extent) -> int:
@@ -363,7 +386,8 @@ def _agree(one: Array, other: Array, scale: Array) -> bool:
 
     In draws with a magnitude of at least `SEARCH.min_overflow_magnitude`, a definition may overflow where a kernel does not.
     There, values are compared only where both are finite. Constant values say nothing about a function. A difference of a unit
-    in the last place of float64, relative to the samples, is allowed for forms that add 1 to a value near -1.
+    in the last place of float64, relative to the samples, is allowed here: `_Comparison.agrees` decides whether rounding
+    explains the difference.
     """
     if one.shape != other.shape:
         return False
@@ -408,7 +432,12 @@ def _equal(function: Function, targets: tuple[str, ...]) -> tuple[str, Term] | N
     for name in targets:
         for plain in _applications(registry()[name], function, numbers, kind, near):
             whole = usual.completed(plain)
-            if whole is not None and near.agrees(whole) and sum(bool(part.args) for part in subterms(whole)) < size:
+            if (
+                whole is not None
+                and usual.agrees(whole)
+                and near.agrees(whole)
+                and sum(bool(part.args) for part in subterms(whole)) < size
+            ):
                 return name, whole
     return None
 
@@ -418,6 +447,7 @@ class _Comparison:
     """The values of a function on samples.
 
     Attributes:
+        term: The function's term.
         numbers: The numbers near which some samples lie, or None for the samples of all functions.
         weights: See `Function`.
         x: The samples.
@@ -425,6 +455,7 @@ class _Comparison:
         scale: The largest magnitude of the samples of each draw.
     """
 
+    term: Term
     numbers: tuple[float, ...] | None
     weights: tuple[tuple[str, Shape], ...]
     x: Array
@@ -440,11 +471,29 @@ class _Comparison:
         """
         x = _samples(function.operand.rank, numbers)
         values = _values(function.term, x, function.weights)
-        return cls(numbers, function.weights, x, values, np.abs(x).max(axis=tuple(range(x.ndim - 1))))
+        scale = np.abs(x).max(axis=tuple(range(x.ndim - 1)))
+        return cls(function.term, numbers, function.weights, x, values, scale)
 
     def agrees(self, whole: Term) -> bool:
-        """Return whether a term has the same values."""
-        return _agree(self.values, _values(whole, self.x, self.weights), self.scale)
+        """Return whether a term has the same values, up to the rounding of numbers to float32 and of results to float64.
+
+        Rounding to float64 matters for forms that add 1 to a value near -1, such as GELU far below zero.
+        """
+        own = _values(whole, self.x, self.weights)
+        if not _agree(self.values, own, self.scale):
+            return False
+        both = np.isfinite(self.values) & np.isfinite(own)
+        difference = np.abs(np.subtract(self.values, own, where=both, out=np.zeros_like(own)))
+        bound = SEARCH.recognition_tolerance_share * np.maximum(np.abs(self.values), np.abs(own))
+        if np.all(~both | (difference <= bound)):
+            return True
+        bound += self.rounding_errors + _rounding_errors(whole, self.x, self.weights, own)
+        return bool(np.all(~both | (difference <= bound)))
+
+    @functools.cached_property
+    def rounding_errors(self) -> Array:
+        """A bound on the effect of float64 rounding on the values."""
+        return _rounding_errors(self.term, self.x, self.weights, self.values)
 
     def completed(self, plain: Term) -> Term | None:
         """Return the function as the operator's result `plain`, perhaps with a factor and a bias, or None if it differs."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import TypeAlias
+
+import numpy as np
 
 from superopt.algebra.extent import AllOf, AnyOf, Compare, Cond, Dim, Entry, Extent, Indicator, Size, Sym, floor_divide, inverse
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Attribute, Term, size, subterms, variable
 from superopt.errors import CertificateError, SuperoptError
 from superopt.policy import VERIFY
+from superopt.protobuf.specialize import Specialization
 
 FORM = 2
 """The version of the certificate format."""
@@ -101,6 +104,7 @@ class Certificate:
         flags: The floating-point flags that the steps need, such as `nsz`.
         ordinary: The assumptions on input values that the steps need in this mode.
         assumptions: The assumptions on dynamic dimensions.
+        specialization: The fixed inputs and sizes, and the branches of the original that are always taken.
     """
 
     original: str
@@ -115,6 +119,7 @@ class Certificate:
     flags: tuple[str, ...] = ()
     ordinary: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
+    specialization: Specialization = field(default_factory=Specialization)
 
 
 def read_certificate_text(path: Path) -> str:
@@ -179,7 +184,19 @@ def _certificate(record: Mapping[str, object]) -> Certificate:
         flags=_texts(arithmetic["flags"]),
         ordinary=_texts(arithmetic.get("assumptions", [])),
         assumptions=_texts(record.get("assumptions", [])),
+        specialization=_specialization(_object(record["specialization"])),
     )
+
+
+def _specialization(record: Mapping[str, object]) -> Specialization:
+    values = {name: _object(value) for name, value in _object(record["values"]).items()}
+    arrays = {
+        name: np.array(_list(value["elements"]), _text(value["type"])).reshape(tuple(map(_integer, _list(value["shape"]))))
+        for name, value in values.items()
+    }
+    sizes = {name: _integer(size) for name, size in _object(record["sizes"]).items()}
+    branches = [[None if taken is None else _boolean(taken) for taken in _list(row)] for row in _list(record["branches"])]
+    return Specialization(arrays, sizes, branches)
 
 
 def _pass(value: object) -> Pass:

@@ -358,16 +358,19 @@ def _named_alone(kind: TypeProto) -> TypeProto:
 
 
 def _aliases(certificate: Certificate) -> Iterator[tuple[str, str]]:
-    """Yield each output of a rewritten group of nodes that became equal to an input of the group, together with this input.
+    """Yield each output of a rewritten group of nodes that became equal to an input or an earlier output, together with it.
 
-    Nodes that read the output in the original may read the input in the optimized model.
+    Nodes that read the output in the original may read the equal value in the optimized model.
     """
     for one in certificate.passes:
         for rewrite in one.rewrites:
             for place in rewrite.places:
+                first: dict[Term, str] = {}
                 for name, term in zip(place.outputs, rewrite.after, strict=False):
                     if term.is_variable and term.name in place.inputs:
                         yield name, place.inputs[term.name]
+                    elif first.setdefault(term, name) != name:
+                        yield name, first[term]
 
 
 def _plain(node: NodeProto, aliases: Mapping[str, str], *, bodiless: bool = False) -> bytes:

@@ -19,9 +19,10 @@ import onnx
 import onnx_ir as ir
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from superopt.errors import InvalidModelError
+from superopt.errors import CertificateError, InvalidModelError
 from superopt.policy import VERIFY
-from superopt.protobuf.map_types import without_maps
+from superopt.protobuf.map_types import to_proto, without_maps
+from superopt.protobuf.specialize import Specialization
 from superopt.verification.contents import content_digest
 
 UNNAMED = re.compile(r"\??|-1|None|unk__.*|.*\[\d+\]")
@@ -85,6 +86,19 @@ class ModelSource:
                         f"{path}: the external data file {entry.value!r} of tensor {tensor.name!r} is missing"
                     )
         return source
+
+    def specialized(self, to: Specialization) -> ModelSource:
+        """Return the model with fixed inputs and inlined branches, or the model itself if it has local functions.
+
+        Raises:
+            CertificateError: The model does not have the inputs or the branches.
+        """
+        if not to or self.proto.functions:
+            return self
+        try:
+            return ModelSource(self.path, to_proto(to.of(ir.from_proto(without_maps(self.proto)))))
+        except Exception as error:
+            raise CertificateError(f"{self.path} has no inputs or branches as the certificate names them ({error})") from error
 
     @cached_property
     def inputs(self) -> tuple[DeclaredInput, ...]:

@@ -18,6 +18,7 @@ from onnx import ModelProto
 
 from superopt.errors import CheckFailedError, InvalidModelError, RuntimeMissingError
 from superopt.policy import VERIFY
+from superopt.protobuf.specialize import Specialization
 from superopt.verification.inputs import Array, Feeds, adversarial_feeds, ordinary_feeds, perturb_feeds, sizes
 from superopt.verification.models import ModelSource
 
@@ -99,6 +100,7 @@ def compare_runs(
     threads: int = 1,
     seed: int = 0,
     inside: Callable[[Feeds], None] = lambda _: None,
+    fixed: Specialization | None = None,
 ) -> ComparedRuns:
     """Run both models on random inputs and compare their outputs.
 
@@ -113,6 +115,7 @@ def compare_runs(
         threads: The number of threads within an operator.
         seed: The seed of the random inputs.
         inside: A function that is called with one set of input values at each of the first few sizes.
+        fixed: The fixed inputs and sizes. The optimized model must not run with other values or sizes.
 
     Raises:
         CheckFailedError: The interfaces or an output differ. For an output, the message names the sizes, the input and the
@@ -125,10 +128,11 @@ def compare_runs(
         after = Runner(optimized, provider, threads)
     except InvalidModelError as error:
         raise CheckFailedError(str(error)) from error
-    pair = _Pair(before, after, seed)
-    done = _at_sizes(pair, given, inside)
+    pair = _Pair(before, after, seed, fixed or Specialization())
+    done = _at_sizes(pair, [{**numbers, **pair.fixed.sizes} for numbers in given or [{}]], inside)
     if not done:
         raise InvalidModelError(f"{original.path}: the original runs at none of the sizes that were tried ({pair.reason})")
+    pair.require_refusal(*done[0])
     if special:
         deadline = time.monotonic() + VERIFY.value_run_seconds
         for at, bound in (done[0], done[len(done) // 2]) if len(done) > 1 else done:
@@ -148,7 +152,8 @@ def _at_sizes(
     done: list[tuple[dict[str, int], int]] = []
     integral = any(np.dtype(port.dtype).kind in "iu" for port in pair.before.source.inputs)
     started, bound = time.monotonic(), 0 if integral else 1
-    for tries, at in enumerate(sizes(pair.before.source, given, pair.seed)):
+    drawn = ({**at, **pair.fixed.sizes} for at in sizes(pair.before.source, given, pair.seed))
+    for tries, at in enumerate(drawn):
         spent = time.monotonic() - started
         enough = len(done) >= VERIFY.max_sizes or (spent > VERIFY.size_run_seconds and len(done) >= VERIFY.min_sizes)
         if enough or tries >= VERIFY.max_size_tries_per_model or spent > 3 * VERIFY.size_run_seconds:
@@ -159,7 +164,7 @@ def _at_sizes(
                 for name, feeds in inputs[1:] if len(done) < VERIFY.min_sizes else inputs[1:2]:
                     pair.compare(_named(name, at), feeds)
                 if len(done) < VERIFY.inspected_size_count:
-                    inside(inputs[0][1])
+                    inside({**inputs[0][1], **pair.fixed.values})
                 done.append((at, limit))
                 bound = limit
                 break
@@ -178,6 +183,7 @@ class _Pair:
         before: The original.
         after: The optimized model.
         seed: The seed of the changes to inputs.
+        fixed: The fixed inputs and sizes.
         inputs: The number of sets of input values that were compared.
         values: The number of output elements that were compared.
         reason: The error of the last run in which the original failed, or an empty string.
@@ -187,6 +193,7 @@ class _Pair:
     before: Runner
     after: Runner
     seed: int
+    fixed: Specialization
     inputs: int = 0
     values: int = 0
     reason: str = ""
@@ -198,6 +205,7 @@ class _Pair:
         Raises:
             CheckFailedError: The original runs, but the optimized model does not run or has different outputs.
         """
+        feeds = {**feeds, **self.fixed.values}
         wanted = self.before.run(feeds)
         if isinstance(wanted, str):
             self.reason = wanted
@@ -205,7 +213,8 @@ class _Pair:
         found = self.after.run(feeds)
         if isinstance(found, str):
             raise CheckFailedError(f"on {name} the original runs, but the optimized model does not ({found})")
-        near = [self.before.run(perturb_feeds(feeds, self.seed + turn)) for turn in range(1, VERIFY.nudged_run_count + 1)]
+        nudged = (perturb_feeds(feeds, self.seed + turn) for turn in range(1, VERIFY.nudged_run_count + 1))
+        near = [self.before.run({**changed, **self.fixed.values}) for changed in nudged]
         others = [run for run in near if not isinstance(run, str)]
         for place, output in enumerate(self.before.source.outputs):
             what = describe_difference(wanted[place], found[place], [run[place] for run in others])
@@ -216,6 +225,24 @@ class _Pair:
         self.inputs += 1
         self.names.append(name.partition(" at ")[0])
         return True
+
+    def require_refusal(self, at: Mapping[str, int], bound: int) -> None:
+        """Check that the optimized model runs only with the fixed values of inputs and the fixed sizes.
+
+        Raises:
+            CheckFailedError: The optimized model runs with another value, or has another size.
+        """
+        _, feeds = next(ordinary_feeds(self.before.source, at, bound, self.seed))
+        for name, value in self.fixed.values.items():
+            other = (
+                ~value if value.dtype.kind == "b" else value + np.ones_like(value) if value.dtype.kind != "O" else value + "?"
+            )
+            if not isinstance(self.after.run({**feeds, **self.fixed.values, name: np.asarray(other)}), str):
+                raise CheckFailedError(f"the optimized model also runs with another value of the fixed input {name!r}")
+        for before, after in zip(self.before.source.inputs, self.after.source.inputs, strict=True):
+            for axis, own in zip(before.axes, after.axes, strict=True):
+                if own != self.fixed.sizes.get(str(axis), own):
+                    raise CheckFailedError(f"the optimized model also runs at other sizes of the fixed dimension {axis!r}")
 
 
 def describe_difference(wanted: object, found: object, near: Iterable[object] = ()) -> str:

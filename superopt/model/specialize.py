@@ -1,0 +1,151 @@
+"""Specialize a model to fixed inputs and sizes, and inline the branches that are then known.
+
+Exporters write an If where an operator's effect depends on a size, such as a Squeeze of an axis that may be 1, or where an
+input selects a part of the model. Such a condition is known if it is the same at all sizes at which the model runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from superopt.errors import FixedInputError
+from superopt.model.dimensions import dynamic_dimension_names
+from superopt.model.lift import constant_tensor
+from superopt.model.load import Model
+from superopt.model.views import Views
+from superopt.policy import MODEL
+from superopt.protobuf.specialize import Specialization, branch_nodes, fix_inputs, inline_branches
+from superopt.runtime.input_source import Example
+
+Fixable: TypeAlias = "str | npt.ArrayLike"
+"""The value of a fixed input, as a number, an array or a text such as `16000` or `true`, or the size of a dimension."""
+
+
+def read_fixed(given: Mapping[str, Fixable], model: Model) -> Specialization:
+    """Return the values of inputs and the sizes of dimensions that the user fixed, in the types of the model.
+
+    A single number fixes all elements of an input.
+
+    Raises:
+        FixedInputError: A name is neither an input nor a dynamic dimension, or a value does not fit the input.
+    """
+    inputs = {value.name: value for value in model.graph.inputs if not value.is_initializer()}
+    dimensions = dynamic_dimension_names(model)
+    values, sizes = {}, {}
+    for name, value in given.items():
+        if name in inputs:
+            values[name] = _value(inputs[name], value)
+        elif name in dimensions:
+            sizes[name] = _size(name, value)
+        else:
+            known = ", ".join([*filter(None, inputs), *dimensions])
+            raise FixedInputError(f"the model has no input and no dynamic dimension {name!r} to fix; it has {known}")
+    return Specialization(values, sizes)
+
+
+def _value(value: ir.Value, given: Fixable) -> npt.NDArray[np.generic]:
+    shape = None if value.shape is None else [*value.shape]
+    if value.dtype is None or shape is None or not all(isinstance(n, int) and n > 0 for n in shape):
+        raise FixedInputError(f"input {value.name!r} cannot be fixed, because its shape is not fixed: fix its dimensions first")
+    wanted = np.dtype(object) if value.dtype == ir.DataType.STRING else value.dtype.numpy()
+    array = _parsed(given, wanted, value.name or "")
+    if array.size != 1 and array.shape != tuple(shape):
+        raise FixedInputError(f"input {value.name!r} has the shape {shape}, and the fixed value has {[*array.shape]}")
+    return np.array(np.broadcast_to(array.reshape(()) if array.size == 1 else array, [int(str(n)) for n in shape]))
+
+
+def _parsed(given: Fixable, wanted: np.dtype[np.generic], name: str) -> npt.NDArray[np.generic]:
+    """Return the value in the type of the input.
+
+    Raises:
+        FixedInputError: The value cannot be represented in the type.
+    """
+    try:
+        read = np.asarray(_number(given) if isinstance(given, str) and wanted.kind != "O" else given)
+        with np.errstate(all="ignore"):
+            array = read.astype(wanted)
+        exact = wanted.kind not in "biu" or bool(np.all(array == read))
+        if exact and not (wanted.kind == "f" and np.isnan(array.astype(np.float64)).any()):
+            return array
+    except (ValueError, TypeError, OverflowError):
+        pass
+    raise FixedInputError(f"{given!r} is not a value of input {name!r}, which has elements of type {wanted}")
+
+
+def _number(text: str) -> bool | int | float:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+def _size(name: str, given: Fixable) -> int:
+    text = str(given)
+    if not text.isdecimal() or int(text) < 1:
+        raise FixedInputError(f"{text!r} is not a size of dimension {name!r}: a size is an integer of at least 1")
+    return int(text)
+
+
+def at_fixed_sizes(given: Sequence[Mapping[str, int]], fixed: Specialization) -> list[dict[str, int]]:
+    """Return the sizes that the user gave, together with the fixed sizes.
+
+    Raises:
+        FixedInputError: A dimension was given another size than its fixed size.
+    """
+    for sizes in given:
+        for name, size in fixed.sizes.items():
+            if sizes.get(name, size) != size:
+                raise FixedInputError(f"dimension {name!r} is fixed to {size}, and also given the size {sizes[name]}")
+    return [{**sizes, **fixed.sizes} for sizes in given or [{}] if sizes or fixed.sizes]
+
+
+def agreeing_examples(examples: Sequence[Example], fixed: Specialization) -> tuple[Example, ...]:
+    """Return the examples.
+
+    Raises:
+        FixedInputError: An example has another value of a fixed input.
+    """
+    for example in examples:
+        for name, value in fixed.values.items():
+            if name in example and not np.array_equal(example[name], value):
+                raise FixedInputError(
+                    f"input {name!r} is fixed to {value.tolist()}, and an example has {example[name].tolist()}"
+                )
+    return (*examples,)
+
+
+def specialize(model: Model, fixed: Specialization) -> tuple[Model, Specialization]:
+    """Return an equivalent model at the fixed inputs and sizes, in which known branches are inlined, and what was done.
+
+    Inputs and outputs do not change, except that fixed dimensions are no longer dynamic. The model itself is returned if
+    nothing is fixed and no branch is known.
+
+    Raises:
+        FixedInputError: The model has no output to which the test of fixed values can be added.
+    """
+    try:
+        special = fix_inputs(model, fixed.values, fixed.sizes)
+    except ValueError as error:
+        raise FixedInputError(str(error)) from error
+    rounds: list[Sequence[bool | None]] = []
+    while branch_nodes(special) and len(rounds) < MODEL.max_branch_rounds:
+        taken = [_condition(node) for node in branch_nodes(Views(special).model)]
+        if all(condition is None for condition in taken):
+            break
+        rounds.append(taken)
+        special = inline_branches(special, taken)
+    return special, replace(fixed, branches=rounds)
+
+
+def _condition(node: ir.Node) -> bool | None:
+    """Return the value of the condition of an If, or None if the value is not known."""
+    tensor = None if node.inputs[0] is None else constant_tensor(node.inputs[0])
+    return None if tensor is None or tensor.size != 1 else bool(tensor.numpy().reshape(()))
