@@ -809,6 +809,10 @@ class CheckPolicy:
 class CostPolicy:
     """Constants of the cost model (which uses measured times of nodes) and of the prediction of times on other devices."""
 
+    traced_run_count: int = 5
+    """The number of runs in which the nodes of a model that is kept are timed, to say where the time goes."""
+    traced_seconds: float = 0.5
+    """The seconds after which no further such run begins."""
     split_launch_share: float = 0.8
     """The share of a launch that is saved for each further part that one Split makes or one Concat joins. Not measured."""
     reshape_launch_share: float = 0.25
@@ -1674,6 +1678,12 @@ class ReportPolicy:
     """The fewest measured nodes for which the accuracy of predictions is reported. Not measured."""
     example_instance_count: int = 12
     """The number of random instances from which the example for a rule is chosen."""
+    min_hint_share: float = 0.01
+    """The least share of the run time in nodes that an option may open, for a hint at the option."""
+    hint_seconds: float = 1.0
+    """The seconds for which operators of newer opsets are sought in a model for which nothing was found."""
+    max_uncovered_operators: int = 5
+    """The most operators outside of islands that the terminal shows. The JSON report has all of them."""
     max_fixed_elements: int = 8
     """The most elements of the fixed value of an input that a report shows."""
     max_refused_rules: int = 5

@@ -23,6 +23,7 @@ from superopt.cost.forecast import ForecastClock, unpriced_reason
 from superopt.cost.measure import Clock
 from superopt.errors import CheckFailedError, InvalidModelError, ShapeError, failure
 from superopt.flows.certificate import Evidence
+from superopt.flows.hints import hints
 from superopt.flows.optimized import Optimized, result
 from superopt.flows.options import MOVES, OptimizationSettings, Options
 from superopt.flows.report_fields import (
@@ -36,7 +37,8 @@ from superopt.flows.report_fields import (
 )
 from superopt.model.bodies import count_body_runs
 from superopt.model.convert_opset import convert_opset
-from superopt.model.dimensions import representative_sizings
+from superopt.model.coverage import UncoveredNodes, uncovered_nodes
+from superopt.model.dimensions import dynamic_dimension_names, representative_sizings
 from superopt.model.examples import Given, example_sizes, read_examples
 from superopt.model.external_data import Scratch, temporary_scratch
 from superopt.model.inline_functions import inline_functions
@@ -624,6 +626,7 @@ def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Repo
     taken = best.candidate.passes if compared else ()
     measured = best.compared if isinstance(best.compared, SizeComparisons) else None
     apart = prepared.tuning is not None and bool(prepared.tuning.choices)
+    uncovered, hinted = ((), ()) if best.accepted or failed else explained(prepared, searched)
     said = reason_details(
         apart=apart,
         found=sum(map(len, searched.best.passes)),
@@ -656,6 +659,26 @@ def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Repo
         windows_left=unsearched_segment_counts(searched.best.searched),
         arithmetic=arithmetic_of_passes(taken, prepared.rules, settings.mode),
         assumptions=prepared.assumptions,
+        uncovered=uncovered,
+        hints=hinted,
         fixed=prepared.specialization.described(),
         inlined=sum(condition is not None for taken in prepared.specialization.branches for condition in taken),
     )
+
+
+def explained(prepared: PreparedModel, searched: SearchedModel) -> tuple[tuple[UncoveredNodes, ...], tuple[str, ...]]:
+    """Return the nodes that the search could not rewrite, with the reasons, and hints at options that may lead to a gain."""
+    if prepared.first.refused or prepared.failed or is_stop_requested():
+        return (), ()
+    with prepared.phases("explain"):
+        chart, sizes = prepared.charts.of(prepared.start), prepared.sizings[0].numbers
+        uncovered = uncovered_nodes(prepared.start, chart, prepared.device, sizes, prepared.source, prepared.scratch)
+        found = hints(
+            uncovered,
+            whole_islands(chart, prepared.runs),
+            opset_of(prepared.start),
+            [*dynamic_dimension_names(prepared.start)],
+            budget=prepared.budget,
+            cut_short=searched.best.cut_short,
+        )
+    return uncovered, found

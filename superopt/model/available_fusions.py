@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import onnx
+
 from superopt.algebra.operators import registry
 from superopt.errors import ShapeError
 from superopt.protobuf.nodes import schema_of
@@ -11,7 +13,9 @@ from superopt.rules.rule import Rule
 
 def fusions_at_opset(opset: int) -> tuple[Rule, ...]:
     """Return the rules that replace a term by one standard operator that exists at this opset."""
-    return tuple(rule for rule in fusions().values() if any(_has(opset, name) for name in fusion_rule_node_types(rule)))
+    return tuple(
+        rule for rule in fusions().values() if any(exists_at_opset(name, opset) for name in fusion_rule_node_types(rule))
+    )
 
 
 def contrib_fusions() -> tuple[Rule, ...]:
@@ -31,7 +35,13 @@ def recognizable_operators(*, allow_contrib: bool) -> tuple[str, ...]:
     )
 
 
-def _has(opset: int, name: str) -> bool:
+def newest_opset() -> int:
+    """Return the newest opset of the ONNX standard that the package onnx knows."""
+    return onnx.defs.onnx_opset_version()
+
+
+def exists_at_opset(name: str, opset: int) -> bool:
+    """Return whether the ONNX standard has the operator at this opset. Operators of other domains have a dot in their name."""
     try:
         return "." not in name and bool(schema_of(name, opset))
     except ShapeError:

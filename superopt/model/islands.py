@@ -128,6 +128,10 @@ class Chart:
         for node in nodes:
             self._place(node)
 
+    def covers(self, node: ir.Node) -> bool:
+        """Return whether the node is in an island, or needs none, because its result is constant or part of other terms."""
+        return node in self._levels or all(v in self._inlined or v in self._settled or is_stored(v) for v in node.outputs)
+
     def islands(self) -> list[Island]:
         """Return all islands of the model, ordered by their first nodes."""
         together = _Partition()

@@ -138,6 +138,8 @@ Whether a position is beyond the axis cannot always be decided for all sizes.
 """
 
 
+UNDEFINED_BUT_LIFTED = frozenset({"Cast", "CastLike", "Dropout", "Identity", "IsInf", "IsNaN"})
+"""Operators without a definition in specs/, of which some nodes are terms all the same."""
 MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 """Errors raised while reading a node that has attributes of the wrong kind. ONNX Runtime ignores some such attributes."""
 
@@ -221,6 +223,11 @@ def is_stored(value: ir.Value) -> bool:
     """Return whether the value is an initializer that no input can override, or the result of a Constant node."""
     producer = value.producer()
     return constant_tensor(value) is not None and (producer is None or producer.op_type == "Constant")
+
+
+def has_definition(name: str) -> bool:
+    """Return whether a definition in specs/ covers some nodes of the ONNX operator. A name has its domain before it."""
+    return name in UNDEFINED_BUT_LIFTED or bool(_bindings(name))
 
 
 def _bindings(name: str) -> list[Operator]:

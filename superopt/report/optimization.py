@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from superopt.model.coverage import UncoveredNodes
 from superopt.policy import REPORT
 
 
@@ -193,6 +194,8 @@ class Report:
         assumptions: The statements about dynamic dimensions on which the rewriting relies.
         fixed: The values of inputs and sizes of dimensions, as text, at which alone the rewritten model is right.
         inlined: The number of branches of the original that are always taken and were inlined.
+        uncovered: If nothing faster was found, the nodes that the search cannot rewrite, by operator and reason.
+        hints: If nothing faster was found, sentences that say which options may lead to a gain.
     """
 
     model: str
@@ -221,6 +224,8 @@ class Report:
     assumptions: tuple[str, ...] = ()
     fixed: Mapping[str, str] = field(default_factory=dict)
     inlined: int = 0
+    uncovered: tuple[UncoveredNodes, ...] = ()
+    hints: tuple[str, ...] = ()
 
     @property
     def speedup(self) -> float:
@@ -302,6 +307,11 @@ def _run(report: Report) -> Table:
         count = sum(report.windows_left.values())
         reasons = "; ".join(f"{number} x {escape(why)}" for why, number in [*report.windows_left.items()][: REPORT.max_reasons])
         table.add_row("left", f"{count} windows were left as they are: {reasons}")
+    for place, row in enumerate(report.uncovered[: REPORT.max_uncovered_operators]):
+        share = f"{row.share:.0%} of the time, " if row.share >= REPORT.min_hint_share else ""
+        table.add_row("" if place else "not rewritten", f"{row.nodes} x {escape(row.operator)}: {share}{row.reason}")
+    for place, hint in enumerate(report.hints):
+        table.add_row("" if place else "try", escape(hint))
     for place, sentence in enumerate(report.assumptions):
         table.add_row("" if place else "assumes", escape(sentence))
     table.add_row("seconds", ", ".join(f"{phase} {spent:.1f}" for phase, spent in report.seconds.items()))

@@ -1,0 +1,144 @@
+"""Coverage: which nodes of a model are outside the islands, why, and which share of the run time they take.
+
+An island is a region of nodes that the algebra can express. A search rewrites only islands.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from superopt.algebra.extent import atoms
+from superopt.algebra.integers import is_unknown
+from superopt.budget import active_time
+from superopt.errors import InvalidModelError
+from superopt.files import scratch_folder
+from superopt.model.bodies import CONTROL_FLOW, STANDARD
+from superopt.model.external_data import Scratch
+from superopt.model.islands import Chart
+from superopt.model.lift import FLOATS, has_definition
+from superopt.model.load import Model, all_nodes
+from superopt.model.save import loadable
+from superopt.model.views import Views
+from superopt.policy import COST
+from superopt.runtime.feasible import feasible_source
+from superopt.runtime.input_source import InputSource
+from superopt.runtime.session import Device, Session
+
+CONTROL = "control flow: a branch or loop whose condition depends on sizes or inputs"
+UNDEFINED = "the operator has no definition in superopt"
+UNSIZED = "sizes depend on data, or are not known for all sizes of the inputs"
+INTEGRAL = "results are integers or booleans, such as shapes"
+UNSUPPORTED = "attributes, types or shapes that superopt's definition of the operator does not cover"
+_MARK, _EVENT = "superopt.node.", "_kernel_time"
+
+
+@dataclass(frozen=True)
+class UncoveredNodes:
+    """Nodes of one operator that no search can rewrite.
+
+    Attributes:
+        operator: The name of the operator.
+        nodes: The number of nodes.
+        share: Their share of the time of all nodes, measured without ONNX Runtime's graph optimizations.
+        reason: Why the nodes are outside the islands.
+    """
+
+    operator: str
+    nodes: int
+    share: float
+    reason: str
+
+
+def uncovered_nodes(
+    model: Model, chart: Chart, device: Device, sizes: Mapping[str, int], source: InputSource, scratch: Scratch
+) -> tuple[UncoveredNodes, ...]:
+    """Return the nodes that are outside the islands, by operator and reason, the longest run time first.
+
+    Nodes whose results do not depend on the inputs are left out, because ONNX Runtime computes them once. All shares are 0 if
+    the model cannot be timed.
+
+    Args:
+        model: The model.
+        chart: The model's `Chart`.
+        device: The device on which the nodes are timed.
+        sizes: Sizes of the dynamic dimensions.
+        source: The source of the inputs.
+        scratch: A temporary folder for large tensors.
+    """
+    reasons = {number: reason for number, reason in _reasons(chart) if reason}
+    seconds = _node_seconds(model, device, sizes, source, scratch)
+    whole = sum(seconds.values()) or 1.0
+    found: dict[tuple[str, str], tuple[int, float]] = {}
+    for number, node in enumerate(all_nodes(chart.model)):
+        if number in reasons:
+            key = _title(node), reasons[number]
+            count, spent = found.get(key, (0, 0.0))
+            found[key] = count + 1, spent + seconds.get(number, 0.0)
+    rows = [UncoveredNodes(name, count, spent / whole, reason) for (name, reason), (count, spent) in found.items()]
+    return tuple(sorted(rows, key=lambda row: (-row.share, -row.nodes, row.operator)))
+
+
+def _title(node: ir.Node) -> str:
+    return node.op_type if node.domain in STANDARD else f"{node.domain}.{node.op_type}"
+
+
+def _reasons(chart: Chart) -> Iterator[tuple[int, str]]:
+    """Yield the number of each node of the chart, with the reason why it is outside the islands, or an empty text."""
+    for number, node in enumerate(all_nodes(chart.model)):
+        yield number, "" if chart.covers(node) else _reason(node, chart.views)
+
+
+def _reason(node: ir.Node, views: Views) -> str:
+    if node.op_type in CONTROL_FLOW and node.domain in STANDARD:
+        return CONTROL
+    if not any(v.dtype in FLOATS for v in node.outputs):
+        return INTEGRAL
+    if not has_definition(_title(node)):
+        return UNDEFINED
+    if any(v is not None and v.name and not _is_sized(v, views) for v in (*node.inputs, *node.outputs)):
+        return UNSIZED
+    return UNSUPPORTED
+
+
+def _is_sized(value: ir.Value, views: Views) -> bool:
+    """Return whether the shape of the value is known as expressions over the dynamic dimensions."""
+    if not views.dynamic:
+        return value.shape is not None and all(isinstance(n, int) for n in value.shape)
+    shape = views.values.shape(value)
+    return shape is not None and not any(is_unknown(atom) for extent in shape for atom in atoms(extent))
+
+
+def _node_seconds(
+    model: Model, device: Device, sizes: Mapping[str, int], source: InputSource, scratch: Scratch
+) -> dict[int, float]:
+    """Return the seconds of each node in a few runs of the model, by the node's number in topological order.
+
+    Control flow nodes are left out, because the nodes of their bodies are timed. The result is empty if the model cannot be
+    run.
+    """
+    marked = model.clone()
+    marked.graph.sort()
+    for number, node in enumerate(all_nodes(marked)):
+        node.name = f"{_MARK}{number}"
+    flow = {node.name for node in all_nodes(marked) if node.op_type in CONTROL_FLOW}
+    found: dict[int, float] = {}
+    with scratch_folder() as folder:
+        try:
+            session = Session(loadable(marked, scratch), device, optimize=False, traced=folder / "trace")
+            feeds = feasible_source(session, sizes, source).values(session.inputs, sizes=sizes)
+            until = active_time() + COST.traced_seconds
+            for done in range(COST.traced_run_count):
+                if not done or active_time() < until:
+                    session.run(feeds)
+        except InvalidModelError:
+            return {}
+        for event in json.loads(session.trace().read_text(encoding="utf-8")):
+            name = str(event.get("name", ""))
+            if name.startswith(_MARK) and name.endswith(_EVENT) and name.removesuffix(_EVENT) not in flow:
+                number = int(name.removesuffix(_EVENT).removeprefix(_MARK))
+                found[number] = found.get(number, 0.0) + event["dur"] * 1e-6
+    return found

@@ -1,0 +1,100 @@
+"""Coverage and hints: what the report says about a model for which nothing faster was found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from superopt.flows.hints import hints
+from superopt.model.coverage import CONTROL, INTEGRAL, UNDEFINED, UNSIZED, UNSUPPORTED, UncoveredNodes, uncovered_nodes
+from superopt.model.external_data import temporary_scratch
+from superopt.model.islands import Chart
+from superopt.model.load import as_model, opset_of
+from superopt.runtime.input_source import DRAWN
+from superopt.runtime.session import Device
+from superopt.search.segments import whole_islands
+
+FLOAT, INTEGER = TensorProto.FLOAT, TensorProto.INT64
+node, info = helper.make_node, helper.make_tensor_value_info
+
+
+def model(nodes: list[NodeProto], inputs: Mapping[str, list[Any]], weights: Mapping[str, Any], opset: int = 17) -> ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [info(name, FLOAT, shape) for name, shape in inputs.items()],
+        [info("y", FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def mixed() -> ModelProto:
+    """A model with an operator for each reason why a node is outside of the islands."""
+    branches = {
+        f"{name}_branch": helper.make_graph([node(op, ["x"], [op])], "body", [], [info(op, FLOAT, None)])
+        for name, op in (("then", "Relu"), ("else", "Neg"))
+    }
+    nodes = [
+        node("ReduceSum", ["x"], ["s"], keepdims=0),
+        node("Greater", ["s", "zero"], ["c"]),
+        node("If", ["c"], ["i"], **branches),
+        node("Det", ["i"], ["d"]),
+        node("NonZero", ["x"], ["nz"]),
+        node("Cast", ["nz"], ["f"], to=FLOAT),
+        node("Exp", ["f"], ["e"]),
+        node("ReduceMax", ["e"], ["m"], keepdims=0),
+        node("Resize", ["p", "", "scales"], ["r"], mode="cubic"),
+        node("ReduceSum", ["r"], ["rs"], keepdims=0),
+        node("Add", ["d", "m"], ["a"]),
+        node("Add", ["a", "rs"], ["y"]),
+    ]
+    weights = {"zero": np.float32(0), "scales": np.array([1, 1, 1.5, 1.5], np.float32)}
+    return model(nodes, {"x": [8, 8], "p": [1, 2, 9, 9]}, weights)
+
+
+def rows(proto: ModelProto, sizes: Mapping[str, int] | None = None) -> dict[str, UncoveredNodes]:
+    loaded = as_model(proto)
+    with temporary_scratch() as scratch:
+        found = uncovered_nodes(loaded, Chart(loaded), Device(), sizes or {}, DRAWN, scratch)
+    return {row.operator: row for row in found}
+
+
+def test_each_node_outside_of_the_islands_has_a_reason_and_a_share_of_the_time() -> None:
+    found = rows(mixed())
+    reasons = {name: row.reason for name, row in found.items()}
+    expected = {"If": CONTROL, "Det": UNDEFINED, "NonZero": INTEGRAL, "Exp": UNSIZED, "Resize": UNSUPPORTED}
+    assert {name: reasons.get(name) for name in expected} == expected
+    assert "Add" not in found
+    assert 0 < sum(row.share for row in found.values()) < 1
+    assert found["If"].share == 0
+    assert all(row.nodes == 1 for name, row in found.items() if name in expected)
+
+
+def test_the_share_of_a_slow_operator_is_large() -> None:
+    nodes = [node("Det", ["x"], ["d"]), node("Add", ["d", "d"], ["y"])]
+    assert rows(model(nodes, {"x": ["n", 64, 64]}, {}), {"n": 64})["Det"].share > 0.5
+
+
+def test_hints_name_the_options_that_may_help() -> None:
+    loaded = as_model(mixed())
+    islands = whole_islands(Chart(loaded), {})
+    unsized = [UncoveredNodes("Exp", 3, 0.5, UNSIZED)]
+    found = hints(unsized, islands, opset_of(loaded), ["n", "m"], budget=10, cut_short=True)
+    assert found[0] == "the search was not finished: --budget 20s or more may find a gain"
+    assert found[1].startswith("--fix NAME=SIZE for dimensions that never change (n, m), or --fix NAME=VALUE")
+    assert found[1].endswith("may open 3 nodes whose sizes or conditions are not known (50% of the time)")
+    assert hints([UncoveredNodes("Det", 3, 0.5, UNDEFINED)], islands, 17, ["n"], budget=10, cut_short=False) == ()
+
+
+def test_a_newer_opset_is_named_if_it_has_an_operator_for_a_term() -> None:
+    nodes = [node("Add", ["x", "three"], ["a"]), node("Clip", ["a", "zero", "six"], ["c"])]
+    nodes += [node("Mul", ["x", "c"], ["m"]), node("Div", ["m", "six"], ["y"])]
+    weights = {"zero": np.float32(0), "three": np.float32(3), "six": np.float32(6)}
+    for opset, expected in ((13, True), (14, False)):
+        loaded = as_model(model(nodes, {"x": [4, 8]}, weights, opset))
+        found = hints([], whole_islands(Chart(loaded), {}), opset, [], budget=10, cut_short=False)
+        assert any(hint.startswith("--opset ") and "HardSwish" in hint for hint in found) is expected
