@@ -16,6 +16,7 @@ from superopt.search.ruleset import RuleSet
 
 X = variable("x", (6, 16))
 GAMMA, BETA = (variable(name, (16,), constant=True) for name in ("gamma", "beta"))
+MASK = variable("mask", (6, 16), constant=True, condition=True)
 NORM = "(c := x - expand(reduce_mean(x, axes=(-1,)), shape=(6, 16), axes=(-2,)))"
 DEVIATION = (
     "expand(rsqrt(reduce_mean(c * c, axes=(-1,)) + scale(ones(shape=(6,)), factor={epsilon})), shape=(6, 16), axes=(-2,))"
@@ -30,7 +31,7 @@ ROWS = "expand({}, shape=(6, 16), axes=(-2,))"
 
 
 def term(text: str) -> Term:
-    (found,) = parse(text, {"x": X, "gamma": GAMMA, "beta": BETA})
+    (found,) = parse(text, {"x": X, "gamma": GAMMA, "beta": BETA, "mask": MASK})
     return found
 
 
@@ -71,6 +72,8 @@ def test_an_operator_is_recognized_in_another_form(text: str, operator: str) -> 
         ("x * clip(scale(x, factor=0.1667) + scale(ones(shape=(6, 16)), factor=0.5), low=0, high=1)", "hard_swish"),
         ("x * reciprocal(ones(shape=(6, 16)) + exp(scale(x, factor=-1.702)))", "gelu"),
         ("clip(x, low=-10000, high=10000) * sigmoid(x)", "silu"),
+        ("exp(clip(x, low=-50, high=3e38))", "exp"),
+        ("softmax(where(mask, x, scale(ones(shape=(6, 16)), factor=-1e9)), axis=-1)", "softmax"),
         ("relu(x) - scale(relu(scale(x, factor=-1) - scale(ones(shape=(6, 16)), factor=1000)), factor=0.2)", "relu"),
         ("x * reciprocal(ones(shape=(6, 16)) + exp(scale(x, factor=-1)) + scale(ones(shape=(6, 16)), factor=1e-4))", "silu"),
     ],
@@ -114,6 +117,8 @@ def test_a_recognized_operator_is_kept_only_where_it_is_faster() -> None:
         "relu(scale(relu(x), factor=-0.01) - scale(ones(shape=(6, 16)), factor=0.05))",
         "relu(x) + scale(relu(scale(x, factor=0.02) - scale(ones(shape=(6, 16)), factor=13854)), factor=0.01)",
         "maximum(scale(x, factor=0.1) * (g := expand(gamma, shape=(6, 16), axes=(-1,))), g * x)",
+        "softmax(where(mask, x, scale(ones(shape=(6, 16)), factor=-1e9)), axis=-1)",
+        "x * sigmoid(where(mask, x, zeros(shape=(6, 16))))",
         "maximum(scale(x, factor=-1) * (g := expand(gamma, shape=(6, 16), axes=(-1,))), g * x)",
     ],
 )
@@ -122,7 +127,7 @@ def test_a_rule_computes_the_same_at_other_sizes_signs_and_edges(text: str) -> N
     rules = RuleSet(recognized_rules(state, list(registry())))
     found = with_single_operators(SearchResult(state, (), 1.0, 1.0, 0, ""), rules, faster=lambda *_: 2.0)
     rng = np.random.default_rng(0)
-    weights = {name: rng.standard_normal(16) for name in ("gamma", "beta")}
+    weights = {"mask": rng.integers(0, 2, (6, 16)), **{name: rng.standard_normal(16) for name in ("gamma", "beta")}}
     for x in (
         *(scale * rng.standard_normal((6, 16)) for scale in (1e-8, 1e-3, 1.0, 30.0, 1e6)),
         np.zeros((6, 16)),

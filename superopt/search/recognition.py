@@ -347,9 +347,20 @@ def _values(term: Term, x: Array, weights: Sequence[tuple[str, Shape]] = (), dom
     for number, (name, shape) in enumerate(weights):
         extents = tuple(_integer(substitute(n, sizes.get) if isinstance(n, Size) else n) for n in shape)
         sizes |= {Dim(name, axis - len(extents)): n for axis, n in enumerate(extents)}
-        arrays[name] = np.random.default_rng(number).standard_normal((*extents, x.shape[-1]))
+        arrays[name] = _drawn_weight(number, (*extents, x.shape[-1]))
     with np.errstate(all="ignore"):
         return evaluate_terms((term,), arrays, sizes.get, domain or Floats(tail=1))[0]
+
+
+def _drawn_weight(seed: int, shape: tuple[int, ...]) -> Array:
+    """Return random values of a weight, with a last axis for independent draws.
+
+    In every third draw, all elements are 0 or 1, because a weight may be a mask.
+    """
+    rng = np.random.default_rng(seed)
+    drawn = rng.standard_normal(shape)
+    drawn[..., ::3] = rng.integers(0, 2, drawn[..., ::3].shape)
+    return drawn
 
 
 class _Rounded(Floats):
@@ -514,7 +525,8 @@ class _Comparison:
         for factor, bias in itertools.product((None, *arrays), (None, *arrays)):
             if factor is bias:
                 continue
-            product = own if factor is None else own * arrays[factor]
+            with np.errstate(all="ignore"):
+                product = own if factor is None else own * arrays[factor]
             for sign in (1, -1) if bias is not None else (1,):
                 total = product if bias is None else product + sign * arrays[bias]
                 if _agree(self.values, total, self.scale):
