@@ -35,9 +35,10 @@ from superopt.model.load import as_model, as_proto, load
 from superopt.policy import COST, OPTIMIZATION
 from superopt.protobuf.validate import require_well_formed
 from superopt.runtime.bounds import IndexRange, index_bounds
-from superopt.runtime.child import Child, child, reuse_child
+from superopt.runtime.child import Child, child, require_loads, reuse_child
 from superopt.runtime.feasible import Feasible, find_feasible
 from superopt.runtime.input_source import DRAWN
+from superopt.runtime.multi_shape import ComparisonSettings, cached_comparison
 from superopt.runtime.session import Device, Port, Session, random_inputs
 from superopt.search import roofline
 from superopt.search.backtracking import SearchResult
@@ -331,6 +332,16 @@ def test_a_model_at_which_onnx_runtime_dies_is_one_line_and_the_next_one_is_load
             with pytest.raises(RuntimeDiedError, match=r"dies while loading the model \(SIGSEGV\)"):
                 superopt.optimize(linear(), budget=0.1, cache=tmp_path / "cache")
     assert superopt.optimize(linear(), budget=0.1, moves=(), cache=tmp_path / "cache").report.reason
+
+
+def test_a_candidate_at_which_onnx_runtime_dies_is_not_loaded_here(tmp_path: Path) -> None:
+    program = tmp_path / "dying.py"
+    program.write_text(DYING)
+    with reuse_child(program), pytest.raises(InvalidModelError, match=r"dies while loading the model \(SIGSEGV\)"):
+        cached_comparison(linear(), linear(), Device(), [DimBinding({})], ComparisonSettings(0.1), tmp_path / "cache")
+    require_loads(linear(), Device())
+    with pytest.raises(InvalidModelError, match="cannot load the model"):
+        require_loads(b"no model", Device())
 
 
 def test_a_model_that_takes_too_long_is_given_up(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ from superopt.rules.fp_flags import FpMode
 from superopt.rules.rule import Rule
 from superopt.rules.store import load_rules
 from superopt.runtime.cache import Cache, default_path
+from superopt.runtime.child import reuse_child
 from superopt.runtime.input_source import InputSource
 from superopt.runtime.multi_shape import SizeComparisons
 from superopt.runtime.session import Device
@@ -201,7 +202,7 @@ def optimize(
         opset=opset,
     )
     phases = PhaseTimer(progress or ignore_progress)
-    with allow_early_stop(stop), temporary_scratch() as scratch:
+    with allow_early_stop(stop), temporary_scratch() as scratch, reuse_child():
         with phases("load"):
             loaded = load(model)
             if ort_config:

@@ -11,13 +11,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from onnx import ModelProto
 
 from superopt.errors import InvalidModelError, RuntimeDiedError, first_line
-from superopt.policy import PROCESS
+from superopt.policy import COMPARISON, PROCESS
 from superopt.protobuf.stored import Loadable, StoredModel, stored_bytes
 from superopt.runtime.device import LOAD_CONFIG, Device
 from superopt.runtime.session import Array, Port, port_of
@@ -126,21 +127,33 @@ class ChildSession:
         self._child.ask("run", dict(feeds), patience=self._patience)
 
 
-_kept: list[Child] = []
-"""The child process of the open `reuse_child` context. The list is empty if no such context is open."""
+class _Shared(threading.local):
+    """The child process that all uses of `child` in a thread share, and its program, or None outside of `reuse_child`."""
+
+    program: Path | None = None
+    child: Child | None = None
+
+
+_shared = _Shared()
 
 
 @contextlib.contextmanager
 def reuse_child(program: Path = PROGRAM) -> Iterator[None]:
-    """Share one child process among all uses of `child` inside the context.
+    """Share one child process among all uses of `child` in this thread inside the context.
 
-    The child process runs the Python file `program`. If the child process dies, a new child process replaces it.
+    The child process runs the Python file `program`, and starts with its first use. If it dies, a new child process replaces
+    it. Inside another such context, nothing changes.
     """
-    _kept[:] = [Child(program)]
+    if _shared.program is not None:
+        yield
+        return
+    _shared.program = program
     try:
         yield
     finally:
-        _kept.pop().close()
+        if _shared.child is not None:
+            _shared.child.close()
+        _shared.program = _shared.child = None
 
 
 @contextlib.contextmanager
@@ -149,17 +162,40 @@ def child() -> Iterator[Child]:
 
     Inside a `reuse_child` context, the child process is shared. Outside, a new child process is started, and ends with the
     context.
+
+    Raises:
+        OSError: No process can be started.
     """
-    if _kept:
-        if not _kept[0].is_alive:
-            _kept[:] = [Child(_kept[0].program)]
-        yield _kept[0]
+    if _shared.program is not None:
+        if _shared.child is None or not _shared.child.is_alive:
+            _shared.child = Child(_shared.program)
+        yield _shared.child
         return
     made = Child()
     try:
         yield made
     finally:
         made.close()
+
+
+def require_loads(model: Loadable, device: Device) -> None:
+    """Load the model on the CPU in a child process, so that this process does not crash if ONNX Runtime crashes on the model.
+
+    Nothing is done for a GPU, for a large model, or if no child process can be started.
+
+    Raises:
+        InvalidModelError: ONNX Runtime refuses the model, dies, or does not load the model in time.
+    """
+    if device.provider != "cpu" or 2 * stored_bytes(model) > COMPARISON.max_resident_bytes:
+        return
+    try:
+        with child() as process:
+            process.load(model, device)
+            process.ask("drop", patience=PROCESS.child_patience_seconds)
+    except (RuntimeDiedError, TimeoutError) as error:
+        raise InvalidModelError(str(error)) from error
+    except OSError:
+        return
 
 
 def _source(model: Loadable) -> tuple[str | bytes, str]:

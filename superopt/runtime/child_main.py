@@ -5,6 +5,7 @@ of the program is the file descriptor of a connection to the parent process. Req
 
     ("load", source, folder, threads, without)  ->  ("done", [(name, type, shape), ...]) or ("failed", message)
     ("run", feeds)                              ->  ("done", None) or ("failed", message)
+    ("drop",)                                   ->  ("done", None), after the model is unloaded
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ def serve(connection: Connection) -> None:
                 session = None
                 session = session_of(ort, *arguments)
                 answer = [(port.name, port.type, list(port.shape)) for port in session.get_inputs()]
+            elif request == "drop":
+                session, answer = None, None
             else:
                 session.run(None, *arguments)
                 answer = None

@@ -13,6 +13,7 @@ from superopt.policy import CHECK, COMPARISON
 from superopt.protobuf.stored import Loadable
 from superopt.runtime.cache import Json, json_list
 from superopt.runtime.check import Check, CheckSizes, check_all
+from superopt.runtime.child import require_loads
 from superopt.runtime.compare import DECIDED, Comparison, compare_settings
 from superopt.runtime.input_source import DRAWN, InputSource
 from superopt.runtime.result_cache import cached_result, from_fields
@@ -143,6 +144,8 @@ def cached_comparison(
 ) -> tuple[SizeComparisons, float]:
     """Compare the models at each choice of sizes in `sizings`, and return the comparisons and the seconds that they took.
 
+    On the CPU, the candidate is loaded in a child process first, in case ONNX Runtime crashes.
+
     Timing stops when further rounds are unlikely to change whether the candidate counts as faster. The comparisons and the
     seconds come from the cache if possible; see `cached_result`.
 
@@ -152,6 +155,7 @@ def cached_comparison(
     sizes = [sizing.numbers for sizing in sizings]
 
     def find() -> Json:
+        require_loads(candidate, device)
         compared = compare_settings(
             (original, device),
             [(candidate, device)],
