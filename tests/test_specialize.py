@@ -262,6 +262,17 @@ def test_the_command_writes_a_model_for_the_fixed_value(optimized: Path) -> None
     assert "rate is 16000, and no other value." in found.assumptions
 
 
+def test_verify_runs_examples(optimized: Path, tmp_path: Path) -> None:
+    text, paths = (optimized / "out.json").read_text(), (optimized / "in.onnx", optimized / "out.onnx")
+    counts = [verify(*paths, text, examples=examples).run for examples in ((), [{"x": np.ones((7, 256), np.float32)}])]
+    assert counts[1][1] == counts[0][1] + 1
+    with pytest.raises(InvalidModelError, match="the original does not run on example 1"):
+        verify(*paths, text, examples=[{"x": np.ones((7, 9), np.float32)}])
+    np.savez(tmp_path / "example.npz", x=np.ones((7, 256), np.float32))
+    options = ["--certificate", str(optimized / "out.json"), "--input", str(tmp_path / "example.npz")]
+    assert cli.main(["verify", *map(str, paths), *options]) == 0
+
+
 def forged(folder: Path, change: ModelProto, record: dict[str, Any]) -> str:
     """Save a changed model, and return the certificate with the digest of this model."""
     from superopt.verification.contents import content_digest

@@ -171,6 +171,10 @@ def _add_verify(commands: Commands) -> None:
     command.add_argument("target", type=Path, metavar="out.onnx", help="the optimized model")
     about = "the file that `superopt optimize --certificate` wrote"
     command.add_argument("--certificate", type=Path, required=True, metavar="FILE", help=about)
+    about = (
+        "inputs to run both models on, besides random inputs: an .npz file or a folder, as for `superopt optimize`; repeatable"
+    )
+    command.add_argument("--input", type=Path, action="append", default=[], metavar="FILE", dest="inputs", help=about)
     command.add_argument("--provider", default="cpu", help=f"execution provider that runs both models: {WHERE}")
     command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
     command.add_argument("--threads", type=threads, default=1, metavar="N", help="CPU threads of each session (1)")

@@ -265,9 +265,12 @@ def run_verify(options: argparse.Namespace) -> int:
         CertificateError: Some part of the certificate cannot be verified.
     """
     from superopt.flows.verify import verify
+    from superopt.model.examples import read_examples
+    from superopt.model.load import load as load_model
     from superopt.verification.certificates import read_certificate_text
 
     text = read_certificate_text(options.certificate)
+    examples = read_examples(options.inputs, load_model(options.source).model) if options.inputs else ()
     with progress_listener() as listener:
         found = verify(
             options.source,
@@ -276,6 +279,7 @@ def run_verify(options: argparse.Namespace) -> int:
             provider=options.provider,
             threads=options.threads,
             seed=options.seed,
+            examples=examples,
             progress=listener,
         )
     for line in verification_lines(found):

@@ -31,6 +31,7 @@ def verify(
     provider: str = "cpu",
     threads: int = 1,
     seed: int = 0,
+    examples: Sequence[Feeds] = (),
     progress: Listener = ignore_progress,
 ) -> Verification:
     """Check that the optimized model is equivalent to the original, and return a report of what was checked.
@@ -42,6 +43,7 @@ def verify(
         provider: "cpu", "cuda" or "tensorrt".
         threads: The CPU threads of a session.
         seed: The seed of the random inputs.
+        examples: Values of inputs on which both models run too, as mappings from names to arrays.
         progress: Receives progress reports.
 
     Raises:
@@ -53,7 +55,7 @@ def verify(
     given = parse_certificate(certificate)
     rules = load_rules() if given.passes else []
     return verify_certificate(
-        original, optimized, given, rules, provider=provider, threads=threads, seed=seed, progress=progress
+        original, optimized, given, rules, provider=provider, threads=threads, seed=seed, examples=examples, progress=progress
     )
 
 
@@ -66,6 +68,7 @@ def verify_certificate(
     provider: str = "cpu",
     threads: int = 1,
     seed: int = 0,
+    examples: Sequence[Feeds] = (),
     progress: Listener = ignore_progress,
 ) -> Verification:
     """Check that the optimized model is equivalent to the original, and return a report of what was checked.
@@ -114,6 +117,7 @@ def verify_certificate(
         seed=seed,
         inside=inside,
         fixed=given.specialization,
+        examples=examples,
     )
     fixed = [f"{name} is {text}, and no other value." for name, text in given.specialization.described().items()]
     return Verification(

@@ -184,7 +184,7 @@ def _certificate(record: Mapping[str, object]) -> Certificate:
         flags=_texts(arithmetic["flags"]),
         ordinary=_texts(arithmetic.get("assumptions", [])),
         assumptions=_texts(record.get("assumptions", [])),
-        specialization=_specialization(_object(record["specialization"])),
+        specialization=_specialization(_object(record["specialization"])) if "specialization" in record else Specialization(),
     )
 
 

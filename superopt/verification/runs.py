@@ -101,6 +101,7 @@ def compare_runs(
     seed: int = 0,
     inside: Callable[[Feeds], None] = lambda _: None,
     fixed: Specialization | None = None,
+    examples: Sequence[Feeds] = (),
 ) -> ComparedRuns:
     """Run both models on random inputs and compare their outputs.
 
@@ -116,11 +117,13 @@ def compare_runs(
         seed: The seed of the random inputs.
         inside: A function that is called with one set of input values at each of the first few sizes.
         fixed: The fixed inputs and sizes. The optimized model must not run with other values or sizes.
+        examples: Values of inputs to run first, by name. Inputs that an example leaves out are random.
 
     Raises:
         CheckFailedError: The interfaces or an output differ. For an output, the message names the sizes, the input and the
             element.
-        InvalidModelError: ONNX Runtime cannot load the original, or the original does not run at any of the sizes.
+        InvalidModelError: ONNX Runtime cannot load the original, or the original does not run on an example or, if there are no
+            examples, at any of the sizes.
     """
     _require_interface(original, optimized)
     before = Runner(original, provider, threads)
@@ -129,17 +132,33 @@ def compare_runs(
     except InvalidModelError as error:
         raise CheckFailedError(str(error)) from error
     pair = _Pair(before, after, seed, fixed or Specialization())
+    completed = [_completed(original, example, seed) for example in examples]
+    for number, feeds in enumerate(completed, 1):
+        if not pair.compare(f"example {number}", feeds):
+            raise InvalidModelError(f"{original.path}: the original does not run on example {number} ({pair.reason})")
+        inside({**feeds, **pair.fixed.values})
     done = _at_sizes(pair, [{**numbers, **pair.fixed.sizes} for numbers in given or [{}]], inside)
-    if not done:
+    if not done and not examples:
         raise InvalidModelError(f"{original.path}: the original runs at none of the sizes that were tried ({pair.reason})")
-    pair.require_refusal(*done[0])
-    if special:
+    pair.require_refusal(completed[0] if completed else next(ordinary_feeds(original, *done[0], seed))[1])
+    if special and done:
         deadline = time.monotonic() + VERIFY.value_run_seconds
         for at, bound in (done[0], done[len(done) // 2]) if len(done) > 1 else done:
             for name, feeds in adversarial_feeds(original, at, bound, seed, masks=masks):
                 if time.monotonic() < deadline:
                     pair.compare(_named(name, at), feeds)
-    return ComparedRuns(len(done), pair.inputs, pair.values, tuple(dict.fromkeys(pair.names)))
+    return ComparedRuns(len(done) + len(examples), pair.inputs, pair.values, tuple(dict.fromkeys(pair.names)))
+
+
+def _completed(source: ModelSource, example: Feeds, seed: int) -> Feeds:
+    """Return an example with random values for the inputs that it leaves out, at the sizes of its arrays."""
+    at = dict.fromkeys(source.dimensions, 1)
+    for port in source.inputs:
+        for axis, size in zip(port.axes, np.shape(example.get(port.name, ())), strict=False):
+            if isinstance(axis, str):
+                at[axis] = size
+    _, drawn = next(ordinary_feeds(source, at, 1, seed))
+    return {**drawn, **example}
 
 
 def _at_sizes(
@@ -226,13 +245,14 @@ class _Pair:
         self.names.append(name.partition(" at ")[0])
         return True
 
-    def require_refusal(self, at: Mapping[str, int], bound: int) -> None:
+    def require_refusal(self, feeds: Feeds) -> None:
         """Check that the optimized model runs only with the fixed values of inputs and the fixed sizes.
+
+        The original runs on `feeds`.
 
         Raises:
             CheckFailedError: The optimized model runs with another value, or has another size.
         """
-        _, feeds = next(ordinary_feeds(self.before.source, at, bound, self.seed))
         for name, value in self.fixed.values.items():
             other = (
                 ~value if value.dtype.kind == "b" else value + np.ones_like(value) if value.dtype.kind != "O" else value + "?"
