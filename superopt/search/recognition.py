@@ -49,7 +49,7 @@ ROOTS = frozenset({"power", "reciprocal", "rsqrt", "sqrt"})
 
 
 def recognized_rules(state: State, names: Iterable[str], deadline: float = math.inf) -> tuple[Rule, ...]:
-    """Return rules that replace subterms of the state by single operators that compute the same functions.
+    """Return rules that replace subterms of the state by single operators that compute the same functions, largest first.
 
     Args:
         state: The output terms.
@@ -58,20 +58,32 @@ def recognized_rules(state: State, names: Iterable[str], deadline: float = math.
     """
     targets = tuple(name for name in names if _may_replace(registry()[name]))
     found: dict[Term, Rule] = {}
-    known: set[Term] = set()
+    known: dict[Term, Term] = {}
     for operand in reversed(subterms(*state, constants=False)):
         if operand.rank not in SIZES or operand.condition or operand.position:
             continue
         for root, function in _functions_of(operand, state):
             if expired(deadline):
-                return tuple(found.values())
-            if root in known and not _mixes(function.term):
+                return _largest_first(found)
+            if root in known and not _mixes(function.term) and not _is_affine_step(known[root]):
                 continue
             equal = _scaled(function, found) or _equal(function, targets)
             if equal is not None:
-                known.add(root)
+                known[root] = operand
                 found.setdefault(function.term, _rule(*equal, function))
-    return tuple(found.values())
+    return _largest_first(found)
+
+
+def _largest_first(found: Mapping[Term, Rule]) -> tuple[Rule, ...]:
+    """Return the rules for the given functions, those with the most operators first.
+
+    A rule for a part of a function would keep a rule for the whole function from matching.
+    """
+    return tuple(rule for _, rule in sorted(found.items(), key=lambda pair: -_operators(pair[0])))
+
+
+def _operators(term: Term) -> int:
+    return sum(bool(part.args) for part in subterms(term))
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -174,7 +186,7 @@ def _functions_of(operand: Term, state: State) -> Iterator[tuple[Term, Function]
     """Yield the subterms of the state whose only run-time operand is `operand`, each with its function of one tensor.
 
     For a sum or product, the operands that depend on `operand` alone are one function. Functions are left out that the same
-    function of another tensor explains: those whose last step, or whose first two steps, multiply by a constant or add one.
+    function of another tensor explains: those whose last step, or whose first steps, multiply by a constant or add one.
     """
     general = _Generalized(operand)
     inside = {operand}
@@ -195,6 +207,11 @@ def _functions_of(operand: Term, state: State) -> Iterator[tuple[Term, Function]
             yield term, _function(general, made)
 
 
+def _is_affine_step(term: Term) -> bool:
+    """Return whether a term of the model multiplies one run-time term by a constant, or adds a constant."""
+    return term.op == "scale" or (term.op in {"add", "mul", "sub"} and sum(not arg.constant for arg in term.args) == 1)
+
+
 def _is_affine(term: Term) -> bool:
     """Return whether the term multiplies one operand by a constant, or adds a constant."""
     moving = [arg for arg in term.args if not (arg.constant or _is_weight(arg))]
@@ -207,17 +224,22 @@ def _is_weight(term: Term) -> bool:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _starts_affine(term: Term) -> bool:
-    """Return whether a function of `x` reads `x` only in a chain of two affine steps."""
+    """Return whether a function of `x` reads `x` only in a chain of two affine steps, or three if all constants are numbers.
+
+    Attributes of an operator, such as those of HardSigmoid, may stand for two steps with numbers.
+    """
     users: dict[Term, list[Term]] = {}
     for part in subterms(term):
         for arg in dict.fromkeys(part.args):
             users.setdefault(arg, []).append(part)
     here = next(v for v in variables(term) if v.name == "x")
-    for _ in range(2):
+    for count in range(1, 4):
         after = users.get(here, [])
         if len(after) != 1 or not _is_affine(after[0]):
             return False
         here = after[0]
+        if count > 1 and len(variables(here)) > 1:
+            break
     return here is not term
 
 
@@ -431,7 +453,7 @@ def _equal(function: Function, targets: tuple[str, ...]) -> tuple[str, Term] | N
     Values are compared on the same samples for all functions first, and then on samples near the function's numbers.
     """
     term = function.term
-    size = sum(bool(part.args) for part in subterms(term))
+    size = _operators(term)
     if size < 2 or size > SEARCH.max_recognized_terms:
         return None
     numbers = _numbers(term)
@@ -443,12 +465,7 @@ def _equal(function: Function, targets: tuple[str, ...]) -> tuple[str, Term] | N
     for name in targets:
         for plain in _applications(registry()[name], function, numbers, kind, near):
             whole = usual.completed(plain)
-            if (
-                whole is not None
-                and usual.agrees(whole)
-                and near.agrees(whole)
-                and sum(bool(part.args) for part in subterms(whole)) < size
-            ):
+            if whole is not None and usual.agrees(whole) and near.agrees(whole) and _operators(whole) < size:
                 return name, whole
     return None
 
