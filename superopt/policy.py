@@ -162,6 +162,15 @@ class SearchPolicy:
 
     Two random roundings may cancel in part. Not measured.
     """
+    recognition_number_factor: float = 4.0
+    """The largest difference of values of equal functions, as a multiple of the effect of rounding numbers to float32.
+
+    Where x / 6 + 0.5 is clipped, the rounding of 1 / 6 moves the bend by 1e-7. Not measured.
+    """
+    random_rounding_count: int = 2
+    """The number of random roundings by which the effect of rounding on a function's values is estimated. Not measured."""
+    coarse_tolerance_share: float = 5e-7
+    """The largest difference of values in the first comparison of two functions, relative to the samples. Not measured."""
     plausible_spread_share: float = 0.01
     """The largest relative spread of the ratio of two functions for which one may be a multiple of the other. Not measured."""
     min_comparable_share: float = 0.3

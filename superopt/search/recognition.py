@@ -400,12 +400,33 @@ class _Rounded(Floats):
         return self.array(super().call(function, *values))
 
 
+class _RoundedNumbers(Floats):
+    """float64 arithmetic in which the numbers of a model that are not integers are rounded to float32 at random."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(tail=1)
+        self.rng = np.random.default_rng(seed)
+
+    def number(self, value: object) -> object:
+        exact = super().number(value)
+        rounds = isinstance(value, float) and not value.is_integer()
+        return np.asarray(exact) * (1 + self.rng.choice((-1, 1)) * np.finfo(np.float32).eps / 2) if rounds else exact
+
+
 def _rounding_errors(term: Term, x: Array, weights: Sequence[tuple[str, Shape]], values: Array) -> Array:
-    """Return a bound on the effect of float64 rounding on the values of a function's term, from two random roundings."""
-    one, other = (_values(term, x, weights, _Rounded(seed)) for seed in (1, 2))
+    """Return a bound on the effect of rounding on the values of a function's term, from random roundings.
+
+    Results are rounded to float64, and numbers of the model to float32. The second rounding moves the places where a piecewise
+    function bends.
+    """
+
+    def spread(kind: type[_Rounded | _RoundedNumbers]) -> Array:
+        drawn = (_values(term, x, weights, kind(seed)) for seed in range(SEARCH.random_rounding_count))
+        return functools.reduce(np.maximum, (np.abs(one - values) for one in drawn))
+
     with np.errstate(all="ignore"):
-        spread: Array = np.maximum(np.abs(one - values), np.abs(other - values))
-    return SEARCH.recognition_rounding_factor * spread
+        bound: Array = SEARCH.recognition_rounding_factor * spread(_Rounded)
+        return bound + SEARCH.recognition_number_factor * spread(_RoundedNumbers)
 
 
 def _integer(extent: Extent) -> int:
@@ -418,9 +439,8 @@ def _agree(one: Array, other: Array, scale: Array) -> bool:
     """Return whether values agree up to the rounding of numbers to float32, wherever `one` is finite.
 
     In draws with a magnitude of at least `SEARCH.min_overflow_magnitude`, a definition may overflow where a kernel does not.
-    There, values are compared only where both are finite. Constant values say nothing about a function. A difference of a unit
-    in the last place of float64, relative to the samples, is allowed here: `_Comparison.agrees` decides whether rounding
-    explains the difference.
+    There, values are compared only where both are finite. Constant values say nothing about a function. Small differences,
+    relative to the samples, are allowed here: `_Comparison.agrees` decides whether rounding explains them.
     """
     if one.shape != other.shape:
         return False
@@ -428,7 +448,9 @@ def _agree(one: Array, other: Array, scale: Array) -> bool:
     if finite.mean() < SEARCH.min_comparable_share or np.ptp(one[finite]) == 0:
         return False
     with np.errstate(all="ignore"):
-        bound = SEARCH.recognition_tolerance_share * np.maximum(np.abs(one), np.abs(other)) + 2e-16 * scale
+        bound = (
+            SEARCH.recognition_tolerance_share * np.maximum(np.abs(one), np.abs(other)) + SEARCH.coarse_tolerance_share * scale
+        )
         return bool(np.all(~finite | (np.isfinite(other) & (np.abs(one - other) <= bound))))
 
 
