@@ -171,6 +171,8 @@ class SearchPolicy:
     """The number of random roundings by which the effect of rounding on a function's values is estimated. Not measured."""
     coarse_tolerance_share: float = 5e-7
     """The largest difference of values in the first comparison of two functions, relative to the samples. Not measured."""
+    min_coarse_scale: float = 1e-6
+    """The least magnitude of samples that counts there, because forms such as exp(2 x) - 1 cancel near 0. Not measured."""
     plausible_spread_share: float = 0.01
     """The largest relative spread of the ratio of two functions for which one may be a multiple of the other. Not measured."""
     min_comparable_share: float = 0.3

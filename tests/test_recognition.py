@@ -52,6 +52,10 @@ def names(text: str) -> set[str]:
         ("scale(clip(x + scale(ones(shape=(6, 16)), factor=3), low=0, high=6), factor=1 / 6)", "hard_sigmoid"),
         ("x * reciprocal(ones(shape=(6, 16)) + exp(scale(x, factor=-1)))", "silu"),
         ("log(ones(shape=(6, 16)) + exp(x))", "softplus"),
+        ("minimum(relu(x), scale(ones(shape=(6, 16)), factor=6))", "clip"),
+        ("relu(x) - relu(x - scale(ones(shape=(6, 16)), factor=6))", "clip"),
+        ("scale(sigmoid(scale(x, factor=2)), factor=2) - ones(shape=(6, 16))", "tanh"),
+        ("(exp(scale(x, factor=2)) - ones(shape=(6, 16))) * reciprocal(exp(scale(x, factor=2)) + ones(shape=(6, 16)))", "tanh"),
         ("x * tanh(log(ones(shape=(6, 16)) + exp(x)))", "mish"),
         ("relu(x) - scale(relu(scale(x, factor=-1)), factor=0.2)", "leaky_relu"),
         (

@@ -186,7 +186,8 @@ def _functions_of(operand: Term, state: State) -> Iterator[tuple[Term, Function]
     """Yield the subterms of the state whose only run-time operand is `operand`, each with its function of one tensor.
 
     For a sum or product, the operands that depend on `operand` alone are one function. Functions are left out that the same
-    function of another tensor explains: those whose last step, or whose first steps, multiply by a constant or add one.
+    function of another tensor explains: those whose last step multiplies by a weight or adds one, and those whose first steps
+    multiply by constants or add them.
     """
     general = _Generalized(operand)
     inside = {operand}
@@ -203,7 +204,7 @@ def _functions_of(operand: Term, state: State) -> Iterator[tuple[Term, Function]
         elif registry()[term.op].commutative and len(own) > 1 and not inside.isdisjoint(own):
             args = [general.of(arg) for arg in own]
             made = None if None in args else general.applied(term, [arg for arg in args if arg is not None])
-        if made is not None and not (_is_affine(made) and made.op != "scale") and not _starts_affine(made):
+        if made is not None and not _ends_with_weight(made) and not _starts_affine(made):
             yield term, _function(general, made)
 
 
@@ -216,6 +217,11 @@ def _is_affine(term: Term) -> bool:
     """Return whether the term multiplies one operand by a constant, or adds a constant."""
     moving = [arg for arg in term.args if not (arg.constant or _is_weight(arg))]
     return term.op == "scale" or (term.op in {"add", "mul", "sub"} and len(moving) == 1)
+
+
+def _ends_with_weight(term: Term) -> bool:
+    """Return whether the last step of a function of `x` multiplies by a weight, or adds a weight."""
+    return _is_affine(term) and any(_is_weight(arg) and variables(arg) for arg in term.args)
 
 
 def _is_weight(term: Term) -> bool:
@@ -448,9 +454,9 @@ def _agree(one: Array, other: Array, scale: Array) -> bool:
     if finite.mean() < SEARCH.min_comparable_share or np.ptp(one[finite]) == 0:
         return False
     with np.errstate(all="ignore"):
-        bound = (
-            SEARCH.recognition_tolerance_share * np.maximum(np.abs(one), np.abs(other)) + SEARCH.coarse_tolerance_share * scale
-        )
+        bound = SEARCH.recognition_tolerance_share * np.maximum(
+            np.abs(one), np.abs(other)
+        ) + SEARCH.coarse_tolerance_share * np.maximum(scale, SEARCH.min_coarse_scale)
         return bool(np.all(~finite | (np.isfinite(other) & (np.abs(one - other) <= bound))))
 
 
@@ -591,7 +597,7 @@ def _applications(
 ) -> Iterator[Term]:
     """Yield the operator applied to the function's operand, with each plausible choice of attributes.
 
-    Real attributes are numbers of the function, or quotients of two of them.
+    Real attributes are 0, numbers of the function, or quotients of two of them.
     """
     quotients = [a / b for a in numbers for b in numbers if b and a != b]
     axes = range(-1, -1 - function.operand.rank, -1)
@@ -599,7 +605,7 @@ def _applications(
     for parameter in spec.parameters:
         if parameter.kind == "real":
             own = () if parameter.default is None else (parameter.default,)
-            choices.append([*dict.fromkeys([*own, *map(fraction_of, (*numbers, *quotients))])])
+            choices.append([*dict.fromkeys([*own, *map(fraction_of, (0.0, *numbers, *quotients))])])
         elif parameter.kind == "axis":
             choices.append([*axes])
         else:
