@@ -99,10 +99,10 @@ def limit_memory_growth(more: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting() -> Iterator[None]:
-    """Exclude the time spent inside the context from `active_time`."""
+    """Exclude the time spent inside the context from `active_time`. Contexts may be nested."""
     global _waited  # noqa: PLW0603
-    start = time.monotonic()
+    start, before = time.monotonic(), _waited
     try:
         yield
     finally:
-        _waited += time.monotonic() - start
+        _waited = before + time.monotonic() - start

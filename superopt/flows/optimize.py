@@ -10,14 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Unpack, overload
 
 from superopt.algebra.dim_binding import DimBinding
-from superopt.budget import allow_early_stop, is_memory_short, is_stop_requested, limit_memory_growth
+from superopt.budget import allow_early_stop, is_memory_short, is_stop_requested, limit_memory_growth, waiting
 from superopt.cost.first_run import FirstRun, cached_first_run, cached_search_pace
 from superopt.cost.forecast import ForecastClock, unpriced_reason
 from superopt.cost.measure import Clock
@@ -485,14 +485,25 @@ def search_prepared_model(
 def comparison_in_context(prepared: PreparedModel) -> Callable[[Model, Model], bool] | None:
     """Return a function that times two whole models in turns, or None if times are predicted or the model takes long.
 
-    The function returns whether the second model is slower than the first model.
+    The function returns whether the second model is slower than the first model. Its first seconds do not count as time of the
+    search, so that a search finds the same with and without it.
     """
     first, judge = prepared.first, prepared.candidate_judge
     large = 2 * weight_bytes(prepared.start) > COMPARISON.max_resident_bytes
     slow = first.seconds > OPTIMIZATION.max_context_run_seconds or first.opening >= OPTIMIZATION.slow_opening_seconds
     if large or slow or prepared.forecaster is not None:
         return None
-    return lambda before, after: judge.is_slower(loadable(before, prepared.scratch), loadable(after, prepared.scratch))
+    spent = 0.0
+
+    def is_slower(before: Model, after: Model) -> bool:
+        nonlocal spent
+        start = time.monotonic()
+        with waiting() if spent < OPTIMIZATION.uncounted_context_seconds else nullcontext():
+            slower = judge.is_slower(loadable(before, prepared.scratch), loadable(after, prepared.scratch))
+        spent += time.monotonic() - start
+        return slower
+
+    return is_slower
 
 
 def relower_prepared_islands(prepared: PreparedModel, rules: list[Rule], clock: Clock) -> tuple[Gain, ...]:
