@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections import Counter
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms, variable
+from superopt.budget import active_time
 from superopt.rules.store import load_rules
 from superopt.search import roofline
 from superopt.search.apply import State, run_time_terms
@@ -94,7 +94,7 @@ def arrays(state: State) -> dict[str, np.ndarray]:
 
 
 def joined(start: State, rules: RuleSet) -> State:
-    sweeper = Sweeper(rules, estimate, math.inf, time.monotonic() + 300)
+    sweeper = Sweeper(rules, estimate, math.inf, active_time() + 300)
     *_, last = join_layers(Swept(start, (), estimate(start)), sweeper)
     assert last.steps
     return last.state
@@ -133,7 +133,7 @@ def test_tables_and_what_is_behind_them_become_one_lookup(rules: RuleSet) -> Non
 def test_a_mixture_of_experts_becomes_a_few_products(rules: RuleSet, count: int, products: int, cut: int) -> None:
     """Whatever the gate says stays in its order: nothing is cut out of a layer and put together again, but for an odd one."""
     start = mixture(count, width=6, hidden=10)
-    found = sweep(start, rules, estimate=estimate, measure=estimate, limits=SearchLimits(deadline=time.monotonic() + 120))
+    found = sweep(start, rules, estimate=estimate, measure=estimate, limits=SearchLimits(deadline=active_time() + 120))
     live = Counter(t.op for t in run_time_terms(found.outputs))
     assert live["matmul"] <= products
     assert live["relu"] == 1
@@ -153,7 +153,7 @@ def test_a_mixture_of_experts_becomes_a_few_products(rules: RuleSet, count: int,
 def test_weights_are_joined_with_weights() -> None:
     """Of two sums side by side, in whatever order their operands stand: also where weights were joined before."""
     only = RuleSet([rule for rule in load_rules() if rule.name == "concat-add-to-add-concat"])
-    sweeper = Sweeper(only, estimate, math.inf, time.monotonic() + 60)
+    sweeper = Sweeper(only, estimate, math.inf, active_time() + 60)
     sums = [apply("add", variable(f"x{n}", (1, 1, 6)), weight(f"c{n}", 1, 1, 6)) for n in range(32)]
     while len(sums) > 1:
         state = tuple(apply("concat", *pair, axis=-2) for pair in zip(sums[::2], sums[1::2], strict=True))

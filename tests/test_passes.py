@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -11,6 +10,7 @@ from typing import Any, cast
 import pytest
 from onnx import helper
 
+from superopt.budget import active_time
 from superopt.model.islands import Charts
 from superopt.model.load import Model, load
 from superopt.policy import OPTIMIZATION
@@ -46,7 +46,7 @@ class Recorded:
     ) -> Iterator[Gain]:
         assert weight_budget > 0
         kind = KINDS[find]
-        self.asked.append((kind, deadline - time.monotonic()))
+        self.asked.append((kind, deadline - active_time()))
         saved = self.finds.get(kind, [])
         if saved and parts:
             state = parts[0].state

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from superopt.algebra.dim_binding import DimBinding, dimension
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms, variable
+from superopt.budget import active_time
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.rule import parse_rules
 from superopt.rules.store import load_rules
@@ -77,7 +77,7 @@ def test_pairs_of_one_sum_are_taken_at_once() -> None:
     rows, ways = variable("x", (1, 8)), [variable(f"w{n}", (1, 4), constant=True) for n in range(8)]
     parts = [apply("slice", rows, axis=-1, start=n, stop=n + 1) for n in range(8)]
     start = (apply("add", *(apply("matmul", part, w) for part, w in zip(parts, ways, strict=True))),)
-    sweeper = Sweeper(rules, estimate, math.inf, time.monotonic() + 60)
+    sweeper = Sweeper(rules, estimate, math.inf, active_time() + 60)
     found = sweeper.swept(Swept(start, (), estimate(start)), "pair", [*rules.alone(start[0], "pair")])
     assert found is not None
     assert products(found.state) == len(found.steps) == 4
@@ -134,7 +134,7 @@ def test_what_does_not_measure_faster_is_not_taken() -> None:
 
 
 def test_without_time_nothing_is_swept() -> None:
-    limits = SearchLimits(deadline=time.monotonic())
+    limits = SearchLimits(deadline=active_time())
     found = sweep(steps(), RuleSet(parse_rules(HOIST)), estimate=estimate, measure=estimate, limits=limits)
     assert found.outputs == steps()
     assert found.stopped == OUT_OF_TIME
@@ -196,7 +196,7 @@ def test_what_feeds_another_is_not_joined_with_it() -> None:
     first = apply("matmul", x, w)
     start = (apply("matmul", apply("add", apply("matmul", first, w), x), v), apply("matmul", first, v))
     rules = rules_of(ADDED, TWICE, ADJACENT, HALVES, BESIDE)
-    for state in Sweeper(rules, estimate, 10 * estimate(start), time.monotonic() + 60).cheaper(start):
+    for state in Sweeper(rules, estimate, 10 * estimate(start), active_time() + 60).cheaper(start):
         assert products(state.state) >= 3
 
 
