@@ -13,6 +13,7 @@ from pathlib import Path
 
 from superopt.algebra.operators import specs_folder, substitutions_folder
 from superopt.protobuf.stored import Loadable, model_digest
+from superopt.model.coverage import UncoveredNodes
 from superopt.report.optimization import AppliedRule, Arithmetic, Report, Rounding, RunEnvironment, SegmentGain, Timing
 from superopt.runtime.cache import Cache, Json, json_list, json_object
 from superopt.runtime.result_cache import cache_code_digest, from_fields
@@ -56,6 +57,7 @@ def _report(record: Mapping[str, Json]) -> Report:
         from_fields(Report, record),
         rules=tuple(from_fields(AppliedRule, rule) for rule in json_list(record["rules"])),
         segments=tuple(from_fields(SegmentGain, segment) for segment in json_list(record["segments"])),
+        uncovered=tuple(from_fields(UncoveredNodes, nodes) for nodes in json_list(record["uncovered"])),
         timing=from_fields(Timing, record["timing"]) if record["timing"] else None,
         rounding=from_fields(Rounding, record["rounding"]) if record["rounding"] else None,
         arithmetic=from_fields(Arithmetic, record["arithmetic"]),
