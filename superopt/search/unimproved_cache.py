@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from superopt.algebra.operators import specs_folder, substitutions_folder
-from superopt.protobuf.stored import Loadable, model_digest
 from superopt.model.coverage import UncoveredNodes
+from superopt.protobuf.stored import Loadable, model_digest
 from superopt.report.optimization import AppliedRule, Arithmetic, Report, Rounding, RunEnvironment, SegmentGain, Timing
 from superopt.runtime.cache import Cache, Json, json_list, json_object
 from superopt.runtime.result_cache import cache_code_digest, from_fields
