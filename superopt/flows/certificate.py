@@ -7,6 +7,7 @@ So a certificate can be checked without the code that made it. `superopt.verific
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -74,7 +75,7 @@ class Evidence:
             "arithmetic": asdict(self.arithmetic),
             "assumptions": list(self.assumptions),
             "specialization": self.specialization.as_json(),
-            "stored": sorted(start.graph.initializers.keys() - self._special().graph.initializers.keys()),
+            "stored": sorted(start.graph.initializers.keys() - self._special.graph.initializers.keys()),
             "judged": _judged(gain.found.steps for taken in self.passes for gain in taken),
             "passes": list(self._passes(start)),
         }
@@ -84,9 +85,10 @@ class Evidence:
         """Return the model with which the search began: specialized, opset converted if requested, constants folded."""
         if not self.rewritten:
             return self.original
-        special = self._special()
+        special = self._special
         return fold_known_values(special if self.opset is None else convert_opset(special, self.opset))
 
+    @functools.cached_property
     def _special(self) -> Model:
         """Return the original with functions inlined, fixed inputs and sizes, and inlined branches."""
         return self.specialization.of(inline_functions(self.original)) if self.rewritten else self.original

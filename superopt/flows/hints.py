@@ -55,12 +55,12 @@ def _newer_operators(islands: Sequence[Segment], opset: int) -> tuple[int, list[
     """Return an opset and operators of this opset that the given opset lacks, if terms of the model equal these operators."""
     newest = newest_opset()
     newer = [spec for spec in registry().values() if _exists(spec, newest) and not _exists(spec, opset)]
-    rules = [rule for rule in fusions_at_opset(newest) if operator_of(rule.name) in newer]
+    rules = RuleSet([rule for rule in fusions_at_opset(newest) if operator_of(rule.name) in newer])
     until = active_time() + REPORT.hint_seconds
     found: dict[Operator, None] = {}
     for island in islands:
         if not expired(until):
-            stated = first_rewrite(island.state, RuleSet(rules))
+            stated = first_rewrite(island.state, rules)
             names = [rule.name for rule in recognized_rules(island.state, [spec.name for spec in newer], until)]
             found |= dict.fromkeys(map(operator_of, [*names, *([stated[0]] if stated else [])]))
     titles = [name for spec in found for name in spec.onnx if "." not in name]

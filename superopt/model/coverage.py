@@ -6,7 +6,7 @@ An island is a region of nodes that the algebra can express. A search rewrites o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -69,13 +69,12 @@ def uncovered_nodes(
         source: The source of the inputs.
         scratch: A temporary folder for large tensors.
     """
-    reasons = {number: reason for number, reason in _reasons(chart) if reason}
     seconds = _node_seconds(model, device, sizes, source, scratch)
     whole = sum(seconds.values()) or 1.0
     found: dict[tuple[str, str], tuple[int, float]] = {}
     for number, node in enumerate(all_nodes(chart.model)):
-        if number in reasons:
-            key = _title(node), reasons[number]
+        if not chart.covers(node):
+            key = _title(node), _reason(node, chart.views)
             count, spent = found.get(key, (0, 0.0))
             found[key] = count + 1, spent + seconds.get(number, 0.0)
     rows = [UncoveredNodes(name, count, spent / whole, reason) for (name, reason), (count, spent) in found.items()]
@@ -84,12 +83,6 @@ def uncovered_nodes(
 
 def _title(node: ir.Node) -> str:
     return node.op_type if node.domain in STANDARD else f"{node.domain}.{node.op_type}"
-
-
-def _reasons(chart: Chart) -> Iterator[tuple[int, str]]:
-    """Yield the number of each node of the chart, with the reason why it is outside the islands, or an empty text."""
-    for number, node in enumerate(all_nodes(chart.model)):
-        yield number, "" if chart.covers(node) else _reason(node, chart.views)
 
 
 def _reason(node: ir.Node, views: Views) -> str:

@@ -30,7 +30,7 @@ COMPARED = frozenset(map(ir.DataType.__getitem__, ("BOOL", "INT32", "INT64", "FL
 
 @dataclass(frozen=True, eq=False)
 class Specialization:
-    """What a model is specialized to.
+    """The fixed inputs and sizes of a model, and its branches that are always taken.
 
     Attributes:
         values: The fixed values of inputs, by name.

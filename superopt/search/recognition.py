@@ -391,12 +391,16 @@ def _drawn_weight(seed: int, shape: tuple[int, ...]) -> Array:
     return drawn
 
 
-class _Rounded(Floats):
-    """float64 arithmetic in which results are rounded up or down at random."""
+class _Randomized(Floats):
+    """float64 arithmetic with a random generator."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(tail=1)
         self.rng = np.random.default_rng(seed)
+
+
+class _Rounded(_Randomized):
+    """float64 arithmetic in which results are rounded up or down at random."""
 
     def array(self, value: object) -> Array:
         exact = super().array(value)
@@ -406,12 +410,8 @@ class _Rounded(Floats):
         return self.array(super().call(function, *values))
 
 
-class _RoundedNumbers(Floats):
+class _RoundedNumbers(_Randomized):
     """float64 arithmetic in which the numbers of a model that are not integers are rounded to float32 at random."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(tail=1)
-        self.rng = np.random.default_rng(seed)
 
     def number(self, value: object) -> object:
         exact = super().number(value)
@@ -426,7 +426,7 @@ def _rounding_errors(term: Term, x: Array, weights: Sequence[tuple[str, Shape]],
     function bends.
     """
 
-    def spread(kind: type[_Rounded | _RoundedNumbers]) -> Array:
+    def spread(kind: type[_Randomized]) -> Array:
         drawn = (_values(term, x, weights, kind(seed)) for seed in range(SEARCH.random_rounding_count))
         return functools.reduce(np.maximum, (np.abs(one - values) for one in drawn))
 
@@ -454,9 +454,8 @@ def _agree(one: Array, other: Array, scale: Array) -> bool:
     if finite.mean() < SEARCH.min_comparable_share or np.ptp(one[finite]) == 0:
         return False
     with np.errstate(all="ignore"):
-        bound = SEARCH.recognition_tolerance_share * np.maximum(
-            np.abs(one), np.abs(other)
-        ) + SEARCH.coarse_tolerance_share * np.maximum(scale, SEARCH.min_coarse_scale)
+        bound = SEARCH.recognition_tolerance_share * np.maximum(np.abs(one), np.abs(other))
+        bound = bound + SEARCH.coarse_tolerance_share * np.maximum(scale, SEARCH.min_coarse_scale)
         return bool(np.all(~finite | (np.isfinite(other) & (np.abs(one - other) <= bound))))
 
 
@@ -548,7 +547,7 @@ class _Comparison:
 
     @functools.cached_property
     def rounding_errors(self) -> Array:
-        """A bound on the effect of float64 rounding on the values."""
+        """A bound on the effect of rounding on the values."""
         return _rounding_errors(self.term, self.x, self.weights, self.values)
 
     def completed(self, plain: Term) -> Term | None:
