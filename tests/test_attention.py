@@ -310,7 +310,7 @@ def test_a_model_with_the_operators_is_optimized(
 ) -> None:
     path = network(tmp_path / "in.onnx", opset, sizes)
     always_taken(monkeypatch)
-    found = superopt.optimize(path, budget=1, cache=tmp_path / "cache")
+    found = superopt.optimize(path, budget=10.0, cache=tmp_path / "cache")
     found.save(out := tmp_path / "out.onnx")
     assert not found.report.failed
     require_same_models(path, out)
@@ -322,7 +322,7 @@ def test_attention_is_recognized_where_the_opset_has_it(
 ) -> None:
     path = network(tmp_path / "in.onnx", before, with_operators=False)
     always_taken(monkeypatch)
-    found = superopt.optimize(path, budget=2, opset=opset, moves=("rules",), cache=tmp_path / "cache")
+    found = superopt.optimize(path, budget=10.0, opset=opset, moves=("rules",), cache=tmp_path / "cache")
     found.save(out := tmp_path / "out.onnx")
     assert ("", "Attention") in operators_of(out)
     assert not {domain for domain, _ in operators_of(out)} - {""}
@@ -337,7 +337,7 @@ def test_an_older_opset_has_no_attention_of_the_standard(
 ) -> None:
     path = network(tmp_path / "in.onnx", 17, with_operators=False)
     always_taken(monkeypatch)
-    found = superopt.optimize(path, budget=2, moves=("rules",), allow_contrib=contrib, cache=tmp_path / "cache")
+    found = superopt.optimize(path, budget=10.0, moves=("rules",), allow_contrib=contrib, cache=tmp_path / "cache")
     found.save(out := tmp_path / "out.onnx")
     assert ("", "Attention") not in operators_of(out)
     assert any(domain == "com.microsoft" for domain, _ in operators_of(out)) == contrib

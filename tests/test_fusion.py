@@ -277,7 +277,7 @@ def test_a_fused_model_imports_the_domain_and_is_read_again(tmp_path: Path, coun
 
 def test_what_is_not_allowed_is_not_written_but_told(tmp_path: Path) -> None:
     path = encoder(tmp_path / "in.onnx", layers=2)
-    found = superopt.optimize(path, budget=2, cache=tmp_path / "cache")
+    found = superopt.optimize(path, budget=10.0, cache=tmp_path / "cache")
     assert not any(o for o in found.model.opset_imports if o not in ("", "ai.onnx"))
     assert found.report.forgone >= 0
 
@@ -285,9 +285,9 @@ def test_what_is_not_allowed_is_not_written_but_told(tmp_path: Path) -> None:
 def test_what_would_be_gained_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = encoder(tmp_path / "in.onnx", layers=2, width=64, length=16)
     monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._faster", lambda *_: 1.5)
-    first = superopt.optimize(path, budget=4, moves=(), cache=tmp_path / "cache").report
+    first = superopt.optimize(path, budget=10.0, moves=(), cache=tmp_path / "cache").report
     monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._faster", lambda *_: pytest.fail("measured again"))
-    second = superopt.optimize(path, budget=4, moves=(), cache=tmp_path / "cache").report
+    second = superopt.optimize(path, budget=10.0, moves=(), cache=tmp_path / "cache").report
     assert second.forgone == first.forgone > 0
 
 
@@ -302,7 +302,7 @@ def test_in_a_long_model_fusions_are_weighed_by_their_nodes(tmp_path: Path, monk
     monkeypatch.setattr("superopt.search.segment_search.COMPARISON", replace(COMPARISON, long_run_seconds=0.0))
     monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._faster", lambda *_: pytest.fail("a whole was measured"))
     monkeypatch.setattr(Measured, "seconds", fused_is_free)
-    found = superopt.optimize(path, budget=4, moves=(), cache=tmp_path / "cache").report
+    found = superopt.optimize(path, budget=10.0, moves=(), cache=tmp_path / "cache").report
     assert found.forgone > 0
 
 
@@ -311,7 +311,7 @@ def test_an_allowed_fusion_is_verified(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._faster", lambda *_: 1.5)
     monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._stands", lambda *_: True)
     monkeypatch.setattr("superopt.runtime.multi_shape.SizeComparisons.faster", property(lambda _: True))
-    found = superopt.optimize(path, budget=4, moves=("rules",), allow_contrib=True, cache=tmp_path / "cache")
+    found = superopt.optimize(path, budget=10.0, moves=("rules",), allow_contrib=True, cache=tmp_path / "cache")
     assert found.report.forgone == 0
     assert any(rule.name.startswith("multi_head_attention.") for rule in found.report.rules)
     found.save(out := tmp_path / "out.onnx")

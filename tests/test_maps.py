@@ -71,7 +71,7 @@ def test_a_classifier_is_optimized(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("superopt.runtime.multi_shape.SizeComparisons.faster", property(lambda _: True))
     original = classifier()
     onnx.save(original, tmp_path / "in.onnx")
-    optimized = superopt.optimize(tmp_path / "in.onnx", budget=20.0, cache=tmp_path / "cache")
+    optimized = superopt.optimize(tmp_path / "in.onnx", budget=60.0, cache=tmp_path / "cache")
     optimized.save(tmp_path / "out.onnx")
     assert not optimized.report.failed
     written = onnx.load(tmp_path / "out.onnx")

@@ -99,7 +99,7 @@ def test_a_faster_model_is_found_and_returned(monkeypatch: pytest.MonkeyPatch) -
     proto = branches()
     was = proto.SerializeToString()
     told: list[Progress] = []
-    optimized = superopt.optimize(proto, budget=10.0, progress=told.append)
+    optimized = superopt.optimize(proto, budget=60.0, progress=told.append)
     report = optimized.report
     assert proto.SerializeToString() == was
     assert isinstance(optimized.model, onnx.ModelProto)
@@ -137,7 +137,7 @@ def looped(times: int) -> onnx.ModelProto:
 def test_the_body_of_a_loop_is_optimized_and_counts_as_often_as_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FACTOR)
     proto = looped(3)
-    optimized = superopt.optimize(proto, budget=10.0)
+    optimized = superopt.optimize(proto, budget=60.0)
     report = optimized.report
     assert report.accepted, report.reason
     assert report.speedup > 1.5
@@ -146,7 +146,7 @@ def test_the_body_of_a_loop_is_optimized_and_counts_as_often_as_it_runs(monkeypa
     assert [(r.name, r.times) for r in report.rules] == [("factor", BRANCHES - 1)]
     assert report.rounding is not None
     assert report.rounding.reference == "float64"
-    once = superopt.optimize(looped(1), budget=10.0).report
+    once = superopt.optimize(looped(1), budget=60.0).report
     assert report.rules[0].gain == pytest.approx(3 * once.rules[0].gain, rel=0.5)
 
 
@@ -156,7 +156,7 @@ def test_the_kind_of_the_result_follows_that_of_the_model(monkeypatch: pytest.Mo
     path = tmp_path / "m.onnx"
     onnx.save(branches(), path)
     for source in (path, str(path), ir.from_proto(branches())):
-        optimized = superopt.optimize(source, budget=10.0)
+        optimized = superopt.optimize(source, budget=60.0)
         assert isinstance(optimized.model, ir.Model)
         assert optimized.report.speedup == 2.0
         optimized.save(tmp_path / "out.onnx")
@@ -171,7 +171,7 @@ def test_tensors_in_other_files_are_no_obstacle(monkeypatch: pytest.MonkeyPatch,
     onnx.save(branches(), path, save_as_external_data=external, location="w.bin", size_threshold=0)
     if not external:
         monkeypatch.setattr("superopt.model.save.INLINE_LIMIT", 1000)
-    superopt.optimize(path, budget=10.0).save(target)
+    superopt.optimize(path, budget=60.0).save(target)
     assert [p.suffix for p in sorted(tmp_path.glob("out*"))] == [".data", ".onnx"]
     assert not onnx.load(target, load_external_data=False).graph.initializer[0].raw_data
     for a, b in zip(run(branches()), run(onnx.load(target)), strict=True):
@@ -182,7 +182,7 @@ def test_tensors_in_other_files_are_no_obstacle(monkeypatch: pytest.MonkeyPatch,
 def test_repeated_blocks_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FACTOR)
     compare_as(monkeypatch, lambda _: measured(2.0))
-    optimized = superopt.optimize(branches(3), budget=20.0)
+    optimized = superopt.optimize(branches(3), budget=60.0)
     assert len(optimized.model.graph.node) == 6
     assert {s.copies for s in optimized.report.segments} == {3}
     assert [r.times for r in optimized.report.rules] == [3 * (BRANCHES - 1)]
@@ -193,13 +193,13 @@ def test_where_no_rule_applies_the_original_is_returned(monkeypatch: pytest.Monk
     proto = branches()
     path = tmp_path / "m.onnx"
     onnx.save(proto, path)
-    optimized = superopt.optimize(path, budget=5.0)
+    optimized = superopt.optimize(path, budget=60.0)
     assert not optimized.report.accepted
     assert "nothing faster" in optimized.report.reason
     assert optimized.report.speedup == 1.0
     optimized.save(tmp_path / "out.onnx")
     assert (tmp_path / "out.onnx").read_bytes() == path.read_bytes()
-    assert superopt.optimize(proto, budget=5.0).model is proto
+    assert superopt.optimize(proto, budget=60.0).model is proto
 
 
 @pytest.mark.parametrize("ratio", [2.0, 1.0])
@@ -210,7 +210,7 @@ def test_nodes_that_lowering_writes_are_kept_where_they_measure_faster(monkeypat
     monkeypatch.setattr(Clock, "nodes", lambda *_: next(nodes))
     compare_as(monkeypatch, lambda _: measured(ratio))
     proto = branches()
-    optimized = superopt.optimize(proto, budget=5.0)
+    optimized = superopt.optimize(proto, budget=60.0)
     assert optimized.report.accepted == (ratio > 1)
     assert not optimized.report.rules
     if optimized.report.accepted:
@@ -230,7 +230,7 @@ def test_nodes_of_which_onnxruntime_makes_the_same_are_not_compared(monkeypatch:
     monkeypatch.setattr(FLOW, "relower", relower)
     compare_as(monkeypatch, never)
     proto = branches()
-    assert superopt.optimize(proto, budget=5.0).model is proto
+    assert superopt.optimize(proto, budget=60.0).model is proto
 
 
 def test_what_is_to_save_too_little_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +238,7 @@ def test_what_is_to_save_too_little_is_not_compared(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(FLOW, "OPTIMIZATION", replace(OPTIMIZATION, min_saved_time_share=10.0))
     compare_as(monkeypatch, never)
     proto = branches()
-    optimized = superopt.optimize(proto, budget=10.0)
+    optimized = superopt.optimize(proto, budget=60.0)
     assert optimized.model is proto
     assert "nothing faster was found (the improvements that were found would save " in optimized.report.reason
 
@@ -247,7 +247,7 @@ def test_a_candidate_that_does_not_measure_faster_is_dropped(monkeypatch: pytest
     use(monkeypatch, FACTOR)
     compare_as(monkeypatch, lambda _: measured(1.01))
     proto = branches()
-    optimized = superopt.optimize(proto, budget=10.0)
+    optimized = superopt.optimize(proto, budget=60.0)
     assert optimized.model is proto
     assert not optimized.report.accepted
     assert optimized.report.timing is not None
@@ -260,7 +260,7 @@ def test_what_is_not_faster_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> N
     use(monkeypatch, FACTOR)
     compare_as(monkeypatch, lambda _: measured(1.01))
     monkeypatch.setattr(f"{EVERYWHERE}.check_all", never)
-    report = superopt.optimize(branches(), budget=10.0).report
+    report = superopt.optimize(branches(), budget=60.0).report
     assert report.timing is not None
     assert report.rounding is None
     assert "check" not in report.seconds
@@ -289,7 +289,7 @@ def test_where_all_rewrites_together_are_not_faster_fewer_are_tried(monkeypatch:
         return measured(1.5 if len(tried) > 1 else 0.9)
 
     compare_as(monkeypatch, by_size)
-    optimized = superopt.optimize(two_sizes(), budget=20.0)
+    optimized = superopt.optimize(two_sizes(), budget=60.0)
     assert optimized.report.accepted
     assert tried[1] > tried[0]
     assert len(optimized.model.graph.node) == tried[1]
@@ -301,7 +301,7 @@ def test_where_no_choice_of_rewrites_is_faster_the_first_comparison_is_told(monk
     use(monkeypatch, FACTOR)
     ratios = iter([1.01, 0.9, 0.8])
     compare_as(monkeypatch, lambda _: measured(next(ratios)))
-    optimized = superopt.optimize(two_sizes(), budget=20.0)
+    optimized = superopt.optimize(two_sizes(), budget=60.0)
     assert not optimized.report.accepted
     assert optimized.report.timing is not None
     assert optimized.report.timing.speedup == 1.01
@@ -318,8 +318,8 @@ def test_a_second_run_tries_no_more_choices_than_the_first_had_time_for(monkeypa
 
     compare_as(monkeypatch, slowly)
     monkeypatch.setattr(FLOW, "OPTIMIZATION", replace(OPTIMIZATION, retry_seconds=1.0))
-    first = superopt.optimize(two_sizes(), budget=20.0).report
-    again = superopt.optimize(two_sizes(), budget=20.0).report
+    first = superopt.optimize(two_sizes(), budget=60.0).report
+    again = superopt.optimize(two_sizes(), budget=60.0).report
     assert len(tried) == 1
     assert first.timing == again.timing
 
@@ -339,7 +339,7 @@ def test_a_second_run_checks_nothing_again(monkeypatch: pytest.MonkeyPatch, fail
     monkeypatch.setattr(f"{EVERYWHERE}.check_all", judged)
     counts: list[int] = []
     for _ in range(2):
-        report = superopt.optimize(branches(), budget=20.0).report
+        report = superopt.optimize(branches(), budget=60.0).report
         assert report.accepted == (not fails)
         assert report.failed == ("output 'y' strays" if fails else "")
         assert (report.rounding is None) == fails
@@ -356,7 +356,7 @@ def test_where_the_result_cannot_be_run_the_model_stays(monkeypatch: pytest.Monk
 
     compare_as(monkeypatch, stops)
     model = branches()
-    optimized = superopt.optimize(model, budget=2.0)
+    optimized = superopt.optimize(model, budget=60.0)
     assert not optimized.report.accepted
     assert "out of bounds" in optimized.report.reason
     assert optimized.model == model
@@ -388,7 +388,7 @@ def test_nodes_as_they_are_written_are_tried_where_sessions_are_soon_made(
         return False
 
     monkeypatch.setattr(CandidateJudge, "is_promising", is_promising)
-    superopt.optimize(branches(), budget=2.0)
+    superopt.optimize(branches(), budget=60.0)
     assert bool(asked) == tried
 
 
@@ -399,7 +399,7 @@ def test_what_the_noise_hides_is_measured_once_more(monkeypatch: pytest.MonkeyPa
     noisy = Comparison(original=1.1, candidate=1.0, ratio=1.1, low=1.01, high=1.2, control=1.0, noise=0.05, rounds=9)
     found = iter([noisy, measured(1.1)])
     compare_as(monkeypatch, lambda _: next(found))
-    report = superopt.optimize(branches(), budget=20.0).report
+    report = superopt.optimize(branches(), budget=60.0).report
     assert report.accepted == (low > 1.05)
     assert report.timing is not None
     assert report.timing.low == low
@@ -418,7 +418,7 @@ def test_rewrites_that_fail_the_check_are_left_out(monkeypatch: pytest.MonkeyPat
         return passes(original, candidate, *rest, **more)
 
     monkeypatch.setattr(f"{EVERYWHERE}.check_all", strict)
-    report = superopt.optimize(two_sizes(), budget=20.0).report
+    report = superopt.optimize(two_sizes(), budget=60.0).report
     assert report.accepted
     assert report.nodes_after == checked[1]
 
@@ -435,7 +435,7 @@ def test_of_one_segment_whose_steps_fail_the_check_fewer_are_taken(monkeypatch: 
         return check_all(original, candidate, *rest, **more)
 
     monkeypatch.setattr(f"{EVERYWHERE}.check_all", strict)
-    report = superopt.optimize(branches(), budget=20.0).report
+    report = superopt.optimize(branches(), budget=60.0).report
     assert report.accepted
     assert products == [1, BRANCHES - (BRANCHES - 1) // 2]
     assert [rule.times for rule in report.rules] == [(BRANCHES - 1) // 2]
@@ -446,7 +446,7 @@ def test_where_nothing_passes_the_check_the_original_is_kept(monkeypatch: pytest
     compare_as(monkeypatch, lambda _: measured(2.0))
     nodes = [helper.make_node("Sin", ["x"], ["s"]), helper.make_node("Relu", ["s"], ["r"])]
     proto = model([*nodes, helper.make_node("Sin", ["r"], ["y"])], {"x": [512, 512]}, {"y": [512, 512]})
-    optimized = superopt.optimize(proto, budget=5.0)
+    optimized = superopt.optimize(proto, budget=60.0)
     assert optimized.model is proto
     assert not optimized.report.accepted
     assert "output 'y'" in optimized.report.failed
@@ -467,7 +467,7 @@ def test_the_search_makes_the_moves_that_are_chosen(
 ) -> None:
     use(monkeypatch, FACTOR)
     compare_as(monkeypatch, lambda _: measured(1.0))
-    report = superopt.optimize(branches(), budget=3.0, moves=moves).report
+    report = superopt.optimize(branches(), budget=60.0, moves=moves).report
     assert any("factor" in segment.rules for segment in report.segments) == found
     assert bool(report.segments) == bool(moves)
 
@@ -531,7 +531,7 @@ def test_texts_and_sequences_are_no_obstacle(monkeypatch: pytest.MonkeyPatch) ->
     proto.graph.input.append(helper.make_tensor_value_info("text", onnx.TensorProto.STRING, [2]))
     proto.graph.output.append(helper.make_tensor_value_info("words", onnx.TensorProto.STRING, [2]))
     proto.graph.output.append(helper.make_tensor_sequence_value_info("rows", onnx.TensorProto.FLOAT, None))
-    report = superopt.optimize(proto, budget=10.0).report
+    report = superopt.optimize(proto, budget=60.0).report
     assert report.accepted, report.reason
 
 
@@ -541,7 +541,7 @@ def test_a_model_whose_inputs_cannot_be_made_is_returned_as_it_is(monkeypatch: p
     proto.graph.node.append(helper.make_node("SequenceLength", ["many"], ["length"]))
     proto.graph.input.append(helper.make_tensor_sequence_value_info("many", onnx.TensorProto.FLOAT, None))
     proto.graph.output.append(helper.make_tensor_value_info("length", onnx.TensorProto.INT64, []))
-    optimized = superopt.optimize(proto, budget=10.0)
+    optimized = superopt.optimize(proto, budget=60.0)
     assert optimized.model is proto
     assert not optimized.report.accepted
     why = "no values of type seq(tensor(float)) can be made for the input 'many'"
@@ -551,7 +551,7 @@ def test_a_model_whose_inputs_cannot_be_made_is_returned_as_it_is(monkeypatch: p
 def test_the_report_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FACTOR)
     compare_as(monkeypatch, lambda _: measured(2.0))
-    report = superopt.optimize(branches(), budget=10.0, seed=7, threads=1).report
+    report = superopt.optimize(branches(), budget=60.0, seed=7, threads=1).report
     read = json.loads(report.json())
     assert read["speedup"] == 2.0
     assert read["seed"] == 7
@@ -603,7 +603,7 @@ def test_different_wirings_stay_different() -> None:
 
 def test_rules_are_not_read_where_nothing_can_be_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FLOW, "load_rules", lambda: pytest.fail("rules are read"))
-    report = superopt.optimize(model([helper.make_node("Sin", ["x"], ["y"])], {"x": [4]}, {"y": [4]}), budget=10.0).report
+    report = superopt.optimize(model([helper.make_node("Sin", ["x"], ["y"])], {"x": [4]}, {"y": [4]}), budget=60.0).report
     assert (report.islands, report.accepted) == (0, False)
 
 
@@ -611,7 +611,7 @@ def test_garbage_is_collected_as_before_afterwards(monkeypatch: pytest.MonkeyPat
     use(monkeypatch, FACTOR)
     before = gc.get_threshold()
     within: list[tuple[int, int, int]] = []
-    superopt.optimize(branches(), budget=10.0, progress=lambda _: within.append(gc.get_threshold()))
+    superopt.optimize(branches(), budget=60.0, progress=lambda _: within.append(gc.get_threshold()))
     assert gc.get_threshold() == before
     assert min(within) > before
 
@@ -623,7 +623,7 @@ def test_a_search_that_nests_too_deep_leaves_its_segment_as_it_is(monkeypatch: p
     use(monkeypatch, FACTOR)
     monkeypatch.setattr("superopt.search.passes.search_island", nested)
     compare_as(monkeypatch, lambda _: measured(1.5))
-    report = superopt.optimize(branches(), budget=10.0, moves=("rules",)).report
+    report = superopt.optimize(branches(), budget=60.0, moves=("rules",)).report
     assert report.accepted
     assert report.windows_left == {"RecursionError:": 1}
     assert report.segments[0].rules == ()

@@ -408,7 +408,7 @@ def test_what_has_no_price_is_said() -> None:
 def test_the_choice_is_that_of_measuring_and_nothing_is_measured(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FACTOR)
     monkeypatch.setattr(FLOW, "OPTIMIZATION", replace(OPTIMIZATION, full_comparison_seconds=1.0))
-    measured = superopt.optimize(branches(), budget=10.0, moves=("rules",))
+    measured = superopt.optimize(branches(), budget=60.0, moves=("rules",))
     for place in (
         "superopt.runtime.kernel.Kernel.timed",
         "superopt.runtime.kernel.least_seconds",
@@ -417,7 +417,7 @@ def test_the_choice_is_that_of_measuring_and_nothing_is_measured(here: Path, mon
         "superopt.runtime.multi_shape.compare_settings",
     ):
         monkeypatch.setattr(place, never)
-    predicted = superopt.optimize(branches(), budget=10.0, moves=("rules",), device_profile=here)
+    predicted = superopt.optimize(branches(), budget=60.0, moves=("rules",), device_profile=here)
     assert measured.report.accepted
     assert predicted.report.accepted
     assert predicted.model.graph.node == measured.model.graph.node
@@ -437,7 +437,7 @@ def test_the_choice_is_that_of_measuring_and_nothing_is_measured(here: Path, mon
 def test_an_absent_gpu_is_optimized_for(monkeypatch: pytest.MonkeyPatch, saved: Callable[[DeviceProfile], Path]) -> None:
     use(monkeypatch, FACTOR)
     report = superopt.optimize(
-        branches(), budget=10.0, moves=("rules",), device_profile=saved(simple(provider="cuda")), provider="cuda"
+        branches(), budget=60.0, moves=("rules",), device_profile=saved(simple(provider="cuda")), provider="cuda"
     ).report
     assert report.accepted
     assert report.prediction is not None
@@ -450,7 +450,7 @@ def test_where_nothing_gains_the_original_is_returned(
 ) -> None:
     use(monkeypatch, SWAP)
     proto = branches(2)
-    optimized = superopt.optimize(proto, budget=5.0, moves=("rules",), device_profile=saved(simple()))
+    optimized = superopt.optimize(proto, budget=60.0, moves=("rules",), device_profile=saved(simple()))
     assert optimized.model is proto
     assert optimized.report.speedup == 1.0
     assert optimized.report.prediction is not None
@@ -458,7 +458,7 @@ def test_where_nothing_gains_the_original_is_returned(
 
 def test_a_model_without_a_price_is_returned_as_it_is(saved: Callable[[DeviceProfile], Path]) -> None:
     proto = looped()
-    optimized = superopt.optimize(proto, budget=5.0, device_profile=saved(simple()))
+    optimized = superopt.optimize(proto, budget=60.0, device_profile=saved(simple()))
     assert optimized.model is proto
     assert "no predicted time on Simple" in optimized.report.reason
 
@@ -475,7 +475,7 @@ def test_open_dimensions_are_priced_at_the_sizes_that_matter(
     figures = []
     for rows in (8, 64):
         report = superopt.optimize(
-            proto, budget=10.0, moves=("rules",), device_profile=path, shapes=[{name or "x.0": rows}]
+            proto, budget=60.0, moves=("rules",), device_profile=path, shapes=[{name or "x.0": rows}]
         ).report
         assert report.accepted
         assert report.prediction is not None

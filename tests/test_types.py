@@ -70,7 +70,7 @@ def model(
 
 def optimized(proto: onnx.ModelProto) -> Optimized[onnx.ModelProto]:
     """What becomes of the model, which is right by a check of its own and has one product where there were six."""
-    found = superopt.optimize(proto, budget=10.0, moves=("rules",))
+    found = superopt.optimize(proto, budget=60.0, moves=("rules",))
     assert found.report.accepted, found.report.reason
     assert [n.op_type for n in found.model.graph.node].count("MatMul") == 1
     assert found.model.opset_import == proto.opset_import
@@ -118,7 +118,7 @@ def test_two_types_in_one_model_are_islands_of_their_own() -> None:
     ]
     weights = {name: random.standard_normal((96, 512)).astype(np.float32) for name in ("u", "v")}
     found = superopt.optimize(
-        model(*more, kind=FLOAT16, outputs=[info("z", FLOAT, [64, 512])], weights=weights), budget=10.0, moves=("rules",)
+        model(*more, kind=FLOAT16, outputs=[info("z", FLOAT, [64, 512])], weights=weights), budget=60.0, moves=("rules",)
     )
     assert found.report.islands == 2
     assert found.report.accepted, found.report.reason
@@ -140,7 +140,7 @@ def test_quantized_parts_stay_and_the_rest_is_rewritten(opset: int) -> None:
         "stored": np.random.default_rng(0).integers(-99, 99, (96, 96)).astype(np.int8),
     }
     proto = model(*more, opset=opset, outputs=[info("z", TensorProto.INT8, [64, 96])], weights=weights)
-    found = superopt.optimize(proto, budget=10.0, moves=("rules",))
+    found = superopt.optimize(proto, budget=60.0, moves=("rules",))
     assert found.report.accepted, found.report.reason
     assert found.report.rounding is not None
     assert found.report.rounding.reference == "float64"
@@ -190,7 +190,7 @@ def test_inputs_that_cannot_be_drawn_are_told(kind: str) -> None:
     nodes = {"sequence": node("SequenceAt", ["s", "which"], ["z"]), "optional": node("OptionalGetElement", ["s"], ["z"])}
     given = [helper.make_value_info("s", proto), info("open", FLOAT, ["n", 2])]
     report = superopt.optimize(
-        model(nodes[kind], inputs=given, outputs=[info("z", FLOAT, [2])], weights={"which": np.array(0)}), budget=5.0
+        model(nodes[kind], inputs=given, outputs=[info("z", FLOAT, [2])], weights={"which": np.array(0)}), budget=60.0
     ).report
     assert not report.accepted
     assert "can be made for the input 's'" in report.reason
@@ -199,7 +199,7 @@ def test_inputs_that_cannot_be_drawn_are_told(kind: str) -> None:
 def test_an_operator_that_nobody_knows_is_one_clear_error() -> None:
     proto = model(node("Nothing", ["y"], ["z"], domain="my.own"), outputs=[info("z", FLOAT, [64, 96])], domains=["my.own"])
     with pytest.raises(InvalidModelError, match=r"my\.own:Nothing"):
-        superopt.optimize(proto, budget=10.0, moves=("rules",))
+        superopt.optimize(proto, budget=60.0, moves=("rules",))
 
 
 def test_what_reduces_to_an_input_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +210,7 @@ def test_what_reduces_to_an_input_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     nodes += [node("Transpose", ["a"], ["b"], perm=[1, 0]), node("Transpose", ["b"], ["y"], perm=[1, 0])]
     graph = helper.make_graph(nodes, "g", [info("x", FLOAT, [4, 8])], [info("y", FLOAT, [4, 8])])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    report = superopt.optimize(proto, budget=10.0, moves=("rules",)).report
+    report = superopt.optimize(proto, budget=60.0, moves=("rules",)).report
     assert report.timing is not None, "a state without nodes is a candidate"
 
 

@@ -211,7 +211,7 @@ def _tile(root: Term) -> int:
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize(("tolerance", "used"), [(1.0, "by-2"), (8.0, "by-4")])
 def test_optimize_tries_what_a_tolerance_may_admit(tolerance: float, used: str) -> None:
-    report = superopt.optimize(convolutions(), budget=10.0, tolerance=tolerance).report
+    report = superopt.optimize(convolutions(), budget=60.0, tolerance=tolerance).report
     assert report.accepted, report.reason
     assert {rule.name for rule in report.rules} == {used}
     assert report.rounding is not None
@@ -228,11 +228,11 @@ def test_what_strays_by_a_less_accurate_algorithm_is_searched_without_it(monkeyp
 
     monkeypatch.setattr(FLOW, "relower", lambda *_: ())
     monkeypatch.setattr("superopt.runtime.multi_shape.check_all_sizes", checked)
-    report = superopt.optimize(convolutions(), budget=10.0).report
+    report = superopt.optimize(convolutions(), budget=60.0).report
     assert report.accepted, report.reason
     assert {rule.name for rule in report.rules} == {"by-2"}
     monkeypatch.setattr(FLOW, "load_rules", lambda: [BY_TILES[4]])
-    report = superopt.optimize(convolutions(), budget=10.0).report
+    report = superopt.optimize(convolutions(), budget=60.0).report
     assert not report.accepted
     assert not report.rules
 
@@ -245,7 +245,7 @@ def test_an_algorithm_is_taken_in_as_many_places_as_weights_may_grow_for(
     """In each of the two places weights become four times as large, which is one and a half times more of all of them."""
     monkeypatch.setattr("superopt.search.selection.OPTIMIZATION", replace(OPTIMIZATION, min_weight_growth_bytes=0))
     monkeypatch.setattr(FLOW, "relower", lambda *_: ())
-    report = superopt.optimize(convolutions(), budget=10.0, tolerance=100.0, growth=growth).report
+    report = superopt.optimize(convolutions(), budget=60.0, tolerance=100.0, growth=growth).report
     assert sum(rule.times for rule in report.rules) == places
     assert report.accepted == (places > 0)
 
@@ -259,7 +259,7 @@ def test_weights_that_fit_into_the_last_level_cache_still_do_with_algorithms(
     weights = sum(len(tensor.raw_data) for tensor in proto.graph.initializer)
     monkeypatch.setattr("superopt.cost.measure.last_level_cache", lambda: int(cache * weights))
     monkeypatch.setattr(FLOW, "relower", lambda *_: ())
-    report = superopt.optimize(proto, budget=10.0, tolerance=100.0, growth=10.0).report
+    report = superopt.optimize(proto, budget=60.0, tolerance=100.0, growth=10.0).report
     assert sum(rule.times for rule in report.rules) == places
 
 
