@@ -162,10 +162,18 @@ def test_what_is_added_and_subtracted_to_round_stays() -> None:
 
 def test_a_quotient_that_may_be_nan_is_not_made_a_number() -> None:
     rule = flagged(parse_rule("whole: x * reciprocal(x) => ones(shape=x.shape) for x[1, 2]"), *SPECIAL)
-    assert absorption(rule).repairs
+    assert absorption(rule).changes
     total = apply("add", apply("sigmoid", X), ONES)
     assert not admitted(rule, apply("mul", X, apply("reciprocal", X)), FpMode.RELAXED)
     assert admitted(rule, apply("mul", total, apply("reciprocal", total)), FpMode.RELAXED)
+
+
+def test_nan_does_not_become_an_infinity_that_a_comparison_absorbs() -> None:
+    rule = flagged(parse_rule("inner: sqrt(rsqrt(x)) => rsqrt(sqrt(x)) for x[1, 2]"), FpFlag.NNAN)
+    assert absorption(rule).changes
+    total = apply("add", apply("sigmoid", X), ONES)
+    assert not admitted(rule, apply("sqrt", apply("rsqrt", X)), FpMode.RELAXED)
+    assert admitted(rule, apply("sqrt", apply("rsqrt", total)), FpMode.RELAXED)
 
 
 def test_masks_are_not_subtracted_from_each_other() -> None:

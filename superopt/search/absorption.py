@@ -24,7 +24,7 @@ from superopt.rules.rule import Rule
 from superopt.search.gate import Absorption
 
 POISONS = (np.nan, np.inf, -np.inf)
-SPECIAL = (0.0, 0.0, 1.0, -1.0, 2.0, -2.0)
+SPECIAL = (0.0, -0.0, 1.0, -1.0, 2.0, -2.0)
 
 
 @functools.cache
@@ -38,7 +38,7 @@ def absorption(rule: Rule) -> Absorption:
     rng = np.random.default_rng(zlib.crc32(str(rule).encode()))
     equations = rule.equations
     names = frozenset(name for equation in equations for name, _ in equation.ranks)
-    exposed, different, partial, repairs, evaluated = set[str](), set[str](), False, False, 0
+    exposed, different, partial, changes, evaluated = set[str](), set[str](), False, False, 0
     step = max(1, len(equations) // SEARCH.max_absorption_equations)
     for equation in equations[::step][: SEARCH.max_absorption_equations]:
         try:
@@ -47,13 +47,13 @@ def absorption(rule: Rule) -> Absorption:
                 exposed |= one.exposed
                 different |= one.different
                 partial |= one.partial
-                repairs |= one.repairs
+                changes |= one.changes
                 evaluated += 1
         except (InstantiationError, ShapeError):
             continue
     if not evaluated:
-        return Absorption(names, names, partial=True, repairs=True)
-    return Absorption(frozenset(exposed), frozenset(different), partial, repairs)
+        return Absorption(names, names, partial=True, changes=True)
+    return Absorption(frozenset(exposed), frozenset(different), partial, changes)
 
 
 def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Absorption:
@@ -71,21 +71,27 @@ def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Abs
     with np.errstate(all="ignore"):
         values = evaluate_terms(roots, arrays, instance.value(), Floats(tail=1))
     half = len(equation.left)
-    worse, differs = np.zeros(len(cases), bool), np.zeros(len(cases), bool)
+    worse, differs, changes = (np.zeros(len(cases), bool) for _ in range(3))
     for left, right in zip(values[:half], values[half:], strict=True):
-        one, other = (np.isfinite(side).reshape(-1, side.shape[-1]) for side in (left, right))
-        worse |= (one & ~other).any(axis=0)
-        differs |= (one != other).any(axis=0)
+        one, other = (_special(side).reshape(-1, side.shape[-1]) for side in (left, right))
+        worse |= ((one == 0) & (other != 0)).any(axis=0)
+        differs |= ((one == 0) != (other == 0)).any(axis=0)
+        changes |= (one != other).any(axis=0)
     exposed, different = (
         frozenset(name for (name, _), found in zip(cases, mask, strict=True) if found and name) for mask in (worse, differs)
     )
-    repairs = differs & ~worse
+    changed = changes & ~worse
     return Absorption(
         exposed,
         different,
         partial=bool(worse[: SEARCH.absorption_draw_count].any()),
-        repairs=bool(repairs[: SEARCH.absorption_draw_count].any()),
+        changes=bool(changed[: SEARCH.absorption_draw_count].any()),
     )
+
+
+def _special(values: Array) -> Array:
+    """Return 0 for each finite element, 1 or -1 for an infinite element by its sign, and 2 for NaN."""
+    return np.where(np.isnan(values), 2.0, np.where(np.isinf(values), np.sign(values), 0.0))
 
 
 def _drawn(name: str, shape: tuple[int, ...], cases: list[tuple[str, float]], rng: np.random.Generator) -> Array:

@@ -37,13 +37,15 @@ class Absorption:
         exposed: the variables whose non-finite elements can make a result element non-finite on the right side only.
         different: the variables whose non-finite elements can make a result element non-finite on one side only.
         partial: whether finite values can make a result element non-finite on the right side only.
-        repairs: whether finite values can make a result element non-finite on the left side only.
+        changes: whether finite values can make a result element NaN or infinite on the left side, and another value on the
+            right side: a finite value, an infinity of another sign, or NaN for an infinity. A later comparison may turn both
+            values into different finite values.
     """
 
     exposed: frozenset[str]
     different: frozenset[str]
     partial: bool
-    repairs: bool
+    changes: bool
 
 
 class Gate:
@@ -139,7 +141,7 @@ class Gate:
         unsure = {name for name, known in bound.items() if not (known.finite and (known.sure or not self.strict))}
         if unsure and unsure & self._absorption(rule).exposed:
             return False
-        if self._absorption(rule).repairs and not all(self.facts(term).finite for term in _inside(match)):
+        if self._absorption(rule).changes and not all(self.facts(term).finite for term in _inside(match)):
             return False
         doubtful = {name for name in unsure if not bound[name].finite}
         if not doubtful and all(known.finite for known in self._new(match).values()):
