@@ -1,4 +1,4 @@
-"""Tiers of tests, and Hypothesis profiles.
+"""Tiers of tests, Hypothesis profiles, and sessions of one thread.
 
 The profile `check` draws the same examples on every run; `search` draws new ones, and many (for finding bugs).
 """
@@ -11,6 +11,12 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("check", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("search", deadline=None, max_examples=3000, suppress_health_check=list(HealthCheck))
 settings.load_profile("check")
+
+
+@pytest.fixture(autouse=True)
+def _one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let sessions have one thread by default, because the processes of pytest share the cores."""
+    monkeypatch.setattr("superopt.flows.options.core_count", lambda: 1)
 
 
 @pytest.hookimpl(tryfirst=True)

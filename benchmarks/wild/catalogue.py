@@ -65,6 +65,7 @@ class Model:
         licence: The licence of the model.
         task: What the model is for.
         inputs: How each set of inputs is made.
+        fixed: Inputs that a deployment fixes, as arguments of `superopt optimize --fix`.
     """
 
     package: Package
@@ -72,6 +73,7 @@ class Model:
     licence: str
     task: str
     inputs: tuple[Recipe, ...]
+    fixed: tuple[str, ...] = ()
 
 
 SILERO = Package("pypi", "silero-vad", "6.2.3")
@@ -112,7 +114,7 @@ def silero(file: str, *, rate: bool = True) -> Model:
     """A voice activity detector of Silero that sees one frame of speech."""
     path = f"silero_vad/data/{file}.onnx"
     made = tuple(frame(SILERO, path, after=after, state=STATE, rate=rate) for after in (0, 20))
-    return Model(SILERO, path, "MIT", "voice activity detection", made)
+    return Model(SILERO, path, "MIT", "voice activity detection", made, ("sr=16000",) if rate else ())
 
 
 SPEECH: Mapping[str, Model] = {
@@ -143,6 +145,7 @@ SPEECH: Mapping[str, Model] = {
             )
             for after in (0, 20)
         ),
+        ("sr=16000",),
     ),
     "wake_mel": Model(
         WAKE,

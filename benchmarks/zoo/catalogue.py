@@ -156,6 +156,19 @@ MODELS: Mapping[str, Recipe] = {
     **SYNTHETIC,
 }
 
+UNFOLDED = frozenset(
+    {
+        *RECURRENT,
+        *(name for name, recipe in BRANCHED.items() if recipe.builder in ("branched.repvgg_a0", "branched.mobileone_s0")),
+        *(name for name, recipe in {**ENCODERS, **OPEN}.items() if recipe.options.get("adapted")),
+        *(name for name, recipe in RECOMMENDATION.items() if recipe.builder.endswith("Mixture")),
+    }
+)
+"""The models in training form (branches or adapters that a deployment merges), and the models with unrolled loops.
+
+All other models are in deploy form.
+"""
+
 
 def batched(models: Mapping[str, Recipe], batch: int) -> Mapping[str, Exported]:
     """Those of the models that take one item at a time, as models of a batch, each under a name that tells it."""

@@ -100,7 +100,7 @@ def _add_optimize(commands: Commands) -> None:
         "--budget", type=time_span, metavar="TIME", help="time limit of the search: 90, 60s, 2m (10s to 30s, by model size)"
     )
     command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
-    command.add_argument("--threads", type=threads, default=1, metavar="N", help="CPU threads of each session (1)")
+    command.add_argument("--threads", type=threads, metavar="N", help="CPU threads of each session (all cores)")
     about = "optimize for replay as a CUDA graph (with --provider cuda)"
     command.add_argument("--cuda-graph", action="store_true", help=about)
     about = "sizes of a dynamic dimension to optimize for; repeat the option for each dimension; dimensions stay dynamic"

@@ -104,7 +104,7 @@ def optimize(
     provider: str = "cpu",
     budget: float | None = None,
     seed: int = 0,
-    threads: int = 1,
+    threads: int | None = None,
     cuda_graph: bool = False,
     shapes: Sequence[Mapping[str, int]] = (),
     inputs: Sequence[Given] = (),
@@ -138,7 +138,8 @@ def optimize(
             budget is 10 seconds, or up to 30 seconds for a model of several hundred nodes, a model with a long run time, or a
             slow machine.
         seed: The seed of every random choice.
-        threads: The CPU threads of a session.
+        threads: The CPU threads of a session. By default, all cores, as in ONNX Runtime. The search times single nodes on one
+            thread. Whole models are compared with this number of threads, and with one thread for the report.
         cuda_graph: Run the model by replaying a CUDA graph.
         shapes: Sizes of the dynamic dimensions by name. The default size is 1 for the first dimension of an input, 224 for the
             height and width of an image, and 128 for any other dimension.
@@ -452,7 +453,8 @@ def search_prepared_model(
     share = 0.0 if settings.allow_contrib else OPTIMIZATION.contrib_budget_share
     with closing(Cache(settings.cache)) as times:
         resident, together = weight_bytes(start), prepared.first.short
-        clock = prepared.forecaster or Clock(prepared.device, times, resident=resident, together=together)
+        alone = replace(prepared.device, threads=1)
+        clock = prepared.forecaster or Clock(alone, times, resident=resident, together=together)
         with phases("forms"):
             relowered = before.relowered
             if relowered is None:
@@ -637,6 +639,7 @@ def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Repo
         failed = failed or next((o.failed for o in outcomes if o.candidate.searched is searched and o.failed), "")
     taken = best.candidate.passes if compared else ()
     measured = best.compared if isinstance(best.compared, SizeComparisons) else None
+    alone = best.compared_alone
     apart = prepared.tuning is not None and bool(prepared.tuning.choices)
     uncovered, hinted = ((), ()) if best.accepted or failed else explained(prepared, searched)
     said = reason_details(
@@ -649,7 +652,7 @@ def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Repo
     return Report(
         model=loaded.label,
         accepted=best.accepted,
-        reason=prepared.first.refused or verdict_reason(best.compared, said, failed, accepted=best.accepted),
+        reason=prepared.first.refused or verdict_reason(best, said, failed, prepared.device.threads),
         nodes=count(loaded.model),
         nodes_in_islands=prepared.islands[1],
         islands=prepared.islands[0],
@@ -657,6 +660,7 @@ def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Repo
         rules=rules_applied_by_gains([gain for gains in taken for gain in gains], prepared.rules),
         segments=searched_segment_entries(searched.best.searched),
         timing=timing(measured.least) if measured else None,
+        one_thread=timing(alone.least) if alone else None,
         shapes={str(sizing): timing(c) for sizing, c in measured.at if sizing.numbers} if measured else {},
         prediction=prediction(prepared.forecaster, best.compared),
         rounding=rounding_report(best.checked, settings.tolerance),

@@ -17,6 +17,7 @@ from superopt.model.specialize import Fixable
 from superopt.report.progress import Listener
 from superopt.rules.fp_flags import FpMode
 from superopt.runtime.cache import Json
+from superopt.runtime.hardware import core_count
 from superopt.runtime.input_source import InputSource
 from superopt.runtime.multi_shape import CheckSettings
 from superopt.runtime.session import Device
@@ -34,7 +35,7 @@ class Options(TypedDict, total=False):
     provider: str
     budget: float | None
     seed: int
-    threads: int
+    threads: int | None
     cuda_graph: bool
     shapes: Sequence[Mapping[str, int]]
     inputs: Sequence[Given]
@@ -68,7 +69,7 @@ class OptimizationSettings:
     provider: str
     budget: float | None
     seed: int
-    threads: int
+    threads: int | None
     cuda_graph: bool
     shapes: Sequence[Mapping[str, int]]
     cache: Path
@@ -98,7 +99,7 @@ class OptimizationSettings:
         if self.fp not in {*FpMode}:
             raise ValueError(f"unknown floating-point mode {self.fp!r}: expected one of {', '.join(FpMode)}")
         prices = None if self.device_profile is None else load_prices(self.device_profile, self.provider)
-        device = Device(self.provider if prices is None else "cpu", self.threads, self.cuda_graph)
+        device = Device(self.provider if prices is None else "cpu", self.threads or core_count(), self.cuda_graph)
         object.__setattr__(self, "prices", prices)
         object.__setattr__(self, "device", device)
 

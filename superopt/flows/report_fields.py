@@ -12,10 +12,15 @@ from superopt.runtime.compare import Comparison
 from superopt.runtime.multi_shape import SizeComparisons
 from superopt.runtime.session import Device, runtime
 from superopt.runtime.tuning import Tuning
+from superopt.search.judging import ModelOutcome
 
 
-def verdict_reason(compared: SizeComparisons | Forecasts | None, details: str, failed: str, *, accepted: bool) -> str:
-    """Return the sentence of the report that says why the rewritten model, or else the original, is returned."""
+def verdict_reason(outcome: ModelOutcome, details: str, failed: str, threads: int) -> str:
+    """Return the sentence of the report that says why the rewritten model, or else the original, is returned.
+
+    `threads` is the number of threads of the sessions that were compared.
+    """
+    compared, accepted = outcome.compared, outcome.accepted
     if failed:
         return f"the rewritten model fails the check ({failed}); the original is kept"
     if compared is None:
@@ -26,9 +31,13 @@ def verdict_reason(compared: SizeComparisons | Forecasts | None, details: str, f
         verdict = f"predicted to be {span} times as fast as the original"
         doubt = "which is within the errors of the prediction, or the margin; the original is kept"
         return f"{verdict}{details}" if accepted else f"{verdict}, {doubt}"
+    alone = outcome.compared_alone
     if accepted:
-        return f"{span} times as fast as the original{details}"
-    return f"{ratios[0]:.3f} times as fast as the original, which is within the noise or the margin; the original is kept"
+        slower = alone is not None and any(c.slower() for _, c in alone.at)
+        loss = f" at {threads} threads, but {alone.least.ratio:.2f} times at one thread" if alone and slower else ""
+        return f"{span} times as fast as the original{loss}{details}"
+    gain = f"; at one thread (--threads 1), {alone.least.ratio:.2f} times as fast" if alone and alone.faster else ""
+    return f"{ratios[0]:.3f} times as fast as the original, which is within the noise or the margin; the original is kept{gain}"
 
 
 def reason_details(*, apart: bool, found: int, taken: int, too_large: int, small: float) -> str:

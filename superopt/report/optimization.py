@@ -176,6 +176,8 @@ class Report:
         segments: The results for the segments (parts of islands) that were searched.
         timing: The comparison of candidate and original, or None if no candidate was compared. If the models were compared at
             several sizes of dynamic dimensions, this is the comparison with the smallest gain.
+        one_thread: The comparison in sessions of one thread, at the sizes with the smallest gain, or None if sessions have one
+            thread anyway.
         rounding: The result of the numerical check, or None if no candidate was checked. Candidates that are not faster are not
             checked.
         seconds: The seconds spent in each phase.
@@ -214,6 +216,7 @@ class Report:
     budget: float
     seed: int
     stopped: str
+    one_thread: Timing | None = None
     shapes: Mapping[str, Timing] = field(default_factory=dict)
     tuning: SessionTuning | None = None
     prediction: Prediction | None = None
@@ -283,6 +286,9 @@ def _run(report: Report) -> Table:
             change = f"{duration(t.original)} to {duration(t.optimized)}, {t.speedup:.3f}x"
             where = f" at {shape}" if shape else ""
             table.add_row("measured", f"{change} ({t.low:.3f} to {t.high:.3f}), noise {t.noise:.1%}, {t.rounds} rounds{where}")
+    if report.one_thread is not None:
+        t = report.one_thread
+        table.add_row("one thread", f"{t.speedup:.3f}x ({t.low:.3f} to {t.high:.3f}), noise {t.noise:.1%}")
     if report.prediction is not None:
         _predicted(table, report.prediction)
     if report.rounding is not None:

@@ -1,9 +1,10 @@
-"""The names of a machine's processors, and the sizes of their caches."""
+"""The names of a machine's processors, the number of their cores, and the sizes of their caches."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import platform
 import subprocess
 from pathlib import Path
@@ -49,6 +50,23 @@ def gpu_name() -> str:
     with contextlib.suppress(OSError, subprocess.SubprocessError, IndexError):
         return subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()[0].strip()
     return "cuda"
+
+
+@functools.cache
+def core_count() -> int:
+    """Return the number of processor cores that this process may use, where several hardware threads of a core count once.
+
+    ONNX Runtime's sessions use as many threads by default.
+    """
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    cores: set[str] = set()
+    for number in usable:
+        siblings = Path(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list")
+        try:
+            cores.add(siblings.read_text(encoding="ascii"))
+        except OSError:
+            cores.add(str(number))
+    return len(cores)
 
 
 @functools.cache

@@ -67,6 +67,7 @@ class ModelOutcome:
         candidate: The candidate.
         spent: The seconds of checks and comparisons so far, this candidate included.
         compared: The timing of the candidate against the original model, if the candidate did not fail.
+        compared_alone: The timing in sessions of one thread, if sessions of several threads are compared.
         checked: The result of comparing outputs with the original model. None if the candidate is not faster, or failed.
         failed: The reason why the candidate fails the check of outputs or cannot be run. None if the candidate does not fail.
     """
@@ -76,6 +77,7 @@ class ModelOutcome:
     compared: SizeComparisons | Forecasts | None = None
     checked: Check | None = None
     failed: str | None = None
+    compared_alone: SizeComparisons | None = None
 
     @property
     def accepted(self) -> bool:
@@ -122,6 +124,7 @@ class CandidateJudge:
             ProviderError: See `compare_settings`.
         """
         compared: SizeComparisons | Forecasts | None = None
+        alone: SizeComparisons | None = None
         checked: Check | CheckFailedError | None = None
         try:
             if candidate.check_first:
@@ -130,11 +133,13 @@ class CandidateJudge:
                 compared, spent = self._compare(rewritten, seconds, spent)
                 if checked is None and compared.faster:
                     checked, spent = self._check(rewritten, spent)
+                if compared.faster or not candidate.fallback:
+                    alone = self._compare_alone(rewritten, seconds / 2)
         except Exception as error:  # noqa: BLE001
             checked = CheckFailedError(failure(error))
         if isinstance(checked, CheckFailedError):
             return ModelOutcome(candidate, spent, failed=failure(checked))
-        return ModelOutcome(candidate, spent, compared, checked)
+        return ModelOutcome(candidate, spent, compared, checked, compared_alone=alone)
 
     def _check(self, rewritten: Loadable, spent: JudgingSeconds) -> tuple[Check | CheckFailedError, JudgingSeconds]:
         """Check the candidate's outputs. Return the result, and the seconds of all checks and comparisons so far.
@@ -167,6 +172,20 @@ class CandidateJudge:
                 compared, own = self._compared(rewritten, seconds, again=True)
                 spent = replace(spent, comparing=spent.comparing + own)
             return compared, spent
+
+    def _compare_alone(self, rewritten: Loadable, seconds: float) -> SizeComparisons | None:
+        """Compare the speed of the models in sessions of one thread within about `seconds`.
+
+        Return None if the sessions of the device have one thread anyway, if times are predicted, or if the user asked to stop.
+
+        Raises:
+            InvalidModelError, ProviderError: See `compare_settings`.
+        """
+        if self.device.threads == 1 or self.device.provider != "cpu" or self.forecaster is not None or is_stop_requested():
+            return None
+        with self.phase("measure"):
+            alone, _ = replace(self, device=replace(self.device, threads=1))._compared(rewritten, seconds)
+        return alone
 
     def is_slower(self, before: Loadable, after: Loadable) -> bool:
         """Return whether a quick comparison finds the second model slower than the first model, by more than its uncertainty.

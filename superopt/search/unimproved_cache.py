@@ -59,6 +59,7 @@ def _report(record: Mapping[str, Json]) -> Report:
         segments=tuple(from_fields(SegmentGain, segment) for segment in json_list(record["segments"])),
         uncovered=tuple(from_fields(UncoveredNodes, nodes) for nodes in json_list(record["uncovered"])),
         timing=from_fields(Timing, record["timing"]) if record["timing"] else None,
+        one_thread=from_fields(Timing, record["one_thread"]) if record["one_thread"] else None,
         rounding=from_fields(Rounding, record["rounding"]) if record["rounding"] else None,
         arithmetic=from_fields(Arithmetic, record["arithmetic"]),
         environment=from_fields(RunEnvironment, record["environment"]),
