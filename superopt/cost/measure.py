@@ -22,6 +22,7 @@ from superopt.cost.roofline import Roofline
 from superopt.errors import InvalidModelError, ProviderError
 from superopt.files import scratch_folder
 from superopt.policy import COMPARISON, COST
+from superopt.protobuf.names import dimension_key
 from superopt.protobuf.nodes import with_weights
 from superopt.protobuf.stored import Loadable
 from superopt.runtime.cache import Cache, Json, json_digest, json_list, json_number, json_text
@@ -37,7 +38,6 @@ from superopt.runtime.kernel import (
     random_values,
 )
 from superopt.runtime.session import Bound, Device, Session
-from superopt.runtime.sizes import dynamic_size_key
 
 _COPIES = ("MemcpyToHost", "MemcpyFromHost")
 _BLOCKED = "com.microsoft.nchwc"
@@ -344,7 +344,7 @@ def _static(port: ValueInfoProto, sizes: Mapping[str, int] | None = None) -> Ope
     kind = port.type.tensor_type
     if not kind.elem_type or not kind.HasField("shape"):
         return None
-    names = (dynamic_size_key(port.name, axis, d.dim_param) for axis, d in enumerate(kind.shape.dim))
+    names = (dimension_key(port.name, axis, d.dim_param) for axis, d in enumerate(kind.shape.dim))
     extents = (
         d.dim_value if d.HasField("dim_value") else (sizes or {}).get(n) for n, d in zip(names, kind.shape.dim, strict=True)
     )

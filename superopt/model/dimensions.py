@@ -14,7 +14,7 @@ from superopt.algebra.terms import (
 from superopt.errors import DimensionError
 from superopt.model.load import Model
 from superopt.policy import MODEL
-from superopt.protobuf.names import is_unnamed
+from superopt.protobuf.names import dimension_key, is_unnamed
 
 
 def dimension_name(value: ir.Value, axis: int, extent: object) -> str:
@@ -22,8 +22,7 @@ def dimension_name(value: ir.Value, axis: int, extent: object) -> str:
 
     A placeholder that exporters write for unnamed dimensions does not count as a name.
     """
-    name = declared_name(extent)
-    return f"{value.name}[{axis}]" if is_unnamed(name) else name
+    return dimension_key(value.name or "", axis, declared_name(extent))
 
 
 def declared_name(extent: object) -> str:

@@ -1,4 +1,4 @@
-"""Names of dimensions, and placeholders for missing names."""
+"""Names of dimensions, placeholders for missing names, and the keys of dynamic dimensions in mappings of sizes."""
 
 from __future__ import annotations
 
@@ -11,3 +11,12 @@ _UNNAMED = re.compile(r"\??|-1|None|unk__.*|.*\[\d+\]")
 def is_unnamed(name: str) -> bool:
     """Return whether a dimension with this name counts as unnamed. Such a name is a placeholder that exporters write."""
     return _UNNAMED.fullmatch(name) is not None
+
+
+def dimension_key(port: str, axis: int, name: str) -> str:
+    """Return the key of an input's dynamic dimension in mappings of sizes.
+
+    The key is the dimension's name in the model. If the dimension has no name, the key is the input and the axis, such as
+    `x[0]`.
+    """
+    return f"{port}[{axis}]" if is_unnamed(name) else name

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from superopt.policy import REPORT
-from superopt.protobuf.names import is_unnamed
+from superopt.protobuf.names import dimension_key
 
 Array = npt.NDArray[Any]
 STANDARD = ("", "ai.onnx")
@@ -119,7 +119,7 @@ def _fixed_extent(value: ir.Value, axis: int, extent: object, sizes: Mapping[str
     if isinstance(extent, int) and extent >= 0:
         return extent
     name = (extent.value if isinstance(extent, ir.SymbolicDim) else None) or ""
-    fixed = sizes.get(f"{value.name}[{axis}]" if is_unnamed(name) else name)
+    fixed = sizes.get(dimension_key(value.name or "", axis, name))
     return ir.SymbolicDim(name or None) if fixed is None else fixed
 
 

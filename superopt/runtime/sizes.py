@@ -14,7 +14,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 
 from superopt.policy import CHECK
 from superopt.protobuf.graphs import all_graphs
-from superopt.protobuf.names import is_unnamed
+from superopt.protobuf.names import dimension_key
 
 _DECIDES = frozenset(
     {"Slice", "Min", "Max", "Mod", "Div", "Clip", "Where", "TopK", "Split", "Range", "Equal", "Less", "Greater"}
@@ -26,14 +26,6 @@ _FACTORS = frozenset({"Mul", "Div", "Mod"})
 _ATTRIBUTES = ("starts", "ends", "strides", "kernel_shape", "split", "pads", "blocksize")
 
 
-def dynamic_size_key(port: str, axis: int, name: str) -> str:
-    """Return the key of a dynamic dimension in mappings of sizes.
-
-    The key is the dimension's name in the model or, for an unnamed dimension, the input and the axis, such as `x[0]`.
-    """
-    return f"{port}[{axis}]" if is_unnamed(name) else name
-
-
 def dynamic_dimension_keys(model: ModelProto) -> list[str]:
     """Return the keys of the dynamic dimensions of a model's inputs, without repetitions."""
     weights = {tensor.name for tensor in model.graph.initializer}
@@ -42,7 +34,7 @@ def dynamic_dimension_keys(model: ModelProto) -> list[str]:
         if port.name not in weights:
             for axis, extent in enumerate(port.type.tensor_type.shape.dim):
                 if not extent.HasField("dim_value") or extent.dim_value < 0:
-                    found[dynamic_size_key(port.name, axis, extent.dim_param)] = None
+                    found[dimension_key(port.name, axis, extent.dim_param)] = None
     return list(found)
 
 
