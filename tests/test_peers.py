@@ -389,7 +389,7 @@ def test_a_terminal_has_a_line_for_each_contender() -> None:
 def test_the_page_has_contenders_beside_one_another(tmp_path: Path) -> None:
     tables = script("readme_tables")
     text = tables.beside(ROWS)
-    assert text.startswith("## Beside other optimizers\n\nA processor, 1 thread, ONNX Runtime 1.2, 2 models:\n")
+    assert text.startswith("## Comparison with other optimizers\n\nA processor, 1 thread, ONNX Runtime 1.2, 2 models:\n")
     assert "| onnxsim | 3 | **1.100** | 1 | 0 | 1 | 1 times | 0.5 s |  |" in text
     assert "| one | **2.00** | 1.25 → 1.20 | 1.21 | failed | failed | failed | failed | 10 s | 2 s | 300 MiB |" in text
     assert "| geometric mean | **1.000** |  | **1.100** |" in text

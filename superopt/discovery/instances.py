@@ -139,7 +139,7 @@ class Redundancy:
     def _looked_up(self, code: int, operands: Ints, there: Flags) -> Ints:
         """Return the class of each term that applies the operator with the number `code` to a row of `operands`.
 
-        Terms with equal values form a class. The result is -1 for a term that was not built. A row has the numbers of one
+        Terms with equal values form a class. The result is -1 for a term that was not built. A row has the indices of one
         term's operands. `there` is False where a row is padded.
         """
         known = (~there | ((operands >= 0) & (operands < len(self.table)))).all(axis=1)
@@ -212,9 +212,9 @@ class Redundancy:
         return found
 
     def _root(self, left: Term, operands: Ints, *, commutative: bool) -> Iterator[tuple[Ints, Bound, Ints]]:
-        """Match `left`, the left side of a kept equality, with the term of each row of `operands` at the root.
+        """Match `left`, the left side of a kept equality, at the root of each term that a row of `operands` describes.
 
-        A row has the numbers of one term's operands. Yields the matching rows, the terms that the variables stand for, and the
+        A row has the indices of one term's operands. Yields the matching rows, the terms that the variables stand for, and the
         operands that the match leaves over.
         """
         count = len(left.args)

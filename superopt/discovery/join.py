@@ -29,8 +29,8 @@ A universe is a vocabulary of operators and variables. A variable's name and an 
 def joins(enumeration: Enumeration) -> Iterator[Candidate]:
     """Yield candidates with several outputs. A candidate says that its two sides may be equal.
 
-    The outputs of the left side are two or three terms that are parts of one term with less arithmetic, or two terms that
-    become one batched term.
+    The outputs of the left side are two or three terms that are parts of a single, cheaper term, or two terms that can be
+    batched into one.
     """
     general: list[Candidate] = []
     for pair in sorted(_pairs(enumeration), key=candidate_order):

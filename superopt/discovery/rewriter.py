@@ -172,7 +172,7 @@ class Spread:
     def of(self, term: Term) -> tuple[int, tuple[str, ...], str]:
         """Return a sort key of a term with numeric extents: its measure, the names of its operators, and the term's key.
 
-        The class describes the measure.
+        The docstring of the class describes the measure.
         """
         known = self._known.get(term)
         if known is None:
@@ -208,7 +208,7 @@ class OrderedRewriting:
         self._known: dict[Term, tuple[Term, int]] = {}
 
     def of(self, term: Term) -> Term:
-        """Return the term after rewriting steps, each of which is the possible step to the lowest measure.
+        """Return the term after greedy rewriting: each step is the step that leads to the lowest measure.
 
         Operands are rewritten first. A step that does not lower the measure is not taken.
         """

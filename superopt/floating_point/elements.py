@@ -188,7 +188,7 @@ def _looked_up(equation: Equation, instance: Instance, rng: np.random.Generator)
 
 
 def _reached(equation: Equation, operands: Mapping[str, tuple[int, ...]]) -> set[str]:
-    """Return the names of the variables that are an operand listed in `operands`, directly or through moves such as reshapes.
+    """Return the names of the variables that reach a listed operand, either directly or through moves such as reshapes.
 
     `operands` has, for each operator, the positions of the listed operands. A move is an operator that only moves elements.
     """

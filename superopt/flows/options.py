@@ -1,4 +1,4 @@
-"""The options of `superopt.optimize` and of the command line, as the caller gives them and in validated form."""
+"""The options of `superopt.optimize` and of the command line, in two forms: as given by the caller, and validated."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def is_boolean(term: Term) -> bool:
 
 @functools.cache
 def _comparisons() -> frozenset[str]:
-    """Return the algebra's operators for which an ONNX operator yields booleans for every input type, such as Less."""
+    """Return the algebra's operators whose ONNX counterpart (such as Less) yields booleans for every input type."""
     yields = {s.name: resolve_booleans(s, [], 1)[1] for s in onnx.defs.get_all_schemas() if s.domain == "" and s.outputs}
     return frozenset(n for n, o in registry().items() if o.definition and any(yields.get(t) == [True] for t in o.onnx))
 

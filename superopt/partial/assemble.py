@@ -1,4 +1,4 @@
-"""Assemble a tensor from boxes of its positions, by concatenating adjacent boxes and interleaving alternating boxes."""
+"""Assemble a tensor from rectangular boxes: adjacent boxes are concatenated, and alternating boxes are interleaved."""
 
 from __future__ import annotations
 

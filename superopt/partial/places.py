@@ -23,7 +23,9 @@ from superopt.rules.work import work
 
 @dataclass(frozen=True)
 class Place:
-    """Operators of a program that a mutant replaces. A mutant is a term that equals a program at some output positions.
+    """Operators within a program, to be replaced by a mutant.
+
+    A mutant is a term that equals a program at some output positions.
 
     Attributes:
         group: The operators, as terms of the program.

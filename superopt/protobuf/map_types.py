@@ -1,4 +1,6 @@
-"""Map types, which onnx_ir cannot represent. ZipMap of the domain ai.onnx.ml, for example, returns a map of probabilities.
+"""Support for types of ONNX maps, which onnx_ir cannot represent.
+
+ZipMap of the domain ai.onnx.ml, for example, returns a map of probabilities.
 
 In an `onnx_ir.Model`, a value with a map type has no type. The type is stored as a text in the value's metadata. In a
 ModelProto and in files, the type is in its usual place.

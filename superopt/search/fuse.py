@@ -133,7 +133,7 @@ def _undone(state: State) -> dict[Term, Term]:
 
 
 def _in_order(term: Term) -> Term | None:
-    """Return the deepest operand in the chain of reshapes and transposes at `term` whose elements have the order of `term`.
+    """Follow the chain of reshapes and transposes down from `term`, and return its last operand with the same element order.
 
     Return None if there is no such operand. Dynamic dimensions are replaced by primes to compare the orders.
     """

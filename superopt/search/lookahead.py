@@ -74,7 +74,7 @@ def chains(
 
 
 def _diverse(ahead: list[StepChain], horizon: Horizon) -> list[StepChain]:
-    """Return the `horizon.beam` chains of lowest estimated cost, with at most `horizon.alike` chains that end with one rule."""
+    """Return the `horizon.beam` chains of lowest estimated cost, of which at most `horizon.alike` end with the same rule."""
     kept: list[StepChain] = []
     count: dict[str, int] = {}
     for chain in sorted(ahead, key=lambda c: c.estimate):

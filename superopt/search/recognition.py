@@ -308,7 +308,7 @@ Kind: TypeAlias = "tuple[frozenset[str], bool, bool]"
 
 
 def _kind(term: Term) -> Kind:
-    """Return the kind of the term, by which terms that cannot be equal functions are not compared."""
+    """Return the kind of the term. Only terms of the same kind can compute the same function, so only these are compared."""
     called: set[str] = set()
     for part in subterms(term):
         if part.args and part.op not in MOVES and part.rank in SIZES:

@@ -61,7 +61,7 @@ def affordable_gains(found: Iterable[Gain], growth: float) -> list[Gain]:
 
 
 def fallback_choices(passes: Passes, relowered: tuple[Gain, ...] = (), others: Sequence[Passes] = ()) -> Iterator[Passes]:
-    """Yield choices of gains to try one after the other, in case a larger choice does not measure faster.
+    """Yield sets of gains to try in turn. Smaller sets are fallbacks if a larger set turns out not to be faster.
 
     A gain is the search result for one part of the model. A pass is one search over the whole model. The first choice has all
     gains of `passes`, and each item of `others` is a further choice. Then comes `relowered` alone, then the gains of the first
@@ -115,7 +115,7 @@ def splice_fitting(model: Model, taken: Sequence[Gain]) -> tuple[Model, list[Gai
 
 
 def unsearched_segment_counts(searched: Iterable[Gain]) -> dict[str, int]:
-    """Return, for each reason, the number of segments (parts of a model) that could not be searched or written as nodes."""
+    """Count the segments (parts of a model) that could not be searched or written as nodes, by reason."""
     found: Counter[str] = Counter()
     for gain in searched:
         if gain.left:

@@ -1,8 +1,8 @@
 """Remove terms that compute nothing: a rule proves that such a term equals one of its operands, such as `x + zeros`.
 
-For example, a mask may leave a sum with zeros. Such a sum costs too little to show in a measurement of an island, but other
-rules do not match across the sum. Rules that remove such terms are applied wherever they match, without a measurement, because
-they remove an operator and add none.
+For example, after a mask is simplified, an addition of zeros may remain. Such a sum costs too little to show in a measurement
+of an island, but other rules do not match across the sum. Rules that remove such terms are applied wherever they match, without
+a measurement, because they remove an operator and add none.
 """
 
 from __future__ import annotations

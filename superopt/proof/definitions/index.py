@@ -242,8 +242,8 @@ def _with_positive_quotients(facts: Guard) -> Guard:
 def commutative_obligations() -> Iterator[tuple[str, Verdict]]:
     """Yield a verdict on commutativity and a verdict on associativity for each commutative operator.
 
-    Terms sort the operands of such an operator, so that both sides of either law are the same term. The operator's binary
-    definition is therefore compared with itself on exchanged and regrouped operands.
+    When a term is built, the operands of such an operator are sorted, so the two sides of each law become the same term.
+    The operator's binary definition is therefore compared with itself on exchanged and regrouped operands.
     """
     for name, spec in registry().items():
         if spec.commutative:

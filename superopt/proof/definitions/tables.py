@@ -51,7 +51,7 @@ def _range(k: Sym, extent: int) -> tuple[Cond, ...]:
 
 
 def _product(tables: Sequence[TableElement], k: Extent, extent: int) -> TableElement:
-    """Return the table of the sums over `k` of the products of the tables' elements. `k` occurs in every table."""
+    """Multiply the tables elementwise, sum over `k`, and return the resulting table. `k` occurs in every table."""
     axes = {i: n for table in tables for i, n in zip(table.indices, table.shape, strict=True) if i != k}
     numbers: list[Fraction] = []
     for position in _positions(tuple(axes.values())):
