@@ -18,6 +18,9 @@ COMPOSITE = """
     for x[1, 2, 3, 4], axis[-1, -2, -3, -4]
 """
 
+KERNEL = "log_softmax(x - expand(reduce_max(x, axes=(axis,)), shape=x.shape, axes=others(x, axis)), axis=axis)"
+"""Kernels subtract the maximum first. An infinite maximum makes all elements NaN."""
+
 
 def log_softmax(x: Tensor, *, axis: Axis) -> Tensor:
     return composed(COMPOSITE, {"x": x}, axis=axis)

@@ -176,6 +176,17 @@ def test_nan_does_not_become_an_infinity_that_a_comparison_absorbs() -> None:
     assert admitted(rule, apply("sqrt", apply("rsqrt", total)), FpMode.RELAXED)
 
 
+def test_infinities_are_those_of_kernels() -> None:
+    total = "expand(reciprocal(reduce_sum(t, axes=(-1,))), shape=x.shape, axes=(-2,))"
+    shifted = "exp(x - expand(reduce_max(x, axes=(-1,)), shape=x.shape, axes=(-2,)))"
+    same, other = (
+        absorption(parse_rule(f"softmax: (t := {inner}) * {total} => softmax(x, axis=-1) for x[2]"))
+        for inner in (shifted, "exp(x)")
+    )
+    assert not same.different
+    assert other.exposed == {"x"}
+
+
 def test_masks_are_not_subtracted_from_each_other() -> None:
     term = apply("relu", apply("sub", X, Y))
     rule = flagged(CLIPPED, FpFlag.CANCEL)

@@ -193,6 +193,8 @@ class Operator:
             name, and the ONNX operator is translated to this term. If the term adds a bias to the result of an operator, such
             as a convolution, the file may contain two functions. `bias_axis` returns the axis of the bias for a given result,
             or None. `lower_biased` writes the operator and the bias as one ONNX node.
+        kernel: A term in the rule notation that equals the operator over the real numbers, and is NaN or infinite where the
+            kernels of runtimes are. The text is empty if the definition is NaN or infinite there too.
         domain: The inputs on which the operator is tested: `REAL`, or `POSITIVE` if the operator is NaN for other inputs.
         rounding: For an operator that is a fast algorithm for another operator, a function of the attributes. The function
             returns the typical ratio of the rounding errors of the two operators.
@@ -206,6 +208,7 @@ class Operator:
     axioms: str
     commutative: bool
     composite: str
+    kernel: str
     onnx: tuple[str, ...]
     lift: Callable[[Node], Term | tuple[Term, ...] | None] | None = field(compare=False)
     lower: Callable[..., str] | None = field(compare=False)
@@ -287,6 +290,7 @@ def _load(path: Path, digest: str) -> Operator:
         axioms=getattr(module, "AXIOMS", "") + _definition(path.stem, signature, composite),
         commutative=getattr(module, "COMMUTATIVE", False),
         composite=" ".join(composite.split()),
+        kernel=" ".join(getattr(module, "KERNEL", "").split()),
         onnx=(onnx,) if isinstance(onnx, str) else tuple(onnx),
         lift=getattr(module, "lift", None),
         lower=getattr(module, "lower", None),

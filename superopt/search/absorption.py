@@ -1,7 +1,7 @@
 """The difference between the sides of a rule for NaN and infinite inputs: on which side they reach the result.
 
 Both sides are evaluated by their definitions, in IEEE arithmetic, at random small sizes and values, with elements of one
-variable replaced by NaN or an infinity.
+variable replaced by NaN or an infinity. If an operator states how kernels compute it (`KERNEL`), this term is evaluated.
 
 For example, `where(c, x * y, 0)` is 0 wherever `c` is false, even if `y` is NaN there. The equal form `where(c, x, 0) * y` is
 then NaN.
@@ -16,8 +16,10 @@ import zlib
 import numpy as np
 
 from superopt.algebra.evaluate import Array, Floats, evaluate_terms
+from superopt.algebra.operators import apply, registry
+from superopt.algebra.terms import Term, subterms
 from superopt.errors import InstantiationError, ShapeError
-from superopt.notation.parsing import Equation
+from superopt.notation.parsing import Equation, parse
 from superopt.policy import SEARCH
 from superopt.rules.instances import Instance, instantiations
 from superopt.rules.rule import Rule
@@ -67,7 +69,7 @@ def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Abs
         (name, poison) for name in names for poison in POISONS for _ in range(SEARCH.absorption_draw_count)
     ]
     arrays = {name: _drawn(name, instance.shapes[name], cases, rng) for name in names}
-    roots = equation.left + equation.right
+    roots = _as_kernels(equation.left + equation.right)
     with np.errstate(all="ignore"):
         values = evaluate_terms(roots, arrays, instance.value(), Floats(tail=1))
     half = len(equation.left)
@@ -87,6 +89,19 @@ def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Abs
         partial=bool(worse[: SEARCH.absorption_draw_count].any()),
         changes=bool(changed[: SEARCH.absorption_draw_count].any()),
     )
+
+
+def _as_kernels(roots: tuple[Term, ...]) -> tuple[Term, ...]:
+    """Return the terms as kernels compute them, where kernels are NaN or infinite at other inputs than the definitions."""
+    done: dict[Term, Term] = {}
+    for term in subterms(*roots):
+        args = [done[arg] for arg in term.args]
+        done[term] = term if args == [*term.args] else apply(term.op, *args, **dict(term.attributes))
+        spec = registry().get(term.op) if args else None
+        if spec is not None and spec.kernel:
+            operands = dict(zip(spec.operands, args, strict=True))
+            (done[term],) = parse(spec.kernel, operands, numbers=dict(term.attributes))
+    return tuple(done[root] for root in roots)
 
 
 def _special(values: Array) -> Array:
