@@ -24,7 +24,11 @@ def sub(x: Tensor, y: Tensor) -> Tensor:
 
 
 def lift(node: Node) -> Term | None:
-    return apply("sub", *node.broadcast())
+    """Return the difference. If the subtrahend is constant, the result is the sum with its negative, which rounds equally."""
+    x, y = node.broadcast()
+    if y.constant and not x.constant:
+        return apply("add", x, apply("scale", y, factor=-1))
+    return apply("sub", x, y)
 
 
 def lower(term: Term, emit: Emit) -> str:
