@@ -23,9 +23,9 @@ from superopt.notation.parsing import Equation, parse
 from superopt.policy import SEARCH
 from superopt.rules.instances import Instance, instantiations
 from superopt.rules.rule import Rule
-from superopt.search.gate import Absorption
+from superopt.search.gate import SPECIAL_VALUES, Absorption
 
-POISONS = (np.nan, np.inf, -np.inf)
+POISONS = tuple(float(value) for value in SPECIAL_VALUES)
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 2.0, -2.0)
 
 
@@ -40,7 +40,8 @@ def absorption(rule: Rule) -> Absorption:
     rng = np.random.default_rng(zlib.crc32(str(rule).encode()))
     equations = rule.equations
     names = frozenset(name for equation in equations for name, _ in equation.ranks)
-    exposed, different, partial, changes, evaluated = set[str](), set[str](), False, False, 0
+    exposed, different = set[tuple[str, str]](), set[tuple[str, str]]()
+    partial, changes, evaluated = False, False, 0
     step = max(1, len(equations) // SEARCH.max_absorption_equations)
     for equation in equations[::step][: SEARCH.max_absorption_equations]:
         try:
@@ -54,7 +55,8 @@ def absorption(rule: Rule) -> Absorption:
         except (InstantiationError, ShapeError):
             continue
     if not evaluated:
-        return Absorption(names, names, partial=True, changes=True)
+        every = frozenset((name, value) for name in names for value in SPECIAL_VALUES)
+        return Absorption(every, every, partial=True, changes=True)
     return Absorption(frozenset(exposed), frozenset(different), partial, changes)
 
 
@@ -80,7 +82,8 @@ def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Abs
         differs |= ((one == 0) != (other == 0)).any(axis=0)
         changes |= (one != other).any(axis=0)
     exposed, different = (
-        frozenset(name for (name, _), found in zip(cases, mask, strict=True) if found and name) for mask in (worse, differs)
+        frozenset((name, str(poison)) for (name, poison), found in zip(cases, mask, strict=True) if found and name)
+        for mask in (worse, differs)
     )
     changed = changes & ~worse
     return Absorption(

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from superopt.algebra.operators import operator
 from superopt.algebra.terms import Term, subterms, variables
-from superopt.algebra.value_analysis import UNKNOWN, Facts, computed_facts, raw_facts
+from superopt.algebra.value_analysis import OVERFLOW, UNKNOWN, Facts, computed_facts, raw_facts
 from superopt.model.facts import folded_literal_facts
 from superopt.policy import MODEL
 from superopt.rules.fp_flags import FpFlag, FpMode
@@ -27,6 +27,8 @@ EXACT = frozenset({FpFlag.NSZ})
 """The floating-point flags (freedoms to change results) that the precise mode admits."""
 SUMS = frozenset({"add", "sub"})
 SPECIAL = frozenset({FpFlag.NNAN, FpFlag.NINF})
+SPECIAL_VALUES = ("nan", "inf", "-inf")
+"""The names of the values that are not finite."""
 
 
 @dataclass(frozen=True)
@@ -34,16 +36,17 @@ class Absorption:
     """Where NaN or infinite elements reach the result of one side of a rule, but not of the other side.
 
     Attributes:
-        exposed: the variables whose non-finite elements can make a result element non-finite on the right side only.
-        different: the variables whose non-finite elements can make a result element non-finite on one side only.
+        exposed: variables and values, one of `SPECIAL_VALUES`. An element with this value can make a result element non-finite
+            on the right side only.
+        different: variables and values. An element with this value can make a result element non-finite on one side only.
         partial: whether finite values can make a result element non-finite on the right side only.
         changes: whether finite values can make a result element NaN or infinite on the left side, and another value on the
             right side: a finite value, an infinity of another sign, or NaN for an infinity. A later comparison may turn both
             values into different finite values.
     """
 
-    exposed: frozenset[str]
-    different: frozenset[str]
+    exposed: frozenset[tuple[str, str]]
+    different: frozenset[tuple[str, str]]
     partial: bool
     changes: bool
 
@@ -121,7 +124,7 @@ class Gate:
 
     def _admits(self, rule: Rule, match: Match) -> bool:
         bound = {name: self.facts(term) for name, term in match.binding.tensors.items()}
-        undefined = {name for name, known in bound.items() if not known.defined}
+        undefined = {(name, value) for name, known in bound.items() if not known.defined for value in SPECIAL_VALUES}
         if undefined and undefined & self._absorption(rule).exposed:
             return False
         if self.mode is FpMode.FAST:
@@ -138,15 +141,25 @@ class Gate:
         """
         if not rule.flags & SPECIAL:
             return True
-        unsure = {name for name, known in bound.items() if not (known.finite and (known.sure or not self.strict))}
+        unsure = {(name, value) for name, known in bound.items() for value in self._special_values(known)}
         if unsure and unsure & self._absorption(rule).exposed:
             return False
         if self._absorption(rule).changes and not all(self.facts(term).finite for term in _inside(match)):
             return False
-        doubtful = {name for name in unsure if not bound[name].finite}
+        doubtful = {(name, value) for name, value in unsure if not bound[name].finite}
         if not doubtful and all(known.finite for known in self._new(match).values()):
             return True
         return not doubtful & self._absorption(rule).different and not self._absorption(rule).partial
+
+    def _special_values(self, known: Facts) -> tuple[str, ...]:
+        """Return the values of `SPECIAL_VALUES` that an element may have.
+
+        If the gate is strict, an element may have any of them if this depends on the inputs.
+        """
+        if self.strict and not known.sure:
+            return SPECIAL_VALUES
+        possible = known.nan, known.high >= OVERFLOW, known.low <= -OVERFLOW
+        return tuple(value for value, is_possible in zip(SPECIAL_VALUES, possible, strict=True) if is_possible)
 
     def _is_bounded(self, rule: Rule, match: Match, bound: Mapping[str, Facts]) -> bool:
         """Return whether magnitudes are bounded where the rule needs bounds, and no rounding made on purpose is lost.
