@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from superopt.errors import CheckFailedError, ProviderError, RuntimeMissingError
+from superopt.errors import CheckFailedError, InvalidModelError, ProviderError, RuntimeMissingError
 from superopt.policy import CHECK
 from superopt.protobuf.stored import StoredModel
 from superopt.runtime.bounds import index_bounds
 from superopt.runtime.check import check
+from superopt.runtime.child import TrialRuns, reuse_child
 from superopt.runtime.reference import Reference
 from superopt.runtime.rounding import ELSEWHERE, OutputPair
 from superopt.runtime.session import Array, Device, Port, Session, random_inputs, runtime
@@ -466,3 +467,52 @@ def test_a_missing_runtime_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -
             Device()
     finally:
         runtime.cache_clear()
+
+
+OPEN = '<ir_version: 10, opset_import: ["" : 20]> agraph (float[n, 4] x) => (float[n, 4] y) { y = Relu(x) }'
+DYING = """
+import os, sys
+from multiprocessing.connection import Connection
+connection = Connection(int(sys.argv[1]))
+while True:
+    request, *arguments = connection.recv()
+    if request == "run" and any(not value.size for value in arguments[0].values()):
+        os.abort()
+    connection.send(("done", [("x", "tensor(float)", ["n", 4])] if request == "load" else None))
+"""
+
+
+@pytest.fixture
+def dying(tmp_path: Path) -> Iterator[None]:
+    """Child processes die when they run a model on an empty input."""
+    (program := tmp_path / "dying.py").write_text(DYING)
+    with reuse_child(program):
+        yield
+
+
+@pytest.mark.usefixtures("dying")
+def test_a_run_that_kills_the_child_process_is_an_error() -> None:
+    trials = TrialRuns(onnx.parser.parse_model(OPEN), Device())
+    for size in (2, 0, 3, 0):
+        feeds = {"x": np.ones((size, 4), np.float32)}
+        if size:
+            trials.require_runs(feeds)
+        else:
+            with pytest.raises(InvalidModelError, match="ONNX Runtime dies while running the model"):
+                trials.require_runs(feeds)
+
+
+@pytest.mark.usefixtures("dying")
+def test_sizes_at_which_the_runtime_dies_are_left_out() -> None:
+    proto = onnx.parser.parse_model(OPEN)
+    found = check(proto, proto, Device(), sizes={"n": 3})
+    assert any(name.endswith("sizes at which the original does not run") for name in found.left_out)
+    assert not any("n=0" in name for name in found.inputs)
+    assert any("n=1" in name for name in found.inputs)
+
+
+def test_digits_lost_on_tiny_inputs_are_not_rounded_on_purpose() -> None:
+    head = '<ir_version: 10, opset_import: ["" : 20]> agraph (float[8, 64] x) => (float[8, 64] y) '
+    spelled = "<float one = {1.0}> { d = Add(x, x) e = Exp(d) a = Sub(e, one) b = Add(e, one) y = Div(a, b) }"
+    original, candidate = (onnx.parser.parse_model(head + body) for body in (spelled, "{ y = Tanh(x) }"))
+    assert check(original, candidate, Device()).inputs

@@ -345,7 +345,7 @@ def prepare(
     with phases("load"):
         device = settings.device
         source = given.bounded(parse_model(original, external=False))
-        first = cached_first_run(original, loaded, device, sizings, settings.cache, source, chosen=chosen)
+        first = cached_first_run(original, loaded, device.one_thread, sizings, settings.cache, source, chosen=chosen)
         sizings = [DimBinding(numbers) for numbers in first.sizes] or sizings
         plain, weights, budget = inline_functions(loaded.model), weight_bytes(loaded.model), settings.budget
         if budget is None:
@@ -376,7 +376,7 @@ def prepare(
         with phases("load"):
             special, specialization = specialize(plain, fixed)
             inlined = original if special is loaded.model else loadable(special, scratch)
-            counts = count_body_runs(inlined, device, seed=settings.seed, sizes=sizings[0].numbers, source=source)
+            counts = count_body_runs(inlined, device.one_thread, seed=settings.seed, sizes=sizings[0].numbers, source=source)
             start = charts.begun(special if settings.opset is None else convert_opset(special, settings.opset))
             chart = charts.of(start)
             nodes = [len(island.nodes) for island in chart.islands()]
@@ -453,8 +453,7 @@ def search_prepared_model(
     share = 0.0 if settings.allow_contrib else OPTIMIZATION.contrib_budget_share
     with closing(Cache(settings.cache)) as times:
         resident, together = weight_bytes(start), prepared.first.short
-        alone = replace(prepared.device, threads=1)
-        clock = prepared.forecaster or Clock(alone, times, resident=resident, together=together)
+        clock = prepared.forecaster or Clock(prepared.device.one_thread, times, resident=resident, together=together)
         with phases("forms"):
             relowered = before.relowered
             if relowered is None:
@@ -688,7 +687,7 @@ def explained(prepared: PreparedModel, searched: SearchedModel) -> tuple[tuple[U
         return (), ()
     with prepared.phases("explain"):
         chart, sizes = prepared.charts.of(prepared.start), prepared.sizings[0].numbers
-        uncovered = uncovered_nodes(prepared.start, chart, prepared.device, sizes, prepared.source, prepared.scratch)
+        uncovered = uncovered_nodes(prepared.start, chart, prepared.device.one_thread, sizes, prepared.source, prepared.scratch)
         found = hints(
             uncovered,
             whole_islands(chart, prepared.runs),

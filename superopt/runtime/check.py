@@ -18,6 +18,7 @@ from superopt.errors import CheckFailedError, InvalidModelError
 from superopt.policy import CHECK
 from superopt.protobuf.stored import Loadable, StoredModel, folder_of, parse_model
 from superopt.runtime.adversarial import adversarial_values, images
+from superopt.runtime.child import TrialRuns, reuse_child
 from superopt.runtime.device import first_provider
 from superopt.runtime.feasible import feasible_source
 from superopt.runtime.input_source import DRAWN, InputSource
@@ -133,7 +134,8 @@ def check_all(
             runs.
         InvalidModelError: ONNX Runtime cannot load the original, or cannot run the original on random inputs.
     """
-    found = _checked(original, candidate, device, trials, factor, seed, given, adversarial=adversarial)
+    with reuse_child():
+        found = _checked(original, candidate, device, trials, factor, seed, given, adversarial=adversarial)
     if first_provider(device, exact=True) != device.provider:
         _checked(original, candidate, device, trials[:1], factor, seed, given, exact=False, adversarial=False)
     return found
@@ -189,6 +191,7 @@ class _Run:
         peak: the largest magnitude of an intermediate value in float64, or 0 if the magnitude is not known.
         spread: for each output, the elements that may become infinite or NaN because convolutions compute whole tiles of
             pixels. None if these elements are not known.
+        resized: whether the dimensions have unusual sizes, at which ONNX Runtime may crash on another model.
         pointless: whether intermediate values exceed the range of their type. If so, the outputs are not compared.
     """
 
@@ -200,6 +203,7 @@ class _Run:
     ordinary: bool
     peak: float = 0.0
     spread: Sequence[object] | None = None
+    resized: bool = False
     pointless: bool = False
 
     @property
@@ -263,6 +267,7 @@ class _Bench:
         self.seed = seed
         self.interface = given.fixed_ports(self.session.inputs), self.session.outputs
         self._now = time.thread_time if device.provider == "cpu" else time.perf_counter
+        self.trials = TrialRuns(original, device)
         self.runs: list[_Run] = []
         self.left_out: list[str] = []
 
@@ -351,10 +356,11 @@ class _Bench:
         """
         called = ", ".join(f"{name}={size}" for name, size in sizes.items())
         feeds = self.source.drawn(self.session.inputs, self.seed + turn, sizes)
+        self.trials.require_runs(feeds)
         began = self._now()
         run = self._ran(f"random ({called})", feeds, ordinary=True, exactly=False)
         seconds = (self._now() - began) / 2
-        self.runs.append(run)
+        self.runs.append(replace(run, resized=True))
         if adversarial and seconds < CHECK.max_adversarial_run_seconds:
             hard = adversarial_values(self.session.inputs, self.seed, sizes, self.source, self.windowed)
             if hard:
@@ -533,8 +539,11 @@ def _compared(
     try:
         session = Session(candidate, device, exact=exact)
         _same_interface(*interface, session)
+        trials = TrialRuns(candidate, device)
         for run in runs:
             where = f"on {run.name} inputs: "
+            if run.resized:
+                trials.require_runs(run.feeds)
             others = session.run(run.feeds)
             outputs = list(run.outputs(session.outputs, others, direct=direct))
             if any(output.fault(factor) for _, output in outputs):

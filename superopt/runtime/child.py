@@ -21,6 +21,7 @@ from superopt.errors import InvalidModelError, RuntimeDiedError, first_line
 from superopt.policy import COMPARISON, PROCESS
 from superopt.protobuf.stored import Loadable, StoredModel, stored_bytes
 from superopt.runtime.device import LOAD_CONFIG, Device
+from superopt.runtime.ort_values import BFLOAT16
 from superopt.runtime.session import Array, Port, port_of
 
 PROGRAM = Path(__file__).with_name("child_main.py")
@@ -176,6 +177,40 @@ def child() -> Iterator[Child]:
         yield made
     finally:
         made.close()
+
+
+class TrialRuns:
+    """Runs of a model in a child process, on inputs on which ONNX Runtime may crash, such as inputs without elements.
+
+    Nothing is run if this process cannot make the runs safe: for a GPU, for a large model, for inputs that cannot be sent, and
+    if no child process can be started. Other models must not be loaded in a shared child process in between.
+    """
+
+    def __init__(self, model: Loadable, device: Device) -> None:
+        self._model, self._device = model, device
+        self._session: ChildSession | None = None
+        self._possible = device.provider == "cpu" and 2 * stored_bytes(model) <= COMPARISON.max_resident_bytes
+
+    def require_runs(self, feeds: Mapping[str, Array]) -> None:
+        """Run the model once in a child process.
+
+        Raises:
+            InvalidModelError: ONNX Runtime raises an error, dies, or does not end in time.
+        """
+        if not self._possible:
+            return
+        try:
+            if self._session is None:
+                with child() as process:
+                    self._session = process.load(self._model, self._device)
+                self._possible = all(port.kind == "" and port.dtype != BFLOAT16 for port in self._session.inputs)
+            if self._possible:
+                self._session.run(feeds)
+        except (RuntimeDiedError, TimeoutError) as error:
+            self._session = None
+            raise InvalidModelError(str(error)) from error
+        except OSError:
+            self._possible = False
 
 
 def require_loads(model: Loadable, device: Device) -> None:

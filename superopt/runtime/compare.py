@@ -208,7 +208,7 @@ def compare_settings(
 
         def ready(setting: Setting, sizes: Sizes) -> Timed:
             session = Session(*setting)
-            return session.ready(feasible_source(session, sizes, source).values(session.inputs, seed, sizes), wall=wall)
+            return session.ready(_feasible(session, setting, sizes, source).values(session.inputs, seed, sizes), wall=wall)
 
         def told(place: int, done: float) -> None:
             if progress is not None:
@@ -222,11 +222,22 @@ def compare_settings(
     def opened(load: int) -> Iterator[list[list[Timed]]]:
         sessions = {which: Session(*settings[which]) for which in loading(len(settings), load)}
         ports = sessions[0].inputs
-        feeds = [feasible_source(sessions[0], sizes, source).values(ports, seed, sizes) for sizes in at]
+        feeds = [_feasible(sessions[0], first, sizes, source).values(ports, seed, sizes) for sizes in at]
         ready: list[list[Timed]] = [[sessions[which].ready(fed, wall=wall) for which in range(len(settings))] for fed in feeds]
         yield [[*map(ColdTimedModel, models)] for models in ready] if cold else ready
 
     return compare_in_turns(opened, seconds=seconds, loads=loads, until=until, progress=progress)
+
+
+def _feasible(session: Session, setting: Setting, sizes: Sizes, source: InputSource) -> InputSource:
+    """Return the source with bounds for integer inputs such that the model runs at these sizes; see `feasible_source`.
+
+    `setting` is the model of the session and its device. The model is run on one thread, because it may fail.
+    """
+    model, device = setting
+    if device.threads > 1 and any(port.dtype.kind in "iu" for port in session.inputs):
+        session = Session(model, device.one_thread)
+    return feasible_source(session, sizes, source)
 
 
 def _message(model: Loadable) -> Loadable:

@@ -9,7 +9,7 @@ import io
 import os
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from superopt.errors import ProviderError, RuntimeMissingError
@@ -73,6 +73,15 @@ class Device:
         available = runtime().get_available_providers()
         if PROVIDERS[self.provider] not in available:
             raise ProviderError(f"the installed ONNX Runtime has no provider {self.provider}; it has {', '.join(available)}")
+
+    @property
+    def one_thread(self) -> Device:
+        """The same device with one thread.
+
+        Models that may fail run on it. If a node fails in one of several threads, ONNX Runtime may end the process
+        (silero_vad_half of `scripts/wild`, ONNX Runtime 1.31.1).
+        """
+        return replace(self, threads=1)
 
     @property
     def memory(self) -> str:

@@ -142,14 +142,14 @@ class CandidateJudge:
         return ModelOutcome(candidate, spent, compared, checked, compared_alone=alone)
 
     def _check(self, rewritten: Loadable, spent: JudgingSeconds) -> tuple[Check | CheckFailedError, JudgingSeconds]:
-        """Check the candidate's outputs. Return the result, and the seconds of all checks and comparisons so far.
+        """Check the candidate's outputs on one thread. Return the result, and the seconds of all checks and comparisons so far.
 
         Raises:
             InvalidModelError: See `check`.
         """
         with self.phase("check"):
             checked, seconds = cached_check(
-                self.original, rewritten, self.device, self.sizings, self.settings, self.cache, self.source
+                self.original, rewritten, self.device.one_thread, self.sizings, self.settings, self.cache, self.source
             )
         return checked, replace(spent, checking=spent.checking + seconds)
 
@@ -184,7 +184,7 @@ class CandidateJudge:
         if self.device.threads == 1 or self.device.provider != "cpu" or self.forecaster is not None or is_stop_requested():
             return None
         with self.phase("measure"):
-            alone, _ = replace(self, device=replace(self.device, threads=1))._compared(rewritten, seconds)
+            alone, _ = replace(self, device=self.device.one_thread)._compared(rewritten, seconds)
         return alone
 
     def is_slower(self, before: Loadable, after: Loadable) -> bool:
