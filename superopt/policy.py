@@ -37,9 +37,9 @@ class OptimizationPolicy:
     A GPU's libraries choose kernels when a session is opened. Not measured.
     """
     hurried_comparison_seconds: float = 3.0
-    """The length in seconds of a timing comparison after the user asked the search to stop.
+    """The length in seconds of a timing comparison after the user asked the search to stop, and of a comparison on one thread.
 
-    A stopped run must end within ten seconds.
+    A stopped run must end within ten seconds. The comparison on one thread is only reported.
     """
     memory_factor: float = 3.0
     """The memory limit of a search, as a multiple of the model's bytes. `memory_bytes` is added.

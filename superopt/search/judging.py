@@ -134,7 +134,7 @@ class CandidateJudge:
                 if checked is None and compared.faster:
                     checked, spent = self._check(rewritten, spent)
                 if compared.faster or not candidate.fallback:
-                    alone = self._compare_alone(rewritten, seconds / 2)
+                    alone = self._compare_alone(rewritten)
         except Exception as error:  # noqa: BLE001
             checked = CheckFailedError(failure(error))
         if isinstance(checked, CheckFailedError):
@@ -173,8 +173,8 @@ class CandidateJudge:
                 spent = replace(spent, comparing=spent.comparing + own)
             return compared, spent
 
-    def _compare_alone(self, rewritten: Loadable, seconds: float) -> SizeComparisons | None:
-        """Compare the speed of the models in sessions of one thread within about `seconds`.
+    def _compare_alone(self, rewritten: Loadable) -> SizeComparisons | None:
+        """Compare the speed of the models briefly in sessions of one thread.
 
         Return None if the sessions of the device have one thread anyway, if times are predicted, or if the user asked to stop.
 
@@ -184,7 +184,9 @@ class CandidateJudge:
         if self.device.threads == 1 or self.device.provider != "cpu" or self.forecaster is not None or is_stop_requested():
             return None
         with self.phase("measure"):
-            alone, _ = replace(self, device=self.device.one_thread)._compared(rewritten, seconds)
+            alone, _ = replace(self, device=self.device.one_thread)._compared(
+                rewritten, OPTIMIZATION.hurried_comparison_seconds
+            )
         return alone
 
     def is_slower(self, before: Loadable, after: Loadable) -> bool:
