@@ -395,9 +395,9 @@ def test_the_page_has_contenders_beside_one_another(tmp_path: Path) -> None:
     assert "| geometric mean | **1.000** |  | **1.100** |" in text
     page = "".join(f"<!-- {part}:begin -->\nold\n<!-- {part}:end -->\n" for part in ("results", "peers"))
     (tmp_path / "alone.json").write_text(json.dumps(result("alone", 1.0)))
-    assert "Beside" not in tables.rendered(page, tmp_path, tmp_path)
+    assert "Comparison with" not in tables.rendered(page, tmp_path, tmp_path)
     (tmp_path / "one.json").write_text(json.dumps(ROWS[0]))
-    assert "Beside" in tables.rendered(page, tmp_path, tmp_path)
+    assert "Comparison with" in tables.rendered(page, tmp_path, tmp_path)
     with pytest.raises(SystemExit):
         tables.rendered("a page", tmp_path, tmp_path)
 
