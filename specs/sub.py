@@ -24,11 +24,7 @@ def sub(x: Tensor, y: Tensor) -> Tensor:
 
 
 def lift(node: Node) -> Term | None:
-    """Return the difference. If the subtrahend is constant, the result is the sum with its negative, which rounds equally."""
-    x, y = node.broadcast()
-    if y.constant and not x.constant:
-        return apply("add", x, apply("scale", y, factor=-1))
-    return apply("sub", x, y)
+    return apply("sub", *node.broadcast())
 
 
 def lower(term: Term, emit: Emit) -> str:

@@ -67,6 +67,12 @@ def test_a_report_states_what_one_thread_gains(
     assert report.one_thread.speedup == one
 
 
+@pytest.mark.parametrize("threads", [True, 3.5, "2", 0, -1])
+def test_a_number_of_threads_is_a_whole_number(threads: Any) -> None:
+    with pytest.raises(ValueError, match="threads must be a"):
+        superopt.optimize(branches(), threads=threads)
+
+
 def test_one_thread_is_not_compared_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use(monkeypatch, FACTOR)
     compare_by_threads(monkeypatch, {1: 2.0})

@@ -86,6 +86,8 @@ class OptimizationSettings:
     device: Device = field(init=False)
 
     def __post_init__(self) -> None:
+        if isinstance(self.threads, bool) or not isinstance(self.threads, int | None):
+            raise ValueError(f"threads must be a whole number, not {self.threads!r}")
         for name, least in (("seed", 0), ("threads", 1), ("tolerance", 1), ("budget", 0), ("growth", 0)):
             number = getattr(self, name)
             if number is not None and not least <= number < math.inf:

@@ -112,17 +112,20 @@ class ModelFacts:
         Models round numbers by such sums, as in `(x + 1e6) - 1e6`. Two operands cancel if they are a value and its negative, or
         if one is a large positive constant and the other is a large negative constant.
         """
-        summands = [*islice(_summands(node), MODEL.max_cancelling_summands)] if _is_sum(node) else []
+        summands = (
+            [*islice(_summands(node), MODEL.max_cancelling_summands)]
+            if node.domain in STANDARD and node.op_type in SUMS
+            else []
+        )
         if len(summands) < 3:
             return False
-        known = [(known, sign) for value, sign in summands if (known := self.of(value)).finite]
-        bounds = [(known.low, known.high) if sign > 0 else (-known.high, -known.low) for known, sign in known]
-        large = MODEL.max_ordinary_magnitude
-        if any(low > large for low, _ in bounds) and any(high < -large for _, high in bounds):
+        known = [known for known in map(self.of, summands) if known.finite]
+        if any(one.low > MODEL.max_ordinary_magnitude for one in known) and any(
+            one.high < -MODEL.max_ordinary_magnitude for one in known
+        ):
             return True
-        values = [value for value, _ in summands]
-        negated = (v.producer() for v in values)
-        return any(p is not None and p.op_type == "Neg" and p.inputs[0] in values for p in negated)
+        negated = (v.producer() for v in summands)
+        return any(p is not None and p.op_type == "Neg" and p.inputs[0] in summands for p in negated)
 
     def _opaque(self, node: ir.Node, result: ir.Value) -> Facts:
         """Return the bounds and other facts of a result of a node that the algebra cannot express.
@@ -202,29 +205,16 @@ def _masks(nodes: list[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
     return reaching, padded
 
 
-def _is_sum(node: ir.Node | None) -> bool:
-    """Return whether the node is an addition, or subtracts a constant."""
-    if node is None or node.domain not in STANDARD:
-        return False
-    return node.op_type in SUMS or (node.op_type == "Sub" and _array(node, 1) is not None)
-
-
-def _summands(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
-    """Yield the summands of an addition, each with its sign.
-
-    If a summand is itself the result of an addition, the inner summands are yielded. A constant that is subtracted has the
-    sign -1.
-    """
-    stack: list[tuple[ir.Node, ir.Value, int]] = [(node, v, 1) for v in node.inputs if v is not None]
+def _summands(node: ir.Node) -> Iterator[ir.Value]:
+    """Yield the summands of an addition. If a summand is itself the result of an addition, the inner summands are yielded."""
+    stack = [v for v in node.inputs if v is not None]
     while stack:
-        user, value, sign = stack.pop()
-        if user.op_type == "Sub" and value is user.inputs[1]:
-            sign = -sign
+        value = stack.pop()
         producer = value.producer()
-        if producer is not None and _is_sum(producer):
-            stack += [(producer, v, sign) for v in producer.inputs if v is not None]
+        if producer is not None and producer.domain in STANDARD and producer.op_type in SUMS:
+            stack += [v for v in producer.inputs if v is not None]
         else:
-            yield value, sign
+            yield value
 
 
 def _any_magnitude(node: ir.Node) -> Iterator[int]:

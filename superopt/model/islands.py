@@ -30,7 +30,7 @@ from superopt.algebra.value_analysis import UNKNOWN, Facts
 from superopt.errors import ShapeError
 from superopt.model.bodies import TOP, Scope, control_flow_graphs
 from superopt.model.constant_folding import fold_known_values
-from superopt.model.facts import SUMS, ModelFacts, is_guard
+from superopt.model.facts import ModelFacts, is_guard
 from superopt.model.lift import BITS, FLOATS, STANDARD, constant_tensor, is_stored, results_of
 from superopt.model.load import Model
 from superopt.model.lower import lower
@@ -306,20 +306,19 @@ class Chart:
         """Return whether the floating-point mode permits computing the node's results from its terms.
 
         Computing from terms may change rounding, because terms flatten nested sums and express some operators by several other
-        operators. In the precise mode, the terms must consist of one operator, apart from operators that only move elements and
-        from negated constants, and must not be a sum of a sum or a product of a product. In the relaxed mode, the node must not
-        be the outermost addition of a sum that rounds on purpose. The fast mode permits every node.
+        operators. In the precise mode, the terms must consist of one operator, apart from operators that only move elements,
+        and must not be a sum of a sum or a product of a product. In the relaxed mode, the node must not be the outermost
+        addition of a sum that rounds on purpose. The fast mode permits every node.
         """
         if self.mode is FpMode.FAST:
             return True
         if self.mode is FpMode.RELAXED:
             return not self.facts.rounds_on_purpose(node)
-        computing = [t for t in subterms(*lifted.values()) if not (t.is_variable or t.op in MOVING or _is_negated_constant(t))]
+        computing = [t for t in subterms(*lifted.values()) if not t.is_variable and t.op not in MOVING]
         if len(computing) > 1 or any(operator(t.op).commutative and len(t.args) > 2 for t in computing):
             return False
         producers = (v.producer() for v in node.inputs if v is not None)
-        alike = SUMS | {"Sub"} if any(t.op == "add" for t in computing) else {node.op_type}
-        nested = any(p is not None and p.op_type in alike for p in producers)
+        nested = any(p is not None and p.op_type == node.op_type for p in producers)
         return not (nested and any(operator(t.op).commutative for t in computing))
 
     def _float_type(self, node: ir.Node) -> ir.DataType | None:
@@ -395,10 +394,6 @@ class _Partition:
 def _name(value: ir.Value) -> str:
     assert value.name, "a lifted value has a name"
     return value.name
-
-
-def _is_negated_constant(term: Term) -> bool:
-    return term.constant and term.op == "scale" and term["factor"] == -1
 
 
 def _float_type(values: Sequence[ir.Value | None]) -> ir.DataType | None:
