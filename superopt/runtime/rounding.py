@@ -37,8 +37,7 @@ class OutputErrors:
             change of the output when inputs change in their last bits, or a few units in the last place.
         direct: whether the candidate is compared with the original, because there is no float64 run.
         floating: whether the output is floating-point.
-        off: the number of elements whose error in the original is large relative to the mean magnitude of the element's row, on
-            inputs that are not `scaled`.
+        off: the number of elements whose error in the original is large relative to the mean magnitude of the element's row.
         elements: the number of elements.
         own: the sum of the squares of the original's relative errors over the elements that `off` counts.
         other: the sum of the squares of the candidate's relative errors over the elements that `off` counts.
@@ -57,7 +56,7 @@ class OutputErrors:
     def does_not_round(self) -> str:
         """Return a message if the original rounds on purpose and the candidate does not, or an empty text."""
         if (
-            self.off < CHECK.deliberate_rounding_share * self.elements
+            self.off < max(CHECK.deliberate_rounding_share * self.elements, CHECK.min_deliberate_rounding_count)
             or self.other * CHECK.deliberate_rounding_factor**2 >= self.own
         ):
             return ""
@@ -96,8 +95,6 @@ class OutputPair:
         ordinary: whether the inputs are finite and random. If so, the candidate must have the original's NaN and infinities at
             the same positions, except where rounding decides.
         direct: whether there is no float64 run. If so, the error of the candidate may be 1024 units in the last place.
-        scaled: whether all inputs are tiny or large. The original may then lose digits by accident, as `exp(x) - 1` and
-            `relu(x) - relu(x - 6)` do. Such errors do not count as rounding on purpose.
         spread: a boolean array. Where True, the candidate may be infinite or NaN although the original is finite.
     """
 
@@ -108,7 +105,6 @@ class OutputPair:
     ordinary: bool = True
     direct: bool = False
     spread: Array | None = None
-    scaled: bool = False
 
     def fault(self, factor: float) -> str:
         """Return a message if the candidate's output is wrong, or an empty text.
@@ -146,7 +142,7 @@ class OutputPair:
             scale = float(np.max(np.abs(exact[finite]), initial=0.0)) or 1.0
             before, after = (float(np.max(np.abs(a - exact)[finite], initial=0.0)) / scale for a in (original, candidate))
             moved = float(np.max(_noise(original, self.nudged)[finite], initial=0.0)) / scale
-            off = (0, original.size, 0.0, 0.0) if self.scaled else self._far_off(original, candidate, exact)
+            off = self._far_off(original, candidate, exact)
         ulps = CHECK.direct_ulp_count / factor if self.direct else CHECK.min_error_ulp_count
         return OutputErrors(before, after, max(moved, ulps * ulp_of(self.original.dtype)), self.direct, True, *off)  # noqa: FBT003
 
