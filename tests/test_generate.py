@@ -308,6 +308,7 @@ def kill_one(killed: list[int]) -> None:
         os.kill(victim.pid, signal.SIGKILL)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", [{"workers": 2}, pytest.param({"scheduler": "local:2"}, marks=pytest.mark.long)], ids=str)
 def test_the_files_are_the_same_wherever_tasks_run_though_a_worker_is_killed(
     where: dict[str, Any], serial: Path, tmp_path: Path

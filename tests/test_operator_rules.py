@@ -63,6 +63,7 @@ def test_two_parallel_nodes_become_one(op_type: str) -> None:
     assert [node.op_type for node in after.graph.node] == ["Concat", op_type]
 
 
+@pytest.mark.long
 def test_what_stored_rules_imply_is_not_found_again() -> None:
     known = tuple(stored.rule for stored in load())
     findings = explore_operator("less_equal", [DiscoveryInput(known)], 0)
