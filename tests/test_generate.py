@@ -309,7 +309,7 @@ def kill_one(killed: list[int]) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("where", [{"workers": 2}, pytest.param({"scheduler": "local:2"}, marks=pytest.mark.long)], ids=str)
+@pytest.mark.parametrize("where", [{"workers": 2}, {"scheduler": "local:2"}], ids=str)
 def test_the_files_are_the_same_wherever_tasks_run_though_a_worker_is_killed(
     where: dict[str, Any], serial: Path, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 
 import superopt
 from superopt.cli import main as cli
-from superopt.errors import CertificateError, CheckFailedError, ExampleError, FixedInputError, InvalidModelError
+from superopt.errors import CertificateError, CheckFailedError, FixedInputError, InvalidModelError
 from superopt.flows.verify import verify
 from superopt.model.load import as_model, as_proto
 from superopt.model.specialize import at_fixed_sizes, read_fixed, specialize
@@ -262,14 +262,15 @@ def test_the_command_writes_a_model_for_the_fixed_value(optimized: Path) -> None
     assert "rate is 16000, and no other value." in found.assumptions
 
 
-def test_verify_runs_examples(optimized: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_runs_examples(optimized: Path, tmp_path: Path) -> None:
     text, paths = (optimized / "out.json").read_text(), (optimized / "in.onnx", optimized / "out.onnx")
     counts = [verify(*paths, text, examples=examples).run for examples in ((), [{"x": np.ones((7, 256), np.float32)}])]
     assert counts[1][1] == counts[0][1] + 1
-    np.savez(tmp_path / "example.npz", x=np.ones((7, 9), np.float32))
+    with pytest.raises(InvalidModelError, match="the original does not run on example 1"):
+        verify(*paths, text, examples=[{"x": np.ones((7, 9), np.float32)}])
+    np.savez(tmp_path / "example.npz", x=np.ones((7, 256), np.float32))
     options = ["--certificate", str(optimized / "out.json"), "--input", str(tmp_path / "example.npz")]
-    assert cli.main(["verify", *map(str, paths), *options]) == ExampleError.exit_code
-    assert "x" in capsys.readouterr().err
+    assert cli.main(["verify", *map(str, paths), *options]) == 0
 
 
 def forged(folder: Path, change: ModelProto, record: dict[str, Any]) -> str:

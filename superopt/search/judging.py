@@ -176,7 +176,7 @@ class CandidateJudge:
     def _compare_alone(self, rewritten: Loadable) -> SizeComparisons | None:
         """Compare the speed of the models briefly in sessions of one thread.
 
-        Return None if the sessions of the device have one thread anyway, if times are predicted, or if the user asked to stop.
+        Return None on a GPU, if the sessions have one thread anyway, if times are predicted, or if the user asked to stop.
 
         Raises:
             InvalidModelError, ProviderError: See `compare_settings`.
