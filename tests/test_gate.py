@@ -258,7 +258,10 @@ def test_sums_that_lose_rounding() -> None:
     assert not sum_cancels_in_state(apply("add", X, apply("scale", X, factor=-1)), (ORDINARY_INPUT,) * 2)
 
 
-def parsed(body: str, constants: str = "float[1] m = {12582912}, float[1] n = {-12582912}") -> onnx.ModelProto:
+LARGE = "float[1] m = {12582912}, float[1] n = {-12582912}, float h = {1.5}, int64[1] all = {-1}, int64[2] sides = {8, 8}"
+
+
+def parsed(body: str, constants: str = LARGE) -> onnx.ModelProto:
     text = f"""
         <ir_version: 9, opset_import: ["" : 17]>
         agraph (float[8, 8] x, float[8, 8] y, float[8, 1] mask, float[8, 8] scores) => (float[8, 8] out) <{constants}>
@@ -267,19 +270,58 @@ def parsed(body: str, constants: str = "float[1] m = {12582912}, float[1] n = {-
     return onnx.parser.parse_model(text)
 
 
+ROUNDING = [
+    "t = Add(x, m) u = Add(t, n) out = Mul(u, y)",
+    "t = Add(m, x) u = Sum(n, t) out = Mul(u, y)",
+    "a = Neg(x) t = Add(x, y) u = Add(t, a) out = Mul(u, y)",
+    "t = Add(x, m) a = Neg(t) u = Add(a, m) out = Mul(u, y)",
+    "t = Add(x, m) a = Identity(t) u = Sub(a, m) out = Mul(u, y)",
+    "t = Add(x, m) a = Expand(t, sides) u = Add(a, n) out = Mul(u, y)",
+    "t = Add(x, m) a = Reshape(t, all) b = Add(a, n) u = Reshape(b, sides) out = Mul(u, y)",
+    "a = Add(x, m) b = Add(a, h) c = Sub(b, h) u = Sub(c, m) out = Mul(u, y)",
+    "a = Add(x, m) b = Add(a, h) c = Sub(b, h) d = Reshape(c, all) e = Sub(d, m) u = Reshape(e, sides) out = Mul(u, y)",
+    "a = Gemm(x, y, m) u = Add(a, n) out = Mul(u, y)",
+    "b = Add(m, m) a = Neg(b) t = Add(x, b) u = Add(t, a) out = Mul(u, y)",
+    "s = Add(x, y) a = Sub(s, x) b = Sub(s, a) c = Sub(x, b) d = Sub(y, a) e = Add(c, d) out = Mul(e, m)",
+]
+"""Sums that round on purpose: by a large constant, and by Knuth's TwoSum."""
+REGROUPED = [
+    "t = Add(x, v) a = Identity(t) u = Add(a, w) out = Mul(u, y)",
+    "t = Add(x, v) a = Reshape(t, all) b = Add(a, w8) u = Reshape(b, sides) out = Mul(u, y)",
+    "t = Mul(x, v) a = Identity(t) u = Mul(a, w) out = Add(u, y)",
+    "t = Add(x, v) u = Sum(t, w) out = Mul(u, y)",
+    "t = Gemm(x, y, v) u = Add(t, w) out = Mul(u, y)",
+]
+"""Sums and products of three operands that have no large constant."""
+VECTORS = "float[8] v = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8}, float[8] w = {0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.9}"
+
+
 @pytest.mark.parametrize(
-    "body",
+    ("mode", "body"),
     [
-        "t = Add(x, m) u = Add(t, n) out = Mul(u, y)",
-        "t = Add(m, x) u = Sum(n, t) out = Mul(u, y)",
-        "a = Neg(x) t = Add(x, y) u = Add(t, a) out = Mul(u, y)",
+        *((mode, body) for mode in (FpMode.RELAXED, FpMode.PRECISE) for body in ROUNDING),
+        *((FpMode.PRECISE, b) for b in REGROUPED),
     ],
 )
-def test_sums_that_round_on_purpose_are_computed_as_they_are(body: str) -> None:
-    proto = parsed(body)
+def test_sums_that_must_keep_their_rounding_are_computed_as_they_are(mode: FpMode, body: str) -> None:
+    proto = parsed(body, f"{LARGE}, {VECTORS}, float[64] w8 = {{{', '.join(['0.7'] * 64)}}}")
     model = load(proto).model
-    after = splice_passes(model, (relower(whole_islands(Charts(FpMode.RELAXED).of(model), {}), [], FpMode.RELAXED),))
+    after = splice_passes(model, (relower(whole_islands(Charts(mode).of(model), {}), [], mode),))
     np.testing.assert_array_equal(run(as_proto(after))[0], run(proto)[0])
+
+
+@pytest.mark.parametrize("body", REGROUPED)
+def test_sums_that_do_not_round_on_purpose_are_regrouped_in_the_relaxed_mode(body: str) -> None:
+    model = load(parsed(body, f"{LARGE}, {VECTORS}, float[64] w8 = {{{', '.join(['0.7'] * 64)}}}")).model
+    (island,) = Charts(FpMode.RELAXED).of(model).islands()
+    assert len(island.nodes) == len(list(model.graph))
+
+
+@pytest.mark.parametrize(("mode", "expected"), [(FpMode.RELAXED, False), (FpMode.PRECISE, True), (FpMode.FAST, False)])
+def test_the_precise_mode_forms_no_sum_of_three_operands(mode: FpMode, expected: bool) -> None:
+    gate = Gate(mode, dict.fromkeys("xyc", ORDINARY_INPUT), absorption)
+    assert gate.rounds_otherwise((apply("relu", apply("add", X, Y, C)),)) == expected
+    assert not gate.rounds_otherwise((apply("relu", apply("add", X, Y)),))
 
 
 def test_sums_that_do_not_round_on_purpose_are_in_islands() -> None:

@@ -62,6 +62,13 @@ class Facts:
     sure: bool = True
 
     @property
+    def large_sign(self) -> int:
+        """The sign of every element, if all elements are finite and larger in magnitude than ordinary inputs; otherwise 0."""
+        if not self.finite:
+            return 0
+        return (self.low > MODEL.max_ordinary_magnitude) - (self.high < -MODEL.max_ordinary_magnitude)
+
+    @property
     def magnitude(self) -> float:
         """An upper bound of the magnitude of every element."""
         return max(abs(self.low), abs(self.high))

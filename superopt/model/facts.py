@@ -15,15 +15,16 @@ NaN. Such a guard does nothing if the masks are finite, or if there is no mask.
 
 from __future__ import annotations
 
+import collections
 import math
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from typing import NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import onnx_ir as ir
 
-from superopt.algebra.terms import Term, subterms, variables
+from superopt.algebra.terms import Attribute, Term, subterms, variables
 from superopt.algebra.value_analysis import ANYTHING, ORDINARY_INPUT, UNBOUNDED, UNKNOWN, ZERO_OR_ONE, Facts, facts_of
 from superopt.errors import InvalidModelError, ShapeError
 from superopt.model.fold import fold
@@ -59,7 +60,34 @@ If the algebra cannot express a node with such an operator, nothing is known abo
 # fmt: on
 INTEGER = Facts(-MODEL.max_ordinary_magnitude, MODEL.max_ordinary_magnitude)
 """The facts of an integer input: its elements are axis positions and therefore finite numbers."""
-SUMS = frozenset({"Add", "Sum"})
+SUMS = frozenset({"add", "sub"})
+# fmt: off
+MOVING = frozenset(
+    {
+        "concat", "depth_to_space", "expand", "gather", "ones", "pixel_shuffle", "repeat", "reshape", "reverse", "slice",
+        "space_to_depth", "stride", "tile", "transpose", "zeros",
+    }
+)
+# fmt: on
+"""Operators of the algebra that only move elements or fill tensors, and do no arithmetic."""
+Moves: TypeAlias = "tuple[tuple[str, int, tuple[tuple[str, Attribute], ...]], ...]"
+"""The operators that move an operand's elements on their way to a sum: operator, position of the operand and attributes."""
+
+
+class Summand(NamedTuple):
+    """An operand of a sum.
+
+    Attributes:
+        sign: 1 if the operand is added, -1 if the operand is subtracted.
+        moves: the operators that move the operand's elements before they are added.
+        term: the operand before the moves.
+        facts: the bounds and other facts of `term`.
+    """
+
+    sign: int
+    moves: Moves
+    term: Term
+    facts: Facts
 
 
 class ModelFacts:
@@ -74,6 +102,8 @@ class ModelFacts:
         self._named = {v.name: v for v in (*model.graph.inputs, *values)}
         self._masks, self._padded = _masks(nodes)
         self._known: dict[ir.Value, Facts] = {}
+        self._terms: dict[str, Term] = {}
+        self._nodes: dict[Term, list[ir.Node]] = {}
 
     @property
     def masks(self) -> frozenset[str]:
@@ -104,28 +134,60 @@ class ModelFacts:
             self._known.update((v, self._opaque(node, v)) for v in node.outputs)
             return
         for value, term in terms.items():
-            self._known[value] = facts_of(term, {x.name: self.named(x.name) for x in variables(term)}, self._folded)
+            self._known[value] = self._of_term(term)
+            self._nodes.setdefault(term, []).append(node)
+            if value.name:
+                self._terms[value.name] = term
 
-    def rounds_on_purpose(self, node: ir.Node) -> bool:
-        """Return whether the node adds at least three operands, directly or through other additions, and two of them cancel.
+    def rounding_sums(self) -> frozenset[ir.Node]:
+        """Return the nodes whose results are part of a sum that rounds on purpose.
 
-        Models round numbers by such sums, as in `(x + 1e6) - 1e6`. Two operands cancel if they are a value and its negative, or
-        if one is a large positive constant and the other is a large negative constant.
+        Models round numbers by sums of at least three operands, two of which cancel, as in `(x + 1e6) - 1e6`. Two operands
+        cancel if one is the negative of the other, or if one is large and positive and the other is large and negative. The
+        operands of a sum include the operands of inner sums, also where operators between the sums move or negate elements.
         """
-        summands = (
-            [*islice(_summands(node), MODEL.max_cancelling_summands)]
-            if node.domain in STANDARD and node.op_type in SUMS
-            else []
-        )
-        if len(summands) < 3:
-            return False
-        known = [known for known in map(self.of, summands) if known.finite]
-        if any(one.low > MODEL.max_ordinary_magnitude for one in known) and any(
-            one.high < -MODEL.max_ordinary_magnitude for one in known
-        ):
-            return True
-        negated = (v.producer() for v in summands)
-        return any(p is not None and p.op_type == "Neg" and p.inputs[0] in summands for p in negated)
+        found: set[ir.Node] = set()
+        for term in self._nodes:
+            if term.op in SUMS:
+                sums, operands = self._sum(term)
+                if _cancel(operands):
+                    found.update(node for inner in sums for node in self._nodes.get(inner, ()))
+        return frozenset(found)
+
+    def is_nested(self, term: Term) -> bool:
+        """Return whether an operand of the commutative operator at the root is the result of the same operator."""
+        return any(self._without_copies(arg).op == term.op for arg in term.args)
+
+    def _sum(self, root: Term) -> tuple[list[Term], list[Summand]]:
+        """Return a sum and its inner sums, and the operands of all these sums that are no sums themselves."""
+        sums: list[Term] = []
+        operands: list[Summand] = []
+        stack: list[tuple[Term, int, Moves]] = [(root, 1, ())]
+        while stack and len(operands) < MODEL.max_cancelling_summands:
+            term, sign, moves = stack.pop()
+            if term.is_variable and term.name in self._terms:
+                stack.append((self._terms[term.name], sign, moves))
+            elif term.op in SUMS:
+                sums.append(term)
+                first, *others = term.args
+                stack += [(first, sign, moves), *((arg, -sign if term.op == "sub" else sign, moves) for arg in others)]
+            elif term.op == "scale" and term["factor"] == -1:
+                stack.append((term.args[0], -sign, moves))
+            elif term.op in MOVING and term.args:
+                stack += [(arg, sign, (*moves, (term.op, place, term.attributes))) for place, arg in enumerate(term.args)]
+            else:
+                operands.append(Summand(sign, moves, term, self._of_term(term)))
+        return sums, operands
+
+    def _without_copies(self, term: Term) -> Term:
+        """Return the term that computes the variable's value, or the term itself if it is not the result of a node."""
+        while term.is_variable and term.name in self._terms:
+            term = self._terms[term.name]
+        return term
+
+    def _of_term(self, term: Term) -> Facts:
+        """Return the bounds and other facts of a term over values whose facts are recorded."""
+        return facts_of(term, {x.name: self.named(x.name) for x in variables(term)}, self._folded)
 
     def _opaque(self, node: ir.Node, result: ir.Value) -> Facts:
         """Return the bounds and other facts of a result of a node that the algebra cannot express.
@@ -205,16 +267,15 @@ def _masks(nodes: list[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
     return reaching, padded
 
 
-def _summands(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield the summands of an addition. If a summand is itself the result of an addition, the inner summands are yielded."""
-    stack = [v for v in node.inputs if v is not None]
-    while stack:
-        value = stack.pop()
-        producer = value.producer()
-        if producer is not None and producer.domain in STANDARD and producer.op_type in SUMS:
-            stack += [v for v in producer.inputs if v is not None]
-        else:
-            yield value
+def _cancel(operands: list[Summand]) -> bool:
+    """Return whether a sum of these operands has at least three operands, two of which cancel."""
+    if len(operands) < 3:
+        return False
+    large = {one.sign * one.facts.large_sign for one in operands}
+    signs = collections.defaultdict(set)
+    for one in operands:
+        signs[one.moves, one.term].add(one.sign)
+    return {-1, 1} <= large or any(len(both) > 1 for both in signs.values())
 
 
 def _any_magnitude(node: ir.Node) -> Iterator[int]:

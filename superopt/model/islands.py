@@ -30,7 +30,7 @@ from superopt.algebra.value_analysis import UNKNOWN, Facts
 from superopt.errors import ShapeError
 from superopt.model.bodies import TOP, Scope, control_flow_graphs
 from superopt.model.constant_folding import fold_known_values
-from superopt.model.facts import ModelFacts, is_guard
+from superopt.model.facts import MOVING, ModelFacts, is_guard
 from superopt.model.lift import BITS, FLOATS, STANDARD, constant_tensor, is_stored, results_of
 from superopt.model.load import Model
 from superopt.model.lower import lower
@@ -39,15 +39,6 @@ from superopt.model.views import Views
 from superopt.policy import MODEL
 from superopt.rules.fp_flags import FpMode
 
-# fmt: off
-MOVING = frozenset(
-    {
-        "concat", "depth_to_space", "expand", "gather", "ones", "pixel_shuffle", "repeat", "reshape", "reverse", "slice",
-        "space_to_depth", "stride", "tile", "transpose", "zeros",
-    }
-)
-# fmt: on
-"""Operators of the algebra that only move elements or fill tensors, and do no arithmetic."""
 RANDOM = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "RandomUniformLike"})
 """Operators that have inputs and may give random results."""
 
@@ -108,10 +99,23 @@ class Island:
 
 
 class Chart:
-    """A copy of a model for analysis, divided into islands (the convex regions that the algebra can express)."""
+    """A copy of a model for analysis, divided into islands (the convex regions that the algebra can express).
 
-    def __init__(self, model: Model, views: Views | None = None, mode: FpMode = FpMode.FAST) -> None:
-        self.mode = mode
+    Args:
+        model: the model.
+        views: the `Views` object of the model, if the caller has one.
+        mode: the floating-point mode. See `chart_of` for the relaxed mode.
+        rounding: nodes that are part of a sum that rounds on purpose. No island contains these nodes.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        views: Views | None = None,
+        mode: FpMode = FpMode.FAST,
+        rounding: frozenset[ir.Node] = frozenset(),
+    ) -> None:
+        self.mode, self._rounding = mode, rounding
         self.views = Views(model) if views is None else views
         self.model, self.opset = self.views.model, self.views.opset
         self._scopes = {graph: scope for scope, graph in control_flow_graphs(self.model).items()}
@@ -307,19 +311,13 @@ class Chart:
 
         Computing from terms may change rounding, because terms flatten nested sums and express some operators by several other
         operators. In the precise mode, the terms must consist of one operator, apart from operators that only move elements,
-        and must not be a sum of a sum or a product of a product. In the relaxed mode, the node must not be the outermost
-        addition of a sum that rounds on purpose. The fast mode permits every node.
+        and must not be a sum of a sum or a product of a product.
         """
-        if self.mode is FpMode.FAST:
-            return True
-        if self.mode is FpMode.RELAXED:
-            return not self.facts.rounds_on_purpose(node)
-        computing = [t for t in subterms(*lifted.values()) if not t.is_variable and t.op not in MOVING]
-        if len(computing) > 1 or any(operator(t.op).commutative and len(t.args) > 2 for t in computing):
-            return False
-        producers = (v.producer() for v in node.inputs if v is not None)
-        nested = any(p is not None and p.op_type == node.op_type for p in producers)
-        return not (nested and any(operator(t.op).commutative for t in computing))
+        if self.mode is not FpMode.PRECISE:
+            return node not in self._rounding
+        computing = [t for t in subterms(*lifted.values()) if t.op not in MOVING and variables(t) and not t.is_variable]
+        commutative = [t for t in computing if operator(t.op).commutative]
+        return len(computing) <= 1 and not any(len(t.args) > 2 or self.facts.is_nested(t) for t in commutative)
 
     def _float_type(self, node: ir.Node) -> ir.DataType | None:
         """Return the floating-point type that the node computes with, or None if there is no such single type.
@@ -331,6 +329,13 @@ class Chart:
         if any(v.dtype == ir.DataType.BOOL for v in node.outputs):
             return self._only if own in (None, self._only) else None
         return own
+
+
+def chart_of(model: Model, views: Views, mode: FpMode) -> Chart:
+    """Return the model's `Chart`. In the relaxed mode, no island contains nodes of sums that round on purpose."""
+    chart = Chart(model, views, mode)
+    rounding = chart.facts.rounding_sums() if mode is FpMode.RELAXED else frozenset()
+    return Chart(model, views, mode, rounding) if rounding else chart
 
 
 class Charts:
@@ -351,7 +356,7 @@ class Charts:
         for known, chart in self._kept:
             if known is model:
                 return chart
-        made = Chart(model, views, self._mode)
+        made = chart_of(model, Views(model) if views is None else views, self._mode)
         self._kept = [*self._kept[:1], (model, made)]
         return made
 

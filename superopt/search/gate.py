@@ -17,7 +17,6 @@ from superopt.algebra.operators import operator
 from superopt.algebra.terms import Term, subterms, variables
 from superopt.algebra.value_analysis import OVERFLOW, UNKNOWN, Facts, computed_facts, raw_facts
 from superopt.model.facts import folded_literal_facts
-from superopt.policy import MODEL
 from superopt.rules.fp_flags import FpFlag, FpMode
 from superopt.rules.match import Match
 from superopt.rules.rule import Rule
@@ -114,11 +113,15 @@ class Gate:
         return all(one.ordinary and (one.sure or not self.strict) for one in known)
 
     def rounds_otherwise(self, state: State) -> bool:
-        """Return whether a reordered sum in the state may lose a rounding step that the original makes on purpose.
+        """Return whether a reordered sum or product in the state may lose a rounding step that the mode must keep.
 
-        This concerns sums of three or more terms such as `(x + c) - c` with a large constant, or `((s + y) - s) - y`.
+        In the relaxed mode, this concerns sums of three or more terms such as `(x + c) - c` with a large constant, or
+        `((s + y) - s) - y`. In the precise mode, this concerns all sums and products of three or more terms.
         """
-        return self.mode is not FpMode.FAST and any(
+        if self.mode is FpMode.PRECISE:
+            computed = (term for term in subterms(*state) if not term.is_variable)
+            return any(operator(term.op).commutative and len(term.args) > 2 for term in computed)
+        return self.mode is FpMode.RELAXED and any(
             sum_cancels_in_state(term, tuple(map(self.facts, term.args))) for term in subterms(*state, constants=False)
         )
 
@@ -201,10 +204,7 @@ def sum_cancels_in_state(term: Term, operands: Sequence[Facts]) -> bool:
     """
     if term.op != "add" or len(term.args) < 3:
         return False
-    large = [known for known in operands if known.finite]
-    if any(known.low > MODEL.max_ordinary_magnitude for known in large) and any(
-        known.high < -MODEL.max_ordinary_magnitude for known in large
-    ):
+    if {-1, 1} <= {known.large_sign for known in operands}:
         return True
     return any(arg.op == "scale" and arg["factor"] == -1 and arg.args[0] in term.args for arg in term.args)
 
