@@ -11,10 +11,11 @@ from onnx import ModelProto, numpy_helper
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, conjunction, same, substitute_attribute, variable, variables
 from superopt.errors import InstantiationError, ShapeError
-from superopt.model.islands import Chart
+from superopt.model.islands import chart_of
 from superopt.model.load import Model
 from superopt.model.lower import lower
 from superopt.model.splice import Replacement, splice
+from superopt.model.views import Views
 from superopt.notation.parsing import Equation
 from superopt.protobuf.nodes import lowered_model_proto
 from superopt.rules.fp_flags import FpMode
@@ -137,7 +138,7 @@ def rewritten_model(
     """
     replacements: list[Replacement] = []
     used: list[str] = []
-    for part in segments(Chart(model), {}):
+    for part in segments(chart_of(model, Views(model), FpMode.FAST if mode is None else mode), {}):
         state, taken = part.state, list[str]()
         for some, most in ((first, 1), (rules, steps)):
             if some is not None:
