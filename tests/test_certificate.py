@@ -313,6 +313,14 @@ def test_terms_are_those_of_the_models(branches: Certified) -> None:
     assert "differs from its term before the steps" in refused(branches, record)
 
 
+def test_variables_stand_for_values_of_the_original(branches: Certified) -> None:
+    record = branches.record
+    inputs = record["passes"][0]["rewrites"][0]["places"][0]["inputs"]
+    name = min(inputs)
+    inputs[name] += "x"
+    assert "not have" in refused(branches, record) or "weight" in refused(branches, record)
+
+
 @pytest.mark.parametrize("arithmetic", [{"mode": "sloppy"}, "sloppy", {"mode": 3}, {}])
 def test_an_unknown_floating_point_mode_is_refused(branches: Certified, arithmetic: object) -> None:
     assert refused(branches, {**branches.record, "arithmetic": arithmetic}).startswith("the certificate ")

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
+from superopt.algebra.extent import Sym, atoms
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Atom, Dim, Term, subterms
 from superopt.errors import CertificateError, InvalidModelError, ShapeError
@@ -273,11 +274,16 @@ def check_nodes(original: ModelSource, optimized: ModelSource, certificate: Cert
     allowed: dict[Scope, set[str]] = {}
     for place in places:
         allowed.setdefault(place.scope, set()).update(place.outputs)
-    made = {name for node in original.proto.graph.node for name in node.output}
+    graph = original.proto.graph
+    computed = {name for node in graph.node for name in node.output}
+    values = computed | {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     for rewrite in certificate.passes[0].rewrites if certificate.passes else ():
+        read = {x.name for x in certificate_variables((*rewrite.before, *rewrite.after))}
         for place in rewrite.places:
-            if not place.scope and not {*place.nodes, *place.outputs} <= made:
+            if not place.scope and not {*place.nodes, *place.outputs} <= computed:
                 raise CertificateError("the certificate names values that no node of the original computes")
+            if not place.scope and not {value for name, value in place.inputs.items() if name in read} <= values:
+                raise CertificateError("the certificate reads values that the original does not have")
     _require_same(original.proto.graph, optimized.proto.graph, (), allowed, dict(_aliases(certificate)))
     if _types(original) != _types(optimized):
         raise CertificateError("inputs or outputs of the two models differ in type or shape")
@@ -600,6 +606,9 @@ def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], 
             raise CertificateError(f"a variable for {names[x.name]!r} has another type than the value")
     wanted = [np.asarray(values[name]) for name in place.outputs]
     live = subterms(*terms)
+    strange = {a for term in live for n in term.shape for a in atoms(n) if isinstance(a, Dim | Sym) and a not in sizes}
+    if strange:
+        raise CertificateError(f"the certificate uses dimensions that the model does not have: {', '.join(map(str, strange))}")
     off: list[str] = []
     for dtype in (np.float64, np.float32):
         try:
