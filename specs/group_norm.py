@@ -72,7 +72,9 @@ def _normalized(host: Term) -> tuple[Term, Term | None] | None:
 def _is_normalized(x: Term) -> bool:
     """Whether the term is `layer_norm` of rows that are groups of channels, in the shape of the image."""
     inner = x.args[0] if x.op == "reshape" else x
-    flat = inner.args[0] if inner.op == "layer_norm" else x
-    if x.rank < 3 or flat.op != "reshape" or flat.rank != 3 or flat.args[0].shape != x.shape:
+    if x.rank < 3 or inner.op != "layer_norm":
+        return False
+    flat = inner.args[0]
+    if flat.op != "reshape" or flat.rank != 3 or flat.args[0].shape != x.shape:
         return False
     return flat.sizes[0] == x.sizes[0] and x.sizes[1] % flat.sizes[1] == 0

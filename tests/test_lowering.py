@@ -576,3 +576,14 @@ def test_an_operator_of_operands_of_one_shape_may_be_none_that_is_elementwise() 
     assert not is_elementwise(attention)
     assert is_elementwise(apply("add", x[0], x[1]))
     assert not is_elementwise(apply("transpose", x[0], perm=(-3, -2, -1)))
+
+
+def test_reshapes_that_cancel_are_left_out() -> None:
+    x = variable("x", (3, 4))
+    there = apply("reshape", apply("relu", x), shape=(12,))
+    back = apply("reshape", there, shape=(3, 4))
+    outputs = {"y": apply("tanh", back)}
+    assert [node.op_type for node in lower(outputs, 17).nodes] == ["Relu", "Tanh"]
+    assert [node.op_type for node in lower({"y": back}, 17).nodes] == ["Relu", "Reshape"]
+    both = {"flat": there, **outputs}
+    assert sorted(node.op_type for node in lower(both, 17).nodes) == ["Relu", "Reshape", "Tanh"]

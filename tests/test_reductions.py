@@ -206,6 +206,16 @@ def test_factor_and_bias_go_into_the_normalization(name: str, axis: int, opset: 
             assert len(lower({"y": part}, opset, constant=lambda term: fold([term], arrays)[term]).nodes) == count
 
 
+def test_a_reshape_without_a_normalization_takes_no_factor() -> None:
+    x = variable("x", (2, 3, 4))
+    scaled = apply("mul", apply("reshape", x, shape=x.shape), _row("s", x, -2))
+    outputs = {"y": apply("add", scaled, _row("b", x, -2))}
+    arrays = arrays_for(*outputs.values())
+    lowered = lower(outputs, 21, constant=lambda term: fold([term], arrays)[term])
+    assert "GroupNormalization" not in _op_types(lowered)
+    np.testing.assert_allclose(ran(lowered, outputs, arrays, 21)[0], evaluated(arrays, *outputs.values())[0], rtol=1e-6)
+
+
 def test_a_factor_that_is_not_constant_stays_a_product() -> None:
     x = variable("x", (2, 3, 4))
     scale = apply("expand", variable("s", (4,)), shape=x.shape, axes=(-1,))

@@ -174,8 +174,9 @@ class _Lowering:
             else:
                 titles[value] = name
             booleans.update([name] if boolean else [])
-        nodes = needed_nodes(shorten_reshape_chains(rename_values(node, titles) for node in self.nodes), self.wanted)
         shapes: dict[str, Shape] = {titles.get(name, name): term.shape for term, name in self.names.items()}
+        renamed = [rename_values(node, titles) for node in self.nodes]
+        nodes = needed_nodes(shorten_reshape_chains(renamed, shapes, self.wanted), self.wanted)
         if self.symbolic or any(has_dynamic_dimensions(value) for node in nodes for _, value in node.attributes):
             nodes = self._numeric(nodes, shapes)
         read = {name for node in nodes for name in node.inputs}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -95,20 +95,26 @@ def rename_values(node: NodeText, titles: Mapping[str, str]) -> NodeText:
     return replace(node, inputs=inputs, outputs=outputs)
 
 
-def shorten_reshape_chains(nodes: Iterable[NodeText]) -> list[NodeText]:
+def shorten_reshape_chains(nodes: Iterable[NodeText], shapes: Mapping[str, Shape], outputs: Container[str]) -> list[NodeText]:
     """Shorten chains of Reshape nodes: each Reshape reads the input of the chain's first Reshape.
 
-    The result is the same, because the last Reshape of a chain determines the shape.
+    The result is the same, because the last Reshape of a chain determines the shape. A Reshape to the shape that its input
+    already has is left out, unless the Reshape computes one of the values in `outputs`.
     """
     source: dict[str, str] = {}
+    same: dict[str, str] = {}
     found: list[NodeText] = []
     for node in nodes:
+        inputs = tuple(same.get(name, name) for name in node.inputs)
         if node.op_type == "Reshape":
-            start = source.get(node.inputs[0], node.inputs[0])
-            source[node.outputs[0]] = start
-            found.append(replace(node, inputs=(start, *node.inputs[1:])))
-        else:
-            found.append(node)
+            result = node.outputs[0]
+            start = source.get(inputs[0], inputs[0])
+            source[result] = start
+            if result not in outputs and result in shapes and shapes[result] == shapes.get(start):
+                same[result] = start
+                continue
+            inputs = (start, *inputs[1:])
+        found.append(replace(node, inputs=inputs))
     return found
 
 
