@@ -68,24 +68,43 @@ def merge_constants(op: str, operands: Iterable[Term]) -> list[Term]:
     """
     given = list(operands)
     others, constants = [x for x in given if not x.constant], [x for x in given if x.constant]
-    return [*others, narrow_constant(apply(op, *constants))] if others and len(constants) > 1 else [*others, *constants]
+    if not others or not constants:
+        return given
+    return [*others, narrow_constant(apply(op, *constants) if len(constants) > 1 else constants[0])]
 
 
 def narrow_constant(constant: Term) -> Term:
     """Return the constant as an `expand` of a smaller constant, if possible.
 
     For example, the sum of two constants that expand along the same axes becomes an `expand` of the sum of the smaller
-    constants. A constant without variables is evaluated, to find the axes along which its elements are equal.
+    constants. A reshape of an `expand` that only adds or drops axes of size 1 becomes an `expand`. A constant without variables
+    is evaluated, to find the axes along which its elements are equal.
     """
     done: dict[Term, Term] = {}
     for term in subterms(constant):
         done[term] = term
-        if term.args and term.op != "expand" and is_elementwise(term):
+        if term.op == "reshape" and done[term.args[0]].op == "expand":
+            done[term] = _reshaped_expand(done[term.args[0]], term)
+        elif term.args and term.op != "expand" and is_elementwise(term):
             first, *others = below = [done[a] for a in term.args]
             if first.op == "expand" and all(x.op == "expand" and x.attributes == first.attributes for x in others):
                 inner = apply(term.op, *(x.args[0] for x in below), **dict(term.attributes))
                 done[term] = apply("expand", inner, **dict(first.attributes))
     return _narrow_literal(done[constant]) if not variables(constant) else done[constant]
+
+
+def _reshaped_expand(expanded: Term, reshaped: Term) -> Term:
+    """Return the reshape of an `expand` as an `expand`, if the reshape only adds or drops axes of size 1.
+
+    Otherwise, `reshaped` is returned.
+    """
+    old, new = ([axis for axis, n in enumerate(term.shape, -term.rank) if n != 1] for term in (expanded, reshaped))
+    if [expanded.shape[axis] for axis in old] != [reshaped.shape[axis] for axis in new]:
+        return reshaped
+    kept = [axis for axis in expanded.integers("axes") if axis in old]
+    inner = apply("reshape", expanded.args[0], shape=tuple(expanded.shape[axis] for axis in kept))
+    moved = dict(zip(old, new, strict=True))
+    return apply("expand", inner, shape=reshaped.shape, axes=tuple(moved[axis] for axis in kept))
 
 
 @functools.lru_cache(maxsize=1 << 10)

@@ -9,12 +9,15 @@ products that share an operand become slices of one product. Repeated sweeps joi
 left. Terms that only move elements and cancel after a sweep are removed at once.
 
 First, each sweep with an estimated gain is measured, and accepted if the state becomes faster. If no such sweep is left, chains
-of several sweeps are followed by estimate alone, and the best states at their ends are measured. Before these sweeps, the
+of several sweeps are followed by estimate alone, and the best states at their ends are measured. Last, sweeps without an
+estimated gain are measured for the rules that replace most of the work, because the estimate does not know how fast a kernel
+is: ONNX Runtime runs convolutions of images much faster than convolutions of sequences. Before these sweeps, the
 search tries padded tensors (see `widen`), and joins the operators of parallel branches layer by layer (see `layers`).
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -62,6 +65,9 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
         begun, start = found.steps, found.outputs
         sweeper = Sweeper(rules, estimate, within.alpha * estimate(start), deadline)
         better = len([*sweeper.descent(start, taken)]) > 0 or any_taken(sweeper.cheaper(start))
+        if not better:
+            detours = Sweeper(rules, estimate, math.inf, deadline).detours(start)
+            better = sum(map(taken, itertools.islice(detours, SEARCH.max_measured_sweeps))) > 0
     return replace(found, stopped=OUT_OF_TIME if expired(deadline) else SWEPT)
 
 

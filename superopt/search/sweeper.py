@@ -9,7 +9,8 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from superopt.algebra.terms import Term
+from superopt.algebra.operators import apply
+from superopt.algebra.terms import Term, variable
 from superopt.budget import expired
 from superopt.errors import ShapeError
 from superopt.policy import SEARCH
@@ -260,6 +261,51 @@ class Sweeper:
                     found.setdefault(name, []).append(match)
         return found
 
+    def hoisted(self, swept: Swept) -> Swept:
+        """Return the state after operators that only move elements are moved towards the outputs, past other operators.
+
+        Moves that meet on the way cancel. A sweep is accepted if the estimated time does not rise, and if there are fewer
+        operators, or as many with moves nearer to the outputs.
+        """
+        while not expired(self.deadline):
+            found = self._hoisting(swept.state)
+            ordered = sorted(found, key=lambda name: -len(found[name]))
+            hoisted = (self.swept(swept, rule, found[rule]) for rule in ordered)
+            tidied = (self.tidied(after) for after in hoisted if after is not None)
+            further = next((after for after in tidied if _is_hoisted(swept, after)), None)
+            if further is None:
+                break
+            swept = further
+        return swept
+
+    def _hoisting(self, state: State) -> Mapping[str, list[Match]]:
+        """Return, for the names of rules, matches that exchange an operator with an operand that only moves elements."""
+        found: dict[str, list[Match]] = {}
+        for term in run_time_terms(state):
+            if term.op not in MOVES and any(a.op in MOVES and not a.constant for a in term.args):
+                for name, match in self.rules.matches(term):
+                    (new, *others) = match.replacements
+                    if not others and new.op in MOVES and new.args and new.args[0].op == term.op:
+                        found.setdefault(name, []).append(match)
+        return found
+
+    def detours(self, start: State) -> Iterator[Swept]:
+        """Yield, for each rule, the state after one sweep with moves of elements hoisted (see `hoisted`).
+
+        The rule that replaces the terms with the largest estimated time comes first. The estimate of the new state may be too
+        high, because the estimate does not know how fast a kernel is, or which layout a kernel keeps.
+        """
+        begun, work = Swept(start, (), self.estimate(start)), dict[str, float]()
+        for rule, matches in self._places(start, joins=False).items():
+            work[rule] = sum(map(self._alone, dict.fromkeys(match.roots[0] for match in matches)))
+        for rule in sorted(work, key=lambda name: -work[name]):
+            yield from map(self.hoisted, self._first(begun, rule))
+
+    def _alone(self, term: Term) -> float:
+        """Return the estimated seconds of the term's operator by itself."""
+        operands = [variable(f"x{n}", a.shape, constant=a.constant) for n, a in enumerate(term.args)]
+        return self.estimate((apply(term.op, *operands, **dict(term.attributes)),))
+
     def swept(self, start: Swept, rule: str, matches: Sequence[Match]) -> Swept | None:
         """Return the state after all matches of one rule are applied.
 
@@ -290,6 +336,26 @@ class Sweeper:
             here = {root: done.get(now, now) for root, now in here.items()}
         estimate = self.estimate(state)
         return None if estimate > self.ceiling else Swept(state, tuple(steps), estimate)
+
+
+def _is_hoisted(before: Swept, after: Swept) -> bool:
+    """Return whether `after` has fewer operators than `before`, or as many with moves nearer to the outputs.
+
+    The estimated time must not rise.
+    """
+    if after.estimate > before.estimate * (1 + SEARCH.min_estimated_gain_share):
+        return False
+    return _distance_of_moves(after.state) < _distance_of_moves(before.state)
+
+
+def _distance_of_moves(state: State) -> tuple[int, int]:
+    """Return the number of operators, and the total distance of operators that only move elements from the outputs."""
+    live = run_time_terms(state)
+    distance: dict[Term, int] = {}
+    for term in reversed(live):
+        for arg in term.args:
+            distance[arg] = max(distance.get(arg, 0), distance.get(term, 0) + 1)
+    return len(live), sum(distance.get(term, 0) for term in live if term.op in MOVES)
 
 
 def _replacements(match: Match, here: Mapping[Term, Term]) -> Sequence[Term]:
