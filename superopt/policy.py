@@ -291,6 +291,10 @@ class SearchPolicy:
 
     A rule has an equation for each choice of ranks. The tested equations are evenly spread. Not measured.
     """
+    max_absorption_difference_share: float = 1e-6
+    """The relative difference of finite results, in float64, up to which both sides of a rule agree when an operand has NaN or
+    infinite elements. Not measured.
+    """
     absorption_draw_count: int = 12
     """The number of random sets of positions that get NaN, or infinities, in each input of a tested rule.
 
@@ -1028,7 +1032,7 @@ class ModelPolicy:
 
     Smaller tensors may be shapes, and stay in the ModelProto. Not measured.
     """
-    max_cancelling_summands: int = 64
+    max_cancelling_summands: int = 4096
     """The most summands of a sum among which two that cancel are searched. Safety limit."""
     max_folded_elements: int = 1 << 18
     """The most elements of the weights of a term that is evaluated to find bounds of its value.

@@ -9,12 +9,13 @@ import onnx.parser
 import pytest
 
 from superopt.algebra.operators import apply
-from superopt.algebra.terms import Term, variable
+from superopt.algebra.terms import Term, variable, variables
 from superopt.algebra.value_analysis import ORDINARY_INPUT, UNBOUNDED, Facts
 from superopt.model.islands import Chart, Charts
 from superopt.model.load import as_proto, load
 from superopt.rules.fp_flags import FpFlag, FpMode
 from superopt.rules.rule import Rule, parse_rule
+from superopt.rules.store import load_rules
 from superopt.search.absorption import absorption
 from superopt.search.apply import run_time_terms
 from superopt.search.gate import SPECIAL_VALUES, Gate, sum_cancels_in_state
@@ -258,7 +259,10 @@ def test_sums_that_lose_rounding() -> None:
     assert not sum_cancels_in_state(apply("add", X, apply("scale", X, factor=-1)), (ORDINARY_INPUT,) * 2)
 
 
-LARGE = "float[1] m = {12582912}, float[1] n = {-12582912}, float h = {1.5}, int64[1] all = {-1}, int64[2] sides = {8, 8}"
+LARGE = (
+    "float[1] m = {12582912}, float[1] n = {-12582912}, float h = {1.5}, int64[1] all = {-1}, int64[2] sides = {8, 8}, "
+    "float[8] some = {12582912, 0, 0, 0, 0, 0, 0, 0}, int64[1] two = {2}"
+)
 
 
 def parsed(body: str, constants: str = LARGE) -> onnx.ModelProto:
@@ -283,6 +287,8 @@ ROUNDING = [
     "a = Gemm(x, y, m) u = Add(a, n) out = Mul(u, y)",
     "b = Add(m, m) a = Neg(b) t = Add(x, b) u = Add(t, a) out = Mul(u, y)",
     "s = Add(x, y) a = Sub(s, x) b = Sub(s, a) c = Sub(x, b) d = Sub(y, a) e = Add(c, d) out = Mul(e, m)",
+    "t = Add(x, some) u = Sub(t, some) out = Mul(u, y)",
+    f"t0 = Add(x, m) {' '.join(f't{n} = Add(t{n - 1}, y)' for n in range(1, 72))} out = Add(t71, n)",
 ]
 """Sums that round on purpose: by a large constant, and by Knuth's TwoSum."""
 REGROUPED = [
@@ -308,6 +314,44 @@ def test_sums_that_must_keep_their_rounding_are_computed_as_they_are(mode: FpMod
     model = load(proto).model
     after = splice_passes(model, (relower(whole_islands(Charts(mode).of(model), {}), [], mode),))
     np.testing.assert_array_equal(run(as_proto(after))[0], run(proto)[0])
+
+
+@pytest.mark.parametrize("mode", [FpMode.RELAXED, FpMode.PRECISE])
+@pytest.mark.parametrize(
+    "middle",
+    [
+        "b = Unsqueeze(t, two) a = ReduceSum<keepdims = 0>(b, two)",
+        "b = Abs(t) a = Min(t, b)",
+        "c = Less(x, y) b = Where(c, y, t) a = Where(c, t, b)",
+    ],
+)
+def test_removed_terms_merge_no_sums_that_must_keep_their_rounding(middle: str, mode: FpMode) -> None:
+    constants = "m", "n" if mode is FpMode.RELAXED else "w"
+    proto = parsed(f"t = Add(x, {constants[0]}) {middle} u = Add(a, {constants[1]}) out = Mul(u, y)", f"{LARGE}, {VECTORS}")
+    model = load(proto).model
+    parts = whole_islands(Charts(mode).of(model), {})
+    after = splice_passes(model, (relower(parts, load_rules(), mode),))
+    np.testing.assert_array_equal(run(as_proto(after))[0], run(proto)[0])
+
+
+def test_constants_are_only_moved_in_the_precise_mode() -> None:
+    proto = parsed("t = Sigmoid(v) u = Transpose(x) out = Mul(u, t)", VECTORS)
+    chart = Charts(FpMode.PRECISE).of(load(proto).model)
+    assert {node.op_type for island in chart.islands() for node in island.nodes} == {"Transpose", "Mul"}
+    assert not any(x.name == "v" for island in chart.islands() for x in variables(*island.outputs.values()))
+
+
+@pytest.mark.parametrize(("constant", "expected"), [(12582912, False), (3, True)])
+def test_a_product_takes_no_large_constant_out_of_a_sum(constant: int, expected: bool) -> None:
+    rule = flagged(parse_rule(f"taken-out: (x - y) * z => x * z - y * z {RANKS}, z[1, 2, 3, 4]"), FpFlag.REASSOC)
+    term = apply("mul", apply("sub", X, apply("scale", ONES, factor=constant)), Y)
+    assert admitted(rule, term, FpMode.RELAXED) == expected
+
+
+def test_comparisons_with_nan_tell_the_sides_of_a_rule_apart() -> None:
+    known = {rule.name: absorption(rule) for rule in load_rules() if "equal" in rule.name}
+    assert ("x", "nan") in known["equal-to-ones"].exposed
+    assert {("x", "nan"), ("y", "nan")} <= known["logical-not-less-to-less-equal"].exposed
 
 
 @pytest.mark.parametrize("body", REGROUPED)
@@ -352,6 +396,34 @@ def test_inputs_that_may_be_masks(body: str, expected: str) -> None:
     model = load(parsed(body, "float two = {2}, float half = {0.5}")).model
     facts = Chart(model).facts
     assert [name for name in ("mask", "scores", "x", "y") if not facts.named(name).ordinary] == expected.split()
+
+
+IF = """
+    c = ReduceSum<keepdims = 0>(y) d = Greater(c, one)
+    out = If(d) <then_branch = yes () => (float[8, 8] a) { t = Sinh(x) a = Div(t, y) },
+                 else_branch = no () => (float[8, 8] b) { t = Sigmoid(x) b = Mul(t, y) }>
+"""
+
+
+def test_facts_are_those_of_the_graph_that_computes_the_value() -> None:
+    chart = Chart(load(parsed(IF, "float one = {1}")).model)
+    then, other = (
+        graph
+        for graph in (
+            n.attributes[a].as_graph() for n in chart.model.graph if n.op_type == "If" for a in ("then_branch", "else_branch")
+        )
+    )
+    assert not chart.facts.named("t", then).finite
+    assert chart.facts.named("t", other).high <= 1
+    assert chart.facts.named("x", other).ordinary
+    assert not chart.facts.named("out").defined
+
+
+@pytest.mark.parametrize(("attribute", "expected"), [("<value = float[1] {-3.4e38}>", -3.4e38), ("", 0)])
+def test_the_fill_of_a_shape_is_known(attribute: str, expected: float) -> None:
+    model = load(parsed(f"r = Identity(sides) out = ConstantOfShape{attribute}(r)")).model
+    facts = Chart(model).facts.named("out")
+    assert (facts.low, facts.high) == (pytest.approx(expected), pytest.approx(expected))
 
 
 def test_an_input_that_where_may_replace_may_hold_nan() -> None:

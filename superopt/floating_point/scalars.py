@@ -381,15 +381,6 @@ def _sloped(code: ScalarCode, x: Scalar, slope: Scalar) -> Scalar:
     return code.result("choose", code.result("less", x, code.constant(0)), x * slope, x)
 
 
-def _sigmoid(code: ScalarCode, _: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
-    """Compute 1/2 + tanh(x / 2) / 2.
-
-    ONNX Runtime's Sigmoid has an error of at most half a unit in the last place of 1, and is 0 below -18.
-    """
-    (x,), half = operands, code.constant(Fraction(1, 2))
-    return index.Tensor(x.shape, lambda *i: code.result("tanh", x[i] * half) * half + half)
-
-
 def _softplus(code: ScalarCode, _: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
     """Compute max(x, 0) + log1p(exp(-|x|)), which keeps the digits of a small result."""
     (x,) = operands
@@ -482,7 +473,7 @@ KERNELS: Mapping[str, Kernel] = {
     "prelu": _prelu,
     "reduce_min": _reduce_min,
     "scale": _scale,
-    "sigmoid": _sigmoid,
+    "sigmoid": _elementwise("sigmoid"),
     "softmax": _softmax,
     "softplus": _softplus,
     "sub": _elementwise("sub"),

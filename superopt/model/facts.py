@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import collections
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -51,7 +51,10 @@ PASSING = frozenset(
 )
 """Operators that pass the magnitude of an operand's elements, and infinite elements, on to their results."""
 PARTIAL = frozenset(
-    {"Acos", "Acosh", "Asin", "Atanh", "Div", "Exp", "Log", "Mod", "Pow", "ReduceLogSum", "Reciprocal", "Sqrt"}
+    {
+        "Acos", "Acosh", "Asin", "Atanh", "Cosh", "Det", "Div", "Exp", "Log", "Mod", "Pow", "ReduceLogSum", "Reciprocal",
+        "Sinh", "Sqrt", "Tan",
+    }
 )
 """Operators that may give NaN or an infinity for ordinary operands.
 
@@ -60,6 +63,11 @@ If the algebra cannot express a node with such an operator, nothing is known abo
 # fmt: on
 INTEGER = Facts(-MODEL.max_ordinary_magnitude, MODEL.max_ordinary_magnitude)
 """The facts of an integer input: its elements are axis positions and therefore finite numbers."""
+KNOWN_DOMAINS = frozenset({*STANDARD, "ai.onnx.ml"})
+"""The domains whose operators give ordinary results for ordinary operands, except the operators in PARTIAL.
+
+Nothing is known about the results of other operators, and of operators with graphs as attributes.
+"""
 SUMS = frozenset({"add", "sub"})
 # fmt: off
 MOVING = frozenset(
@@ -70,6 +78,7 @@ MOVING = frozenset(
 )
 # fmt: on
 """Operators of the algebra that only move elements or fill tensors, and do no arithmetic."""
+Scope: TypeAlias = "ir.Graph | ir.Function | None"
 Moves: TypeAlias = "tuple[tuple[str, int, tuple[tuple[str, Attribute], ...]], ...]"
 """The operators that move an operand's elements on their way to a sum: operator, position of the operand and attributes."""
 
@@ -80,14 +89,27 @@ class Summand(NamedTuple):
     Attributes:
         sign: 1 if the operand is added, -1 if the operand is subtracted.
         moves: the operators that move the operand's elements before they are added.
-        term: the operand before the moves.
-        facts: the bounds and other facts of `term`.
+        source: the operand before the moves, as a value of the model or as a term.
+        constant: whether the operand does not depend on the model's inputs.
+        facts: the bounds and other facts of `source`.
     """
 
     sign: int
     moves: Moves
-    term: Term
+    source: ir.Value | Term
+    constant: bool
     facts: Facts
+
+    @property
+    def large_signs(self) -> set[int]:
+        """The signs of the elements that are larger in magnitude than ordinary inputs.
+
+        Some elements of a constant may have each sign. All elements of another operand must have the sign.
+        """
+        if not self.constant or not self.facts.defined:
+            return {self.sign * self.facts.large_sign} - {0}
+        high, low = (bound > MODEL.max_ordinary_magnitude for bound in (self.facts.high, -self.facts.low))
+        return {sign for sign, large in ((self.sign, high), (-self.sign, low)) if large}
 
 
 class ModelFacts:
@@ -98,12 +120,17 @@ class ModelFacts:
 
     def __init__(self, model: ir.Model) -> None:
         nodes = list(ir.traversal.RecursiveGraphIterator(model.graph))
-        values = (v for node in nodes for v in (*node.inputs, *node.outputs) if v is not None)
-        self._named = {v.name: v for v in (*model.graph.inputs, *values)}
+        self._top = model.graph
+        self._outer: dict[Scope, Scope] = {graph: node.graph for node in nodes for graph in _bodies(node)}
+        self._named: dict[tuple[Scope, str | None], ir.Value] = {
+            (graph, value.name): value
+            for graph in (model.graph, *(body for node in nodes for body in _bodies(node)))
+            for value in (*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs))
+        }
         self._masks, self._padded = _masks(nodes)
         self._known: dict[ir.Value, Facts] = {}
-        self._terms: dict[str, Term] = {}
-        self._nodes: dict[Term, list[ir.Node]] = {}
+        self._terms: dict[ir.Value, Term] = {}
+        self._nodes: dict[tuple[Scope, Term], list[ir.Node]] = {}
 
     @property
     def masks(self) -> frozenset[str]:
@@ -119,10 +146,22 @@ class ModelFacts:
             self._known[value] = self._outside(value)
         return self._known[value]
 
-    def named(self, name: str) -> Facts:
-        """Return the bounds and other facts of the value with this name, or UNKNOWN if there is no such value."""
-        value = self._named.get(name)
+    def named(self, name: str, graph: Scope = None) -> Facts:
+        """Return the bounds and other facts of the value with this name, or UNKNOWN if there is no such value.
+
+        The name is looked up in the graph (the top graph by default), and then in the graphs around it.
+        """
+        value = self._value(name, graph or self._top)
         return UNKNOWN if value is None else self.of(value)
+
+    def _value(self, name: str, graph: Scope) -> ir.Value | None:
+        """Return the value with this name that nodes of the graph can read, or None if there is no such value."""
+        while graph is not None:
+            value = self._named.get((graph, name))
+            if value is not None:
+                return value
+            graph = self._outer.get(graph)
+        return None
 
     def tell(self, node: ir.Node, terms: Mapping[ir.Value, Term] | None) -> None:
         """Derive and record the bounds and other facts of a node's results.
@@ -134,60 +173,79 @@ class ModelFacts:
             self._known.update((v, self._opaque(node, v)) for v in node.outputs)
             return
         for value, term in terms.items():
-            self._known[value] = self._of_term(term)
-            self._nodes.setdefault(term, []).append(node)
-            if value.name:
-                self._terms[value.name] = term
+            self._known[value] = self._of_term(term, node.graph)
+            self._nodes.setdefault((node.graph, term), []).append(node)
+            self._terms[value] = term
 
     def rounding_sums(self) -> frozenset[ir.Node]:
         """Return the nodes whose results are part of a sum that rounds on purpose.
 
         Models round numbers by sums of at least three operands, two of which cancel, as in `(x + 1e6) - 1e6`. Two operands
-        cancel if one is the negative of the other, or if one is large and positive and the other is large and negative. The
-        operands of a sum include the operands of inner sums, also where operators between the sums move or negate elements.
+        cancel if one is the negative of the other, or if one may be large and positive where the other is large and negative.
+        The operands of a sum include the operands of inner sums, also where operators between the sums move or negate elements.
         """
         found: set[ir.Node] = set()
-        for term in self._nodes:
-            if term.op in SUMS:
-                sums, operands = self._sum(term)
+        seen: set[tuple[Scope, Term]] = set()
+        for value, term in reversed(self._terms.items()):
+            graph = _graph_of(value)
+            if term.op in SUMS and (graph, term) not in seen:
+                sums, operands = self._sum(term, graph)
+                seen |= sums
                 if _cancel(operands):
-                    found.update(node for inner in sums for node in self._nodes.get(inner, ()))
+                    found.update(node for inner in sums for node in self._computing(*inner))
         return frozenset(found)
 
-    def is_nested(self, term: Term) -> bool:
-        """Return whether an operand of the commutative operator at the root is the result of the same operator."""
-        return any(self._without_copies(arg).op == term.op for arg in term.args)
+    def is_nested(self, term: Term, graph: Scope) -> bool:
+        """Return whether an operand of the commutative operator at the root is the result of the same operator.
 
-    def _sum(self, root: Term) -> tuple[list[Term], list[Summand]]:
+        `graph` is the graph whose nodes compute the term.
+        """
+        return any(self._without_copies(arg, graph).op == term.op for arg in term.args)
+
+    def _computing(self, graph: Scope, term: Term) -> list[ir.Node]:
+        """Return the nodes that compute the term, in the graph or in the graphs around it."""
+        while graph is not None:
+            if (graph, term) in self._nodes:
+                return self._nodes[graph, term]
+            graph = self._outer.get(graph)
+        return []
+
+    def _sum(self, root: Term, graph: Scope) -> tuple[set[tuple[Scope, Term]], set[Summand]]:
         """Return a sum and its inner sums, and the operands of all these sums that are no sums themselves."""
-        sums: list[Term] = []
-        operands: list[Summand] = []
-        stack: list[tuple[Term, int, Moves]] = [(root, 1, ())]
+        sums: set[tuple[Scope, Term]] = set()
+        operands: set[Summand] = set()
+        stack: list[tuple[Term, Scope, int, Moves]] = [(root, graph, 1, ())]
+        done = {*stack}
         while stack and len(operands) < MODEL.max_cancelling_summands:
-            term, sign, moves = stack.pop()
-            if term.is_variable and term.name in self._terms:
-                stack.append((self._terms[term.name], sign, moves))
+            term, graph, sign, moves = stack.pop()
+            value = self._value(term.name, graph) if term.is_variable else None
+            below: list[tuple[Term, Scope, int, Moves]] = []
+            if value is not None and value in self._terms:
+                below = [(self._terms[value], _graph_of(value), sign, moves)]
             elif term.op in SUMS:
-                sums.append(term)
-                first, *others = term.args
-                stack += [(first, sign, moves), *((arg, -sign if term.op == "sub" else sign, moves) for arg in others)]
+                sums.add((graph, term))
+                others = -sign if term.op == "sub" else sign
+                below = [(arg, graph, others if place else sign, moves) for place, arg in enumerate(term.args)]
             elif term.op == "scale" and term["factor"] == -1:
-                stack.append((term.args[0], -sign, moves))
+                below = [(term.args[0], graph, -sign, moves)]
             elif term.op in MOVING and term.args:
-                stack += [(arg, sign, (*moves, (term.op, place, term.attributes))) for place, arg in enumerate(term.args)]
+                below = [(arg, graph, sign, (*moves, (term.op, place, term.attributes))) for place, arg in enumerate(term.args)]
             else:
-                operands.append(Summand(sign, moves, term, self._of_term(term)))
+                operands.add(Summand(sign, moves, value or term, term.constant, self._of_term(term, graph)))
+            stack += [one for one in below if one not in done]
+            done.update(below)
         return sums, operands
 
-    def _without_copies(self, term: Term) -> Term:
+    def _without_copies(self, term: Term, graph: Scope) -> Term:
         """Return the term that computes the variable's value, or the term itself if it is not the result of a node."""
-        while term.is_variable and term.name in self._terms:
-            term = self._terms[term.name]
+        while term.is_variable and (value := self._value(term.name, graph)) is not None and value in self._terms:
+            term, graph = self._terms[value], _graph_of(value)
         return term
 
-    def _of_term(self, term: Term) -> Facts:
+    def _of_term(self, term: Term, graph: Scope) -> Facts:
         """Return the bounds and other facts of a term over values whose facts are recorded."""
-        return facts_of(term, {x.name: self.named(x.name) for x in variables(term)}, self._folded)
+        known = {x.name: self.named(x.name, graph) for x in variables(term)}
+        return facts_of(term, known, lambda weights: self._folded(weights, graph))
 
     def _opaque(self, node: ir.Node, result: ir.Value) -> Facts:
         """Return the bounds and other facts of a result of a node that the algebra cannot express.
@@ -196,6 +254,11 @@ class ModelFacts:
         """
         if result.dtype not in FLOATS:
             return self._outside(result)
+        if node.domain not in KNOWN_DOMAINS or any(True for _ in _bodies(node)):
+            return UNKNOWN
+        if node.op_type == "ConstantOfShape":
+            value = node.attributes.get("value")
+            return _of_array(np.zeros(1) if value is None else value.as_tensor().numpy())
         read = [self.of(v) for v in node.inputs if v is not None]
         if node.op_type in PARTIAL or not all(one.defined for one in read):
             return UNKNOWN
@@ -209,12 +272,12 @@ class ModelFacts:
         )
         return Facts(-bound, bound, sure=all(one.sure for one in read))
 
-    def _folded(self, term: Term) -> Facts:
+    def _folded(self, term: Term, graph: Scope) -> Facts:
         """Return the bounds and other facts of a term over weights, from the term's value.
 
         Returns UNKNOWN if the term has variables that are not weights, or if the evaluation fails or is too expensive.
         """
-        weights = {x.name: self._named.get(x.name) for x in variables(term)}
+        weights = {x.name: self._value(x.name, graph) for x in variables(term)}
         arrays = {name: constant_array(value) for name, value in weights.items() if value is not None}
         known = {name: array for name, array in arrays.items() if array is not None}
         fixed = all(isinstance(n, int) for t in subterms(term) for n in t.shape)
@@ -267,15 +330,37 @@ def _masks(nodes: list[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
     return reaching, padded
 
 
-def _cancel(operands: list[Summand]) -> bool:
-    """Return whether a sum of these operands has at least three operands, two of which cancel."""
+def _cancel(operands: Collection[Summand]) -> bool:
+    """Return whether a sum of these operands has at least three operands, two of which cancel.
+
+    Constants of ordinary magnitude do not count. Models do not round by them.
+    """
     if len(operands) < 3:
         return False
-    large = {one.sign * one.facts.large_sign for one in operands}
+    large = [one.large_signs for one in operands]
+    positive, negative = (sum(sign in signs for signs in large) for sign in (1, -1))
+    if positive and negative and positive + negative > max(map(len, large)):
+        return True
     signs = collections.defaultdict(set)
     for one in operands:
-        signs[one.moves, one.term].add(one.sign)
-    return {-1, 1} <= large or any(len(both) > 1 for both in signs.values())
+        if not (one.constant and one.facts.ordinary):
+            signs[one.moves, one.source].add(one.sign)
+    return any(len(both) > 1 for both in signs.values())
+
+
+def _bodies(node: ir.Node) -> Iterator[ir.Graph]:
+    """Yield the graphs in the node's attributes."""
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
+def _graph_of(value: ir.Value) -> Scope:
+    """Return the graph whose node computes the value, or None if the value is an input or a weight."""
+    producer = value.producer()
+    return None if producer is None else producer.graph
 
 
 def _any_magnitude(node: ir.Node) -> Iterator[int]:

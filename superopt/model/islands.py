@@ -164,8 +164,9 @@ class Chart:
         outputs = {v: t for v, t in terms.items() if self._used_outside(v, inside)}
         conditions = frozenset(_name(v) for v in outputs if v.dtype == ir.DataType.BOOL)
         values, wanted = ({_name(v): t for v, t in found.items()} for found in (terms, outputs))
-        scope = self._scopes[_graph_of(nodes[0])]
-        facts = {x.name: self.facts.named(x.name) for x in variables(*values.values())}
+        graph = _graph_of(nodes[0])
+        scope = self._scopes[graph]
+        facts = {x.name: self.facts.named(x.name, graph) for x in variables(*values.values())}
         return Island(tuple(nodes), values, wanted, dtype, conditions, self.views.small, scope, facts)
 
     def _used_outside(self, value: ir.Value, inside: set[ir.Node]) -> bool:
@@ -311,13 +312,17 @@ class Chart:
 
         Computing from terms may change rounding, because terms flatten nested sums and express some operators by several other
         operators. In the precise mode, the terms must consist of one operator, apart from operators that only move elements,
-        and must not be a sum of a sum or a product of a product.
+        and must not be a sum of a sum or a product of a product. A constant may only be moved, because constants are computed
+        in float64.
         """
         if self.mode is not FpMode.PRECISE:
             return node not in self._rounding
         computing = [t for t in subterms(*lifted.values()) if t.op not in MOVING and variables(t) and not t.is_variable]
+        if len(computing) > 1 or any(t.constant for t in computing):
+            return False
+        graph = _graph_of(node)
         commutative = [t for t in computing if operator(t.op).commutative]
-        return len(computing) <= 1 and not any(len(t.args) > 2 or self.facts.is_nested(t) for t in commutative)
+        return not any(len(t.args) > 2 or self.facts.is_nested(t, graph) for t in commutative)
 
     def _float_type(self, node: ir.Node) -> ir.DataType | None:
         """Return the floating-point type that the node computes with, or None if there is no such single type.

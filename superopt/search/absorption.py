@@ -1,4 +1,4 @@
-"""The difference between the sides of a rule for NaN and infinite inputs: on which side they reach the result.
+"""The difference between the sides of a rule for NaN and infinite inputs: on which side they reach or change the result.
 
 Both sides are evaluated by their definitions, in IEEE arithmetic, at random small sizes and values, with elements of one
 variable replaced by NaN or an infinity. If an operator states how kernels compute it (`KERNEL`), this term is evaluated.
@@ -32,6 +32,9 @@ SPECIAL = (0.0, -0.0, 1.0, -1.0, 2.0, -2.0)
 @functools.cache
 def absorption(rule: Rule) -> Absorption:
     """Return where NaN and infinities reach the result of one side of the rule, but not of the other side.
+
+    A comparison turns such elements into finite numbers. If the two sides then have different finite elements, the right side
+    counts as reached.
 
     Both sides are evaluated on random values, some of which are NaN or infinite. The values depend on the rule alone, so that
     the result is always the same. If no random instance of the rule is found, the result says that the sides may differ for
@@ -74,11 +77,14 @@ def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Abs
     roots = _as_kernels(equation.left + equation.right)
     with np.errstate(all="ignore"):
         values = evaluate_terms(roots, arrays, instance.value(), Floats(tail=1))
+        values = tuple(np.broadcast_to(value, (*value.shape[:-1], len(cases))) for value in values)
     half = len(equation.left)
     worse, differs, changes = (np.zeros(len(cases), bool) for _ in range(3))
     for left, right in zip(values[:half], values[half:], strict=True):
         one, other = (_special(side).reshape(-1, side.shape[-1]) for side in (left, right))
-        worse |= ((one == 0) & (other != 0)).any(axis=0)
+        apart = _apart(*(side.reshape(-1, side.shape[-1]) for side in (left, right)))
+        apart[:, : SEARCH.absorption_draw_count] = False
+        worse |= (((one == 0) & (other != 0)) | apart).any(axis=0)
         differs |= ((one == 0) != (other == 0)).any(axis=0)
         changes |= (one != other).any(axis=0)
     exposed, different = (
@@ -105,6 +111,14 @@ def _as_kernels(roots: tuple[Term, ...]) -> tuple[Term, ...]:
             operands = dict(zip(spec.operands, args, strict=True))
             (done[term],) = parse(spec.kernel, operands, numbers=dict(term.attributes))
     return tuple(done[root] for root in roots)
+
+
+def _apart(left: Array, right: Array) -> Array:
+    """Return where both sides are finite and differ by more than rounding."""
+    finite = np.isfinite(left) & np.isfinite(right)
+    one, other = (np.where(finite, side, 0.0) for side in (left, right))
+    scale = 1.0 + np.maximum(np.abs(one), np.abs(other)).max(axis=0, initial=0.0)
+    return np.asarray(np.abs(one - other) > SEARCH.max_absorption_difference_share * scale)
 
 
 def _special(values: Array) -> Array:

@@ -176,6 +176,8 @@ class Gate:
         ordinary = all(self.facts(term).ordinary for term in constants)
         cancels = FpFlag.CANCEL in rule.flags
         regroups = match.roots[0].op == "add" and any(match.rests)
+        if FpFlag.REASSOC in rule.flags and any(term.op in SUMS and self._has_large_constant(term) for term in inside):
+            return False
         if (cancels or regroups) and not ordinary:
             return False
         if cancels and not all(known.ordinary for known in bound.values()):
@@ -184,6 +186,9 @@ class Gate:
             return True
         met = set(inside)
         return not any(_rounds(term) for term in subterms(*match.roots) if term in met and term.op in SUMS)
+
+    def _has_large_constant(self, term: Term) -> bool:
+        return any(arg.constant and not self.facts(arg).ordinary for arg in term.args)
 
     def _new(self, match: Match) -> Mapping[Term, Facts]:
         """Return the terms that the match adds, each with the bounds and other facts that follow from facts of the operands."""

@@ -67,16 +67,22 @@ class SegmentTask:
 
         The gate is the filter for the floating-point mode. A state must not be the result if its weights have over `room` more
         elements than the weights of the start, or if the gate refuses a reordered sum in the state. Because of the infinite
-        cost, the search then returns the fastest of the other states.
+        cost, the search then returns the fastest of the other states. In the precise mode, such a state has an infinite
+        estimate too, so that no path leads through the state.
         """
         most = weights(self.start) + room
 
-        def admitted(state: State) -> float:
-            if weights(state) > most or (state != self.start and gate.rounds_otherwise(state)):
-                return math.inf
-            return self.measure(state)
+        def admitted(cost: Cost) -> Cost:
+            def cost_if_admitted(state: State) -> float:
+                if weights(state) > most or (state != self.start and gate.rounds_otherwise(state)):
+                    return math.inf
+                return cost(state)
 
-        return replace(self, rules=self.rules.gated(gate), measure=admitted, limits=replace(self.limits, room=room))
+            return cost_if_admitted
+
+        estimate = admitted(self.estimate) if gate.mode is FpMode.PRECISE else self.estimate
+        limits = replace(self.limits, room=room)
+        return replace(self, rules=self.rules.gated(gate), estimate=estimate, measure=admitted(self.measure), limits=limits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,8 +328,12 @@ class SegmentSearch:
         return with_single_operators(found, RuleSet((*rules, *stated)).gated(task.rules.gate), faster=faster)
 
     def _confirm(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:
-        """Return the search result if a second measurement confirms the gain, else a result with the unchanged start."""
-        if not found.steps or self._stands(task.start, found, batch.measured):
+        """Return the search result if a second measurement confirms the gain, else a result with the unchanged start.
+
+        A result in which the gate refuses a reordered sum is not confirmed.
+        """
+        gate = batch.gates[task.start]
+        if not found.steps or (not gate.rounds_otherwise(found.outputs) and self._stands(task.start, found, batch.measured)):
             return found
         return replace(found, outputs=task.start, steps=(), after=found.before)
 

@@ -142,12 +142,15 @@ def relower(parts: Iterable[Segment], rules: Sequence[Rule], mode: FpMode = FpMo
     """Return, for each segment (part of a model), a search result whose terms are the segment's own terms.
 
     Applying the results to the model generates the nodes of the segments anew from these terms. A term is left out if a rule
-    proves that it equals one of its operands, as for `x + zeros`.
+    proves that it equals one of its operands, as for `x + zeros`, unless this merges sums that must keep their rounding.
     """
     known, found = RuleSet(rules), list[Gain]()
     for part in parts:
         try:
-            state, steps = remove_vanishing(part.state, known.gated(gate_of([part], mode)))
+            gate = gate_of([part], mode)
+            state, steps = remove_vanishing(part.state, known.gated(gate))
+            if steps and gate.rounds_otherwise(state):
+                state, steps = part.state, ()
         except Exception as error:  # noqa: BLE001
             failure(error)
             continue
