@@ -405,16 +405,24 @@ def _canonical(value: Attribute) -> Attribute:
 
 
 def fraction_of(number: float) -> Attribute:
-    """Return the simple fraction, such as 1/6, that rounds to `number` in float32.
+    """Return the simple fraction, such as 1/6, that rounds to `number`: in float32 if `number` is a float32, else in float64.
 
     Return `number` if no fraction with a denominator of at most `SMALLEST_PART` does so.
     """
-    near = Fraction(number).limit_denominator(SMALLEST_PART) if math.isfinite(number) else Fraction(0)
-    return integral(near) if math.isfinite(number) and _float32(float(near)) == _float32(number) else number
+    if not math.isfinite(number):
+        return number
+    near = Fraction(number).limit_denominator(SMALLEST_PART)
+    single = _float32(number)
+    same = _float32(float(near)) == single if single == number else float(near) == number
+    return integral(near) if same else number
 
 
-def _float32(number: float) -> bytes:
-    return struct.pack("f", number)
+def _float32(number: float) -> float:
+    """Return the number rounded to float32. A number that is too large becomes infinite."""
+    try:
+        return float(struct.unpack("f", struct.pack("f", number))[0])
+    except OverflowError:
+        return math.copysign(math.inf, number)
 
 
 def _from_end(spec: Operator, axis: object, rank: int) -> int:

@@ -169,11 +169,26 @@ def _expanded(
 def _bounds(
     node: NodeText, wanted: Sequence[Extent], given: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
 ) -> list[int]:
-    """Return the bounds of a Slice as integers. A bound may count from the end, or lie beyond the end, where ONNX clips it."""
+    """Return the bounds of a Slice as integers. A bound may count from the end, or lie beyond the end, where ONNX clips it.
+
+    ONNX clips a bound before the start to 0. A slice backwards would then contain the first element.
+    """
     shape, axes = shapes.get(node.inputs[0]), given.get(node.inputs[3]) if len(node.inputs) > 3 else None
     if shape is None or axes is None:
         raise ShapeError("the shape of the operand of a Slice is not known")
-    return [n if isinstance(n, int) else _bound(n, shape[int(str(axis))]) for n, axis in zip(wanted, axes, strict=True)]
+    steps = given.get(node.inputs[4], ()) if len(node.inputs) > 4 else [1] * len(axes)
+    found: list[int] = []
+    for n, axis, step in zip(wanted, axes, steps, strict=True):
+        bound = n if isinstance(n, int) else _bound(n, shape[int(str(axis))])
+        if (
+            not isinstance(n, int)
+            and -LAST < bound < 0
+            and not (isinstance(step, int) and step > 0)
+            and not prove(at_least(n, 0))
+        ):
+            raise ShapeError(f"the bound {n} of a Slice backwards may lie before the start of the axis")
+        found.append(bound)
+    return found
 
 
 def _bound(bound: Extent, extent: Extent) -> int:
