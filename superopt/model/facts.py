@@ -83,7 +83,7 @@ Moves: TypeAlias = "tuple[tuple[str, int, tuple[tuple[str, Attribute], ...]], ..
 """The operators that move an operand's elements on their way to a sum: operator, position of the operand and attributes."""
 
 
-class Summand(NamedTuple):
+class SumOperand(NamedTuple):
     """An operand of a sum.
 
     Attributes:
@@ -210,10 +210,10 @@ class ModelFacts:
             graph = self._outer.get(graph)
         return []
 
-    def _sum(self, root: Term, graph: Scope) -> tuple[set[tuple[Scope, Term]], set[Summand]]:
+    def _sum(self, root: Term, graph: Scope) -> tuple[set[tuple[Scope, Term]], set[SumOperand]]:
         """Return a sum and its inner sums, and the operands of all these sums that are no sums themselves."""
         sums: set[tuple[Scope, Term]] = set()
-        operands: set[Summand] = set()
+        operands: set[SumOperand] = set()
         stack: list[tuple[Term, Scope, int, Moves]] = [(root, graph, 1, ())]
         done = {*stack}
         while stack and len(operands) < MODEL.max_cancelling_summands:
@@ -231,7 +231,7 @@ class ModelFacts:
             elif term.op in MOVING and term.args:
                 below = [(arg, graph, sign, (*moves, (term.op, place, term.attributes))) for place, arg in enumerate(term.args)]
             else:
-                operands.add(Summand(sign, moves, value or term, term.constant, self._of_term(term, graph)))
+                operands.add(SumOperand(sign, moves, value or term, term.constant, self._of_term(term, graph)))
             stack += [one for one in below if one not in done]
             done.update(below)
         return sums, operands
@@ -330,7 +330,7 @@ def _masks(nodes: list[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
     return reaching, padded
 
 
-def _cancel(operands: Collection[Summand]) -> bool:
+def _cancel(operands: Collection[SumOperand]) -> bool:
     """Return whether a sum of these operands has at least three operands, two of which cancel.
 
     Constants of ordinary magnitude do not count. Models do not round by them.

@@ -176,7 +176,7 @@ class Gate:
         ordinary = all(self.facts(term).ordinary for term in constants)
         cancels = FpFlag.CANCEL in rule.flags
         regroups = match.roots[0].op == "add" and any(match.rests)
-        if FpFlag.REASSOC in rule.flags and any(term.op in SUMS and self._has_large_constant(term) for term in inside):
+        if FpFlag.REASSOC in rule.flags and self._moves_large_constant(match):
             return False
         if (cancels or regroups) and not ordinary:
             return False
@@ -187,8 +187,18 @@ class Gate:
         met = set(inside)
         return not any(_rounds(term) for term in subterms(*match.roots) if term in met and term.op in SUMS)
 
-    def _has_large_constant(self, term: Term) -> bool:
-        return any(arg.constant and not self.facts(arg).ordinary for arg in term.args)
+    def _moves_large_constant(self, match: Match) -> bool:
+        """Return whether the match replaces a sum that has a large constant by another sum.
+
+        For example, `(x - c) * y => x * y - c * y` moves the constant c. A sum that becomes part of an operator, such as a sum
+        with a mask in an attention, is not moved.
+        """
+        stop = _outside(match)
+        old, new = (
+            {term for term in subterms(*terms, stop=stop) if term.op in SUMS} for terms in (match.roots, match.replacements)
+        )
+        large = (term for term in old - new if any(arg.constant and not self.facts(arg).ordinary for arg in term.args))
+        return len(new - old) > 0 and next(large, None) is not None
 
     def _new(self, match: Match) -> Mapping[Term, Facts]:
         """Return the terms that the match adds, each with the bounds and other facts that follow from facts of the operands."""
