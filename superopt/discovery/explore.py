@@ -168,9 +168,10 @@ def prove_all(counts: UniverseCounts, rules: Iterable[Rule], origin: str, seed: 
 def explore_operator(name: str, known: Sequence[DiscoveryInput], seed: int) -> Findings:
     """Find rules about a single operator, and decide which of the operator's axioms are useful rules.
 
-    Terms over the operator are enumerated, and pairs of terms that may be equal (candidates) are decided first. Candidates that
-    the rules in `known` imply are left out. Candidates that the operator's own definition implies are left out only if the
-    definition moves, adds and multiplies elements. A search replaces only such an operator by the definition.
+    The axioms come first, because they hold for all shapes. Then terms over the operator are enumerated, and pairs of terms
+    that may be equal (candidates) are decided. Candidates that the rules in `known` imply are left out. Candidates that the
+    operator's own definition implies are left out only if the definition moves, adds and multiplies elements. A search replaces
+    only such an operator by the definition.
     """
     started = time.process_time()
     enumerations = [enumerate_universe(universe, seed) for universe in universes_of(name)]
@@ -189,15 +190,15 @@ def explore_operator(name: str, known: Sequence[DiscoveryInput], seed: int) -> F
     discovery = Discovery(seed, counts)
     new = tuple(rule for rule in rules if (rule.statement.left, rule.statement.right) not in folded)
     discovery.learn([DiscoveryInput(new)], opaque=opaque)
-    for enumeration in enumerations:
-        for candidate in (*sorted(enumeration.candidates, key=candidate_order), *joins(enumeration)):
-            discovery.examine(candidate)
     for axiom in axioms().values():
         owner, _, short = axiom.name.partition(".")
         if owner == name and short != DEFINITION and short.partition("-")[0] != ALGORITHM:
             instance = _instance_of(axiom, seed)
             if instance is not None:
                 discovery.examine_axiom(axiom, instance)
+    for enumeration in enumerations:
+        for candidate in (*sorted(enumeration.candidates, key=candidate_order), *joins(enumeration)):
+            discovery.examine(candidate)
     return _findings(discovery, ())
 
 
