@@ -1033,7 +1033,7 @@ class ModelPolicy:
     Smaller tensors may be shapes, and stay in the ModelProto. Not measured.
     """
     max_cancelling_summands: int = 4096
-    """The most summands of a sum among which two that cancel are searched. Safety limit."""
+    """The most summands of a sum, with inner sums and moves, among which two that cancel are searched. Safety limit."""
     max_folded_elements: int = 1 << 18
     """The most elements of the weights of a term that is evaluated to find bounds of its value.
 

@@ -216,7 +216,7 @@ class ModelFacts:
         operands: set[SumOperand] = set()
         stack: list[tuple[Term, Scope, int, Moves]] = [(root, graph, 1, ())]
         done = {*stack}
-        while stack and len(operands) < MODEL.max_cancelling_summands:
+        while stack and len(done) <= MODEL.max_cancelling_summands:
             term, graph, sign, moves = stack.pop()
             value = self._value(term.name, graph) if term.is_variable else None
             below: list[tuple[Term, Scope, int, Moves]] = []

@@ -124,9 +124,9 @@ def improvements(start: ImprovedModel, passes: PassRunner, moves: Sequence[str],
     """Run passes over the model within `budget` seconds. Return the resulting models, the largest saving first.
 
     A pass is one search over the whole model. `moves` has "rules", "mutants" (cheaper terms in place of operators, with wrong
-    elements corrected), or both. With both, the pass for mutants runs first. If it saves nothing, the passes for rules follow.
-    If it saves less than a share (`OPTIMIZATION.min_mutant_pass_gain_share`), it is run last instead. Otherwise both orders are
-    tried, and two models are returned.
+    elements corrected), or both. With both, the pass for mutants runs first. If it saves less than a share
+    (`OPTIMIZATION.min_mutant_pass_gain_share`), or nothing, it is run last instead, because rules may write the operators for
+    which mutants pay. Otherwise both orders are tried, and two models are returned.
     """
     end = active_time() + budget
     if MUTANTS not in moves:
@@ -135,9 +135,7 @@ def improvements(start: ImprovedModel, passes: PassRunner, moves: Sequence[str],
         return [passes.run({MUTANTS: 1.0}, start, end)]
     now = active_time()
     mutated = passes.run({MUTANTS: 1.0}, start, now + (end - now) * FIRST[MUTANTS] / sum(FIRST.values()))
-    if not mutated.seconds:
-        return [passes.run(RULES, mutated, end)]
-    if mutated.seconds < OPTIMIZATION.min_mutant_pass_gain_share * sum(
+    if mutated.seconds <= OPTIMIZATION.min_mutant_pass_gain_share * sum(
         gain.found.before * gain.runs for gain in mutated.searched if gain.found.steps
     ):
         return [passes.run(LAST, start, end)]
