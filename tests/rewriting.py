@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 from superopt.algebra.dim_binding import DimBinding
 from superopt.algebra.terms import subterms
@@ -114,6 +115,13 @@ class Rewriter:
         found = rewritten(self.charts.begun(model))
         require_valid(found, model)
         return as_proto(found)
+
+
+def always_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that is right counts as faster."""
+    monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._faster", lambda *_: 1.5)
+    monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._stands", lambda *_: True)
+    monkeypatch.setattr("superopt.runtime.multi_shape.SizeComparisons.faster", property(lambda _: True))
 
 
 def cost(state: State, sizing: DimBinding) -> tuple[int, int]:

@@ -32,6 +32,7 @@ from superopt.search.fuse import fusion_states
 from superopt.search.ruleset import RuleSet
 from superopt.speclib.attention import LEAST
 from tests.operator_cases import Array, arrays_for, evaluated, lifted, ran
+from tests.rewriting import always_taken
 from tests.test_fusion import attention, operators, require_same
 
 pytestmark = pytest.mark.slow
@@ -284,13 +285,6 @@ def test_a_model_with_the_operators_is_one_island(sizes: tuple[int | str, ...], 
     path = network(tmp_path / "in.onnx", opset, sizes)
     (island,) = Chart(load(path).model).islands()
     assert len(island.nodes) == len(onnx.load(path).graph.node)
-
-
-def always_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything that is right counts as faster."""
-    monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._faster", lambda *_: 1.5)
-    monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._stands", lambda *_: True)
-    monkeypatch.setattr("superopt.runtime.multi_shape.SizeComparisons.faster", property(lambda _: True))
 
 
 def require_same_models(one: Path, other: Path) -> None:
