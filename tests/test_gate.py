@@ -300,6 +300,7 @@ REGROUPED = [
 ]
 """Sums and products of three operands that have no large constant."""
 VECTORS = "float[8] v = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8}, float[8] w = {0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.9}"
+SUMMED = f"{LARGE}, {VECTORS}, float[64] w8 = {{{', '.join(['0.7'] * 64)}}}"
 
 
 @pytest.mark.parametrize(
@@ -310,7 +311,7 @@ VECTORS = "float[8] v = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8}, float[8] w = {
     ],
 )
 def test_sums_that_must_keep_their_rounding_are_computed_as_they_are(mode: FpMode, body: str) -> None:
-    proto = parsed(body, f"{LARGE}, {VECTORS}, float[64] w8 = {{{', '.join(['0.7'] * 64)}}}")
+    proto = parsed(body, SUMMED)
     model = load(proto).model
     after = splice_passes(model, (relower(whole_islands(Charts(mode).of(model), {}), [], mode),))
     np.testing.assert_array_equal(run(as_proto(after))[0], run(proto)[0])
@@ -356,7 +357,7 @@ def test_comparisons_with_nan_tell_the_sides_of_a_rule_apart() -> None:
 
 @pytest.mark.parametrize("body", REGROUPED)
 def test_sums_that_do_not_round_on_purpose_are_regrouped_in_the_relaxed_mode(body: str) -> None:
-    model = load(parsed(body, f"{LARGE}, {VECTORS}, float[64] w8 = {{{', '.join(['0.7'] * 64)}}}")).model
+    model = load(parsed(body, SUMMED)).model
     (island,) = Charts(FpMode.RELAXED).of(model).islands()
     assert len(island.nodes) == len(list(model.graph))
 

@@ -176,16 +176,12 @@ def _bounds(
     shape, axes = shapes.get(node.inputs[0]), given.get(node.inputs[3]) if len(node.inputs) > 3 else None
     if shape is None or axes is None:
         raise ShapeError("the shape of the operand of a Slice is not known")
-    steps = given.get(node.inputs[4], ()) if len(node.inputs) > 4 else [1] * len(axes)
+    steps = given.get(node.inputs[4], [-1] * len(axes)) if len(node.inputs) > 4 else [1] * len(axes)
     found: list[int] = []
     for n, axis, step in zip(wanted, axes, steps, strict=True):
         bound = n if isinstance(n, int) else _bound(n, shape[int(str(axis))])
-        if (
-            not isinstance(n, int)
-            and -LAST < bound < 0
-            and not (isinstance(step, int) and step > 0)
-            and not prove(at_least(n, 0))
-        ):
+        forward = isinstance(step, int) and step > 0
+        if bound is not n and not forward and -LAST < bound < 0 and not prove(at_least(n, 0)):
             raise ShapeError(f"the bound {n} of a Slice backwards may lie before the start of the axis")
         found.append(bound)
     return found

@@ -78,7 +78,7 @@ MOVING = frozenset(
 )
 # fmt: on
 """Operators of the algebra that only move elements or fill tensors, and do no arithmetic."""
-Scope: TypeAlias = "ir.Graph | ir.Function | None"
+GraphOrNone: TypeAlias = "ir.Graph | ir.Function | None"
 Moves: TypeAlias = "tuple[tuple[str, int, tuple[tuple[str, Attribute], ...]], ...]"
 """The operators that move an operand's elements on their way to a sum: operator, position of the operand and attributes."""
 
@@ -121,16 +121,16 @@ class ModelFacts:
     def __init__(self, model: ir.Model) -> None:
         nodes = list(ir.traversal.RecursiveGraphIterator(model.graph))
         self._top = model.graph
-        self._outer: dict[Scope, Scope] = {graph: node.graph for node in nodes for graph in _bodies(node)}
-        self._named: dict[tuple[Scope, str | None], ir.Value] = {
+        self._outer: dict[GraphOrNone, GraphOrNone] = {graph: node.graph for node in nodes for graph in graphs_in(node)}
+        self._named: dict[tuple[GraphOrNone, str | None], ir.Value] = {
             (graph, value.name): value
-            for graph in (model.graph, *(body for node in nodes for body in _bodies(node)))
+            for graph in (model.graph, *(body for node in nodes for body in graphs_in(node)))
             for value in (*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs))
         }
         self._masks, self._padded = _masks(nodes)
         self._known: dict[ir.Value, Facts] = {}
         self._terms: dict[ir.Value, Term] = {}
-        self._nodes: dict[tuple[Scope, Term], list[ir.Node]] = {}
+        self._nodes: dict[tuple[GraphOrNone, Term], list[ir.Node]] = {}
 
     @property
     def masks(self) -> frozenset[str]:
@@ -146,7 +146,7 @@ class ModelFacts:
             self._known[value] = self._outside(value)
         return self._known[value]
 
-    def named(self, name: str, graph: Scope = None) -> Facts:
+    def named(self, name: str, graph: GraphOrNone = None) -> Facts:
         """Return the bounds and other facts of the value with this name, or UNKNOWN if there is no such value.
 
         The name is looked up in the graph (the top graph by default), and then in the graphs around it.
@@ -154,7 +154,7 @@ class ModelFacts:
         value = self._value(name, graph or self._top)
         return UNKNOWN if value is None else self.of(value)
 
-    def _value(self, name: str, graph: Scope) -> ir.Value | None:
+    def _value(self, name: str, graph: GraphOrNone) -> ir.Value | None:
         """Return the value with this name that nodes of the graph can read, or None if there is no such value."""
         while graph is not None:
             value = self._named.get((graph, name))
@@ -185,7 +185,7 @@ class ModelFacts:
         The operands of a sum include the operands of inner sums, also where operators between the sums move or negate elements.
         """
         found: set[ir.Node] = set()
-        seen: set[tuple[Scope, Term]] = set()
+        seen: set[tuple[GraphOrNone, Term]] = set()
         for value, term in reversed(self._terms.items()):
             graph = _graph_of(value)
             if term.op in SUMS and (graph, term) not in seen:
@@ -195,14 +195,14 @@ class ModelFacts:
                     found.update(node for inner in sums for node in self._computing(*inner))
         return frozenset(found)
 
-    def is_nested(self, term: Term, graph: Scope) -> bool:
+    def is_nested(self, term: Term, graph: GraphOrNone) -> bool:
         """Return whether an operand of the commutative operator at the root is the result of the same operator.
 
         `graph` is the graph whose nodes compute the term.
         """
         return any(self._without_copies(arg, graph).op == term.op for arg in term.args)
 
-    def _computing(self, graph: Scope, term: Term) -> list[ir.Node]:
+    def _computing(self, graph: GraphOrNone, term: Term) -> list[ir.Node]:
         """Return the nodes that compute the term, in the graph or in the graphs around it."""
         while graph is not None:
             if (graph, term) in self._nodes:
@@ -210,16 +210,16 @@ class ModelFacts:
             graph = self._outer.get(graph)
         return []
 
-    def _sum(self, root: Term, graph: Scope) -> tuple[set[tuple[Scope, Term]], set[SumOperand]]:
+    def _sum(self, root: Term, graph: GraphOrNone) -> tuple[set[tuple[GraphOrNone, Term]], set[SumOperand]]:
         """Return a sum and its inner sums, and the operands of all these sums that are no sums themselves."""
-        sums: set[tuple[Scope, Term]] = set()
+        sums: set[tuple[GraphOrNone, Term]] = set()
         operands: set[SumOperand] = set()
-        stack: list[tuple[Term, Scope, int, Moves]] = [(root, graph, 1, ())]
+        stack: list[tuple[Term, GraphOrNone, int, Moves]] = [(root, graph, 1, ())]
         done = {*stack}
         while stack and len(done) <= MODEL.max_cancelling_summands:
             term, graph, sign, moves = stack.pop()
             value = self._value(term.name, graph) if term.is_variable else None
-            below: list[tuple[Term, Scope, int, Moves]] = []
+            below: list[tuple[Term, GraphOrNone, int, Moves]] = []
             if value is not None and value in self._terms:
                 below = [(self._terms[value], _graph_of(value), sign, moves)]
             elif term.op in SUMS:
@@ -236,13 +236,13 @@ class ModelFacts:
             done.update(below)
         return sums, operands
 
-    def _without_copies(self, term: Term, graph: Scope) -> Term:
+    def _without_copies(self, term: Term, graph: GraphOrNone) -> Term:
         """Return the term that computes the variable's value, or the term itself if it is not the result of a node."""
         while term.is_variable and (value := self._value(term.name, graph)) is not None and value in self._terms:
             term, graph = self._terms[value], _graph_of(value)
         return term
 
-    def _of_term(self, term: Term, graph: Scope) -> Facts:
+    def _of_term(self, term: Term, graph: GraphOrNone) -> Facts:
         """Return the bounds and other facts of a term over values whose facts are recorded."""
         known = {x.name: self.named(x.name, graph) for x in variables(term)}
         return facts_of(term, known, lambda weights: self._folded(weights, graph))
@@ -254,7 +254,7 @@ class ModelFacts:
         """
         if result.dtype not in FLOATS:
             return self._outside(result)
-        if node.domain not in KNOWN_DOMAINS or any(True for _ in _bodies(node)):
+        if node.domain not in KNOWN_DOMAINS or any(True for _ in graphs_in(node)):
             return UNKNOWN
         if node.op_type == "ConstantOfShape":
             value = node.attributes.get("value")
@@ -272,7 +272,7 @@ class ModelFacts:
         )
         return Facts(-bound, bound, sure=all(one.sure for one in read))
 
-    def _folded(self, term: Term, graph: Scope) -> Facts:
+    def _folded(self, term: Term, graph: GraphOrNone) -> Facts:
         """Return the bounds and other facts of a term over weights, from the term's value.
 
         Returns UNKNOWN if the term has variables that are not weights, or if the evaluation fails or is too expensive.
@@ -348,8 +348,8 @@ def _cancel(operands: Collection[SumOperand]) -> bool:
     return any(len(both) > 1 for both in signs.values())
 
 
-def _bodies(node: ir.Node) -> Iterator[ir.Graph]:
-    """Yield the graphs in the node's attributes."""
+def graphs_in(node: ir.Node) -> Iterator[ir.Graph]:
+    """Yield the graphs in the node's attributes, such as the branches of an If."""
     for attribute in node.attributes.values():
         if attribute.type == ir.AttributeType.GRAPH:
             yield attribute.as_graph()
@@ -357,7 +357,7 @@ def _bodies(node: ir.Node) -> Iterator[ir.Graph]:
             yield from attribute.as_graphs()
 
 
-def _graph_of(value: ir.Value) -> Scope:
+def _graph_of(value: ir.Value) -> GraphOrNone:
     """Return the graph whose node computes the value, or None if the value is an input or a weight."""
     producer = value.producer()
     return None if producer is None else producer.graph

@@ -279,10 +279,10 @@ def check_nodes(original: ModelSource, optimized: ModelSource, certificate: Cert
     values = computed | {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     for rewrite in certificate.passes[0].rewrites if certificate.passes else ():
         read = {x.name for x in certificate_variables((*rewrite.before, *rewrite.after))}
-        for place in rewrite.places:
-            if not place.scope and not {*place.nodes, *place.outputs} <= computed:
+        for place in (one for one in rewrite.places if not one.scope):
+            if not {*place.nodes, *place.outputs} <= computed:
                 raise CertificateError("the certificate names values that no node of the original computes")
-            if not place.scope and not {value for name, value in place.inputs.items() if name in read} <= values:
+            if not {value for name, value in place.inputs.items() if name in read} <= values:
                 raise CertificateError("the certificate reads values that the original does not have")
     _require_same(original.proto.graph, optimized.proto.graph, (), allowed, dict(_aliases(certificate)))
     if _types(original) != _types(optimized):
