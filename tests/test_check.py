@@ -300,6 +300,17 @@ def test_values_below_the_least_magnitude_are_rounded_to_it_or_to_zero() -> None
     assert not np.asarray(zeros).any()
 
 
+@pytest.mark.parametrize(("kind", "subnormal"), [("float16", 9e-7), ("float32", 1e-38), ("float64", 2e-308)])
+def test_errors_as_small_as_subnormal_numbers_do_not_count(kind: str, subnormal: float) -> None:
+    original, zero = np.array([subnormal, 0], kind), np.zeros(2, kind)
+    pair = OutputPair(original, zero, [], original.astype(np.float64))
+    assert not pair.fault(4.0)
+    assert pair.errors(4.0).candidate == 0.0
+    larger = OutputPair(original * 8, zero, [], original.astype(np.float64) * 8)
+    assert larger.fault(4.0)
+    assert larger.errors(4.0).candidate > 0.5
+
+
 def test_an_operator_of_onnx_runtime_in_float16_has_a_reference_in_float32() -> None:
     proto = model(
         [

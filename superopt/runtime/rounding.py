@@ -124,7 +124,8 @@ class OutputPair:
     def errors(self, factor: float) -> OutputErrors:
         """Return the errors of the original's and the candidate's output, relative to the largest magnitude of the output.
 
-        `factor` is the allowed ratio between the candidate's error and the original's error.
+        Errors as small as subnormal numbers count as 0. `factor` is the allowed ratio between the candidate's error and the
+        original's error.
         """
         reference = self.original if self.exact is None else self.exact
         if not self.original.size or self.original.shape != self.candidate.shape:
@@ -140,7 +141,8 @@ class OutputPair:
             if not finite.any():
                 return OutputErrors()
             scale = float(np.max(np.abs(exact[finite]), initial=0.0)) or 1.0
-            before, after = (float(np.max(np.abs(a - exact)[finite], initial=0.0)) / scale for a in (original, candidate))
+            beyond = (np.abs(a - exact)[finite] - _smallest(self.original.dtype) for a in (original, candidate))
+            before, after = (float(np.max(error, initial=0.0)) / scale for error in beyond)
             moved = float(np.max(_noise(original, self.nudged)[finite], initial=0.0)) / scale
             off = self._far_off(original, candidate, exact)
         ulps = CHECK.direct_ulp_count / factor if self.direct else CHECK.min_error_ulp_count
