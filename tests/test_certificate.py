@@ -172,6 +172,19 @@ def test_wrong_results_are_refused(folder: Path) -> None:
         assert isinstance(error.value, CertificateError | CheckFailedError)
 
 
+def test_precise_results_have_the_same_bits(tmp_path: Path) -> None:
+    files = []
+    for order in (("x", "one", "half"), ("x", "half", "one")):
+        sums = [helper.make_node("Add", order[:2], ["t"]), helper.make_node("Add", ["t", order[2]], ["y"])]
+        weights = [weight("one", 64), weight("half", 64)]
+        onnx.save(model(sums, {"x": [64]}, {"y": [64]}, weights), tmp_path / f"{order[1]}.onnx")
+        files.append(ModelSource.read(tmp_path / f"{order[1]}.onnx"))
+    compare_runs(files[0], files[0], identical=True)
+    compare_runs(*files)
+    with pytest.raises(CheckFailedError, match="bits are not the same"):
+        compare_runs(*files, identical=True)
+
+
 def test_the_wrong_results_are_there() -> None:
     assert len(WRONG_RESULTS) == 15
 

@@ -311,6 +311,28 @@ def test_errors_as_small_as_subnormal_numbers_do_not_count(kind: str, subnormal:
     assert larger.errors(4.0).candidate > 0.5
 
 
+def test_bits_are_compared_except_for_signs_of_zeros_and_bits_of_nan() -> None:
+    wanted = np.array([0.0, np.nan, np.inf, 1.5], np.float32)
+    assert not OutputPair(wanted, np.array([-0.0, np.nan, np.inf, 1.5], np.float32), [], None).difference()
+    for place, other in enumerate((1e-45, 0.0, -np.inf, np.nextafter(np.float32(1.5), np.float32(2)))):
+        found = wanted.copy()
+        found[place] = other
+        assert f"at [{place}], and must have the same bits (1 such of 4" in OutputPair(wanted, found, [], None).difference()
+    assert "float64[4]" in OutputPair(wanted, wanted.astype(np.float64), [], None).difference()
+
+
+def test_a_logarithm_of_joined_tensors_does_not_have_the_same_bits() -> None:
+    inputs = {"x": (5,), "z": (6,)}
+    parts = [helper.make_node("Exp", [name], [f"exp_{name}"]) for name in inputs]
+    logs = [helper.make_node("Log", [f"exp_{name}"], [f"log_{name}"]) for name in inputs]
+    split = model([*parts, *logs, helper.make_node("Concat", ["log_x", "log_z"], ["y"], axis=0)], inputs, ["y"])
+    join = helper.make_node("Concat", ["exp_x", "exp_z"], ["e"], axis=0)
+    joined = model([*parts, join, helper.make_node("Log", ["e"], ["y"])], inputs, ["y"])
+    check(split, joined, CPU)
+    with pytest.raises(CheckFailedError, match="same bits"):
+        check(split, joined, CPU, identical=True)
+
+
 def test_an_operator_of_onnx_runtime_in_float16_has_a_reference_in_float32() -> None:
     proto = model(
         [

@@ -112,8 +112,11 @@ class OptimizationSettings:
 
     @property
     def check(self) -> CheckSettings:
-        """The settings of the numerical check of a candidate. In fast mode, the check has no adversarial inputs."""
-        return CheckSettings(self.tolerance, self.seed, self.mode is not FpMode.FAST)
+        """The settings of the numerical check of a candidate.
+
+        In fast mode, the check has no adversarial inputs. In precise mode, the check compares bits.
+        """
+        return CheckSettings(self.tolerance, self.seed, self.mode is not FpMode.FAST, self.mode is FpMode.PRECISE)
 
     def key(self, sizings: Sequence[DimBinding], source: InputSource) -> list[Json]:
         """Return a cache key for results: all settings on which a result depends, the sizes of dynamic dimensions, and inputs.

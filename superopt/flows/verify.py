@@ -112,6 +112,7 @@ def verify_certificate(
         given=given.sizes,
         special=given.mode != "fast",
         masks=bool(given.ordinary),
+        identical=given.mode == "precise",
         provider=provider,
         threads=threads,
         seed=seed,

@@ -77,6 +77,7 @@ def check(
     seconds: float = CHECK.check_seconds,
     sizes: Mapping[str, int] | None = None,
     adversarial: bool = True,
+    identical: bool = False,
     given: InputSource = DRAWN,
 ) -> Check:
     """Run both models on the same inputs, at the dimension sizes `sizes` and at other sizes, and compare the outputs.
@@ -87,7 +88,17 @@ def check(
         CheckFailedError, InvalidModelError: as `check_all`.
     """
     trials = [CheckSizes("", sizes or {}, seconds)]
-    return check_all(original, candidate, device, trials, factor=factor, seed=seed, adversarial=adversarial, given=given)
+    return check_all(
+        original,
+        candidate,
+        device,
+        trials,
+        factor=factor,
+        seed=seed,
+        adversarial=adversarial,
+        identical=identical,
+        given=given,
+    )
 
 
 def check_all(
@@ -99,6 +110,7 @@ def check_all(
     factor: float = CHECK.max_error_factor,
     seed: int = 0,
     adversarial: bool = True,
+    identical: bool = False,
     given: InputSource = DRAWN,
 ) -> Check:
     """Run both models on the same inputs, at the sizes in `trials` and at other sizes, and compare all output elements.
@@ -113,7 +125,8 @@ def check_all(
     (see `OutputPair`). On all ordinary inputs together, the candidate's largest error must be at most `factor` times the
     original's largest error. In this comparison, an error of the original below 4 units in the last place of the output's
     largest magnitude counts as 4 units. Where the original is far from the float64 run, the candidate must be far from the
-    float64 run too, because the original may round on purpose.
+    float64 run too, because the original may round on purpose. If `identical` is True, none of this applies. The outputs must
+    then have the same bits, except for signs of zeros and bits of NaN.
 
     If a candidate's error seems too large, further runs measure how far rounding can change the original's outputs. The further
     runs are float64 runs in which every value is rounded at random. If no float64 run is possible, the further runs are runs of
@@ -131,7 +144,7 @@ def check_all(
         InvalidModelError: ONNX Runtime cannot load the original, or cannot run the original on random inputs.
     """
     with reuse_child():
-        found = _checked(original, candidate, device, trials, factor, seed, given, adversarial=adversarial)
+        found = _checked(original, candidate, device, trials, factor, seed, given, adversarial=adversarial, identical=identical)
     if first_provider(device, exact=True) != device.provider:
         _checked(original, candidate, device, trials[:1], factor, seed, given, exact=False, adversarial=False)
     return found
@@ -148,6 +161,7 @@ def _checked(
     *,
     exact: bool = True,
     adversarial: bool = True,
+    identical: bool = False,
 ) -> Check:
     """Run the check of `check_all` on one execution provider.
 
@@ -163,7 +177,7 @@ def _checked(
         bench.run_sizes(trials[0].sizes, adversarial=adversarial)
     runs, left_out, why, interface = bench.runs, bench.left_out, bench.why, bench.interface
     del bench
-    errors, doubtful = _compared(runs, interface, candidate, device, factor, direct=bool(why), exact=exact)
+    errors, doubtful = _compared(runs, interface, candidate, device, factor, direct=bool(why), exact=exact, identical=identical)
     undecided: set[str] = set()
     if doubtful:
         more, undecided = _looked_closer(_Bench(original, device, seed, given, exact=exact), doubtful, factor)
@@ -521,6 +535,7 @@ def _compared(
     *,
     direct: bool,
     exact: bool,
+    identical: bool,
 ) -> tuple[list[tuple[str, OutputErrors]], list[tuple[_Run, Sequence[object]]]]:
     """Run the candidate on the inputs of all runs, and compare the candidate's outputs with the original's outputs.
 
@@ -529,7 +544,8 @@ def _compared(
         large, each with the candidate's outputs.
 
     Raises:
-        CheckFailedError: the candidate has other inputs or outputs than the original, or cannot be loaded or run.
+        CheckFailedError: the candidate has other inputs or outputs than the original, or cannot be loaded or run. Or
+            `identical` is True, and outputs have different bits.
     """
     errors: list[tuple[str, OutputErrors]] = []
     doubtful: list[tuple[_Run, Sequence[object]]] = []
@@ -544,7 +560,11 @@ def _compared(
                 trials.require_runs(run.feeds)
             others = session.run(run.feeds)
             outputs = list(run.outputs(session.outputs, others, direct=direct))
-            if any(output.fault(factor) for _, output in outputs):
+            faults = ((name, output.difference() if identical else output.fault(factor)) for name, output in outputs)
+            name, fault = next((found for found in faults if found[1]), ("", ""))
+            if fault and identical:
+                raise CheckFailedError(f"output {name!r} {where}{fault}")
+            if fault:
                 doubtful.append((run, others))
             elif run.exact is not None or (direct and run.ordinary):
                 errors += [(name, output.errors(factor)) for name, output in outputs]

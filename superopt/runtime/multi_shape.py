@@ -28,11 +28,13 @@ class CheckSettings:
         tolerance: The most by which the candidate's largest error may exceed the original's, as a factor.
         seed: The seed of the inputs.
         adversarial: Whether adversarial inputs are run too.
+        identical: Whether the candidate's outputs must have the same bits as the original's, except for signs of zeros.
     """
 
     tolerance: float = CHECK.max_error_factor
     seed: int = 0
     adversarial: bool = True
+    identical: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,17 @@ def check_all_sizes(
     """
     seconds = (CHECK.hurried_check_seconds if is_stop_requested() else CHECK.check_seconds) / len(sizings)
     trials = [CheckSizes(str(sizing) if sizing.numbers else "", sizing.numbers, seconds) for sizing in sizings]
-    factor, seed, adversarial = settings.tolerance, settings.seed, settings.adversarial
-    return check_all(original, candidate, device, trials, factor=factor, seed=seed, adversarial=adversarial, given=source)
+    return check_all(
+        original,
+        candidate,
+        device,
+        trials,
+        factor=settings.tolerance,
+        seed=settings.seed,
+        adversarial=settings.adversarial,
+        identical=settings.identical,
+        given=source,
+    )
 
 
 def cached_check(

@@ -121,6 +121,23 @@ class OutputPair:
         with np.errstate(all="ignore"):
             return self._not_finite() or self._strays(factor)
 
+    def difference(self) -> str:
+        """Return a message if the two outputs have different bits, or an empty text.
+
+        Signs of zeros and bits of NaN are not compared.
+        """
+        original, candidate = self.original, self.candidate
+        if original.shape != candidate.shape or original.dtype != candidate.dtype:
+            return f"{original.dtype}{list(original.shape)} became {candidate.dtype}{list(candidate.shape)}"
+        differs = ~_same(original, candidate) if is_floating(original.dtype) else np.asarray(original != candidate)
+        if not differs.any():
+            return ""
+        at = tuple(int(i) for i in np.argwhere(differs)[0])
+        return (
+            f"the candidate has {candidate[at]!s} instead of {original[at]!s} at {list(at)}, and must have the same bits "
+            f"({int(np.count_nonzero(differs))} such of {differs.size} elements)"
+        )
+
     def errors(self, factor: float) -> OutputErrors:
         """Return the errors of the original's and the candidate's output, relative to the largest magnitude of the output.
 
