@@ -257,6 +257,12 @@ def test_sums_that_lose_rounding() -> None:
     assert not sum_cancels_in_state(three, (ORDINARY_INPUT, large, large))
     assert sum_cancels_in_state(apply("add", X, Y, apply("scale", X, factor=-1)), (ORDINARY_INPUT,) * 3)
     assert not sum_cancels_in_state(apply("add", X, apply("scale", X, factor=-1)), (ORDINARY_INPUT,) * 2)
+    first, second = (variable(name, (3, 4), constant=True) for name in "vw")
+    partly, mostly = Facts(-1.0, 12582912.0), Facts(-12582912.0, 1.0)
+    assert sum_cancels_in_state(apply("add", X, first, second), (partly, mostly, ORDINARY_INPUT))
+    assert not sum_cancels_in_state(three, (ORDINARY_INPUT, partly, mostly))
+    shift = apply("scale", first, factor=-1)
+    assert not sum_cancels_in_state(apply("add", X, first, shift), (ORDINARY_INPUT,) * 3)
 
 
 LARGE = (

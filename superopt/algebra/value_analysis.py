@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -67,6 +68,16 @@ class Facts:
         if not self.finite:
             return 0
         return (self.low > MODEL.max_ordinary_magnitude) - (self.high < -MODEL.max_ordinary_magnitude)
+
+    def large_signs(self, *, constant: bool) -> set[int]:
+        """Return the signs of the elements that are larger in magnitude than ordinary inputs.
+
+        If the tensor is constant, some elements have each returned sign. Otherwise, all elements have the returned sign.
+        """
+        if not constant or not self.defined:
+            return {self.large_sign} - {0}
+        high, low = (bound > MODEL.max_ordinary_magnitude for bound in (self.high, -self.low))
+        return {sign for sign, large in ((1, high), (-1, low)) if large}
 
     @property
     def magnitude(self) -> float:
@@ -135,6 +146,15 @@ class Facts:
     def _vanishes(self) -> bool:
         """Whether an element may be 0 in IEEE arithmetic, for example by underflow."""
         return self.low <= 0 <= self.high
+
+
+def large_summands_cancel(signs: Sequence[AbstractSet[int]]) -> bool:
+    """Return whether one summand may be large and positive where another summand is large and negative.
+
+    `signs` contains, for each summand, the signs of its large elements (`Facts.large_signs`).
+    """
+    positive, negative = (sum(sign in known for known in signs) for sign in (1, -1))
+    return bool(positive and negative and positive + negative > max(map(len, signs)))
 
 
 ORDINARY_INPUT = Facts(-MODEL.max_ordinary_magnitude, MODEL.max_ordinary_magnitude, sure=False)

@@ -25,7 +25,16 @@ import numpy as np
 import onnx_ir as ir
 
 from superopt.algebra.terms import Attribute, Term, subterms, variables
-from superopt.algebra.value_analysis import ANYTHING, ORDINARY_INPUT, UNBOUNDED, UNKNOWN, ZERO_OR_ONE, Facts, facts_of
+from superopt.algebra.value_analysis import (
+    ANYTHING,
+    ORDINARY_INPUT,
+    UNBOUNDED,
+    UNKNOWN,
+    ZERO_OR_ONE,
+    Facts,
+    facts_of,
+    large_summands_cancel,
+)
 from superopt.errors import InvalidModelError, ShapeError
 from superopt.model.fold import fold
 from superopt.model.lift import FLOATS, STANDARD, Array, constant_array, constant_tensor
@@ -102,14 +111,8 @@ class SumOperand(NamedTuple):
 
     @property
     def large_signs(self) -> set[int]:
-        """The signs of the elements that are larger in magnitude than ordinary inputs.
-
-        Some elements of a constant may have each sign. All elements of another operand must have the sign.
-        """
-        if not self.constant or not self.facts.defined:
-            return {self.sign * self.facts.large_sign} - {0}
-        high, low = (bound > MODEL.max_ordinary_magnitude for bound in (self.facts.high, -self.facts.low))
-        return {sign for sign, large in ((self.sign, high), (-self.sign, low)) if large}
+        """The signs of the large elements of the operand as it is added or subtracted (`Facts.large_signs`)."""
+        return {self.sign * sign for sign in self.facts.large_signs(constant=self.constant)}
 
 
 class ModelFacts:
@@ -337,9 +340,7 @@ def _cancel(operands: Collection[SumOperand]) -> bool:
     """
     if len(operands) < 3:
         return False
-    large = [one.large_signs for one in operands]
-    positive, negative = (sum(sign in signs for signs in large) for sign in (1, -1))
-    if positive and negative and positive + negative > max(map(len, large)):
+    if large_summands_cancel([one.large_signs for one in operands]):
         return True
     signs = collections.defaultdict(set)
     for one in operands:

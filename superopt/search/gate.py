@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from superopt.algebra.operators import operator
 from superopt.algebra.terms import Term, subterms, variables
-from superopt.algebra.value_analysis import OVERFLOW, UNKNOWN, Facts, computed_facts, raw_facts
+from superopt.algebra.value_analysis import OVERFLOW, UNKNOWN, Facts, computed_facts, large_summands_cancel, raw_facts
 from superopt.model.facts import folded_literal_facts
 from superopt.rules.fp_flags import FpFlag, FpMode
 from superopt.rules.match import Match
@@ -215,13 +215,16 @@ class Gate:
 def sum_cancels_in_state(term: Term, operands: Sequence[Facts]) -> bool:
     """Return whether the term is a sum of three or more terms, two of which cancel.
 
-    Large constants of opposite signs cancel, and so do a term and its negative.
+    Constants that are large and of opposite signs at some elements cancel, and so do a term and its negative. Constants of
+    ordinary magnitude do not count.
     """
     if term.op != "add" or len(term.args) < 3:
         return False
-    if {-1, 1} <= {known.large_sign for known in operands}:
+    known = dict(zip(term.args, operands, strict=True))
+    if large_summands_cancel([facts.large_signs(constant=arg.constant) for arg, facts in known.items()]):
         return True
-    return any(arg.op == "scale" and arg["factor"] == -1 and arg.args[0] in term.args for arg in term.args)
+    negated = (arg.args[0] for arg in term.args if arg.op == "scale" and arg["factor"] == -1)
+    return any(arg in known and not (arg.constant and known[arg].ordinary) for arg in negated)
 
 
 @functools.lru_cache(maxsize=1 << 12)
