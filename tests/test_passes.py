@@ -23,7 +23,7 @@ from superopt.search.passes import ImprovedModel, PassRunner, improvements
 from superopt.search.schedule import Find
 from superopt.search.segment_search import SegmentSearch
 from superopt.search.segments import Gain, Segment
-from superopt.search.selection import affordable_gains, fallback_choices, weight_budget
+from superopt.search.selection import affordable_gains, fallback_choices, priced_in_context, weight_budget
 from tests.models import model
 
 BUDGET = 100.0
@@ -116,16 +116,27 @@ def test_gains_that_make_the_whole_model_slower_are_left_out(monkeypatch: pytest
         applied = (*next(key for key, one in models.items() if one is model), *taken)
         return models.setdefault(applied, two_steps()), [*taken], []
 
-    def is_slower(before: Model, after: Model) -> bool:
+    def ratio(before: Model, after: Model) -> tuple[float, float]:
         known = {id(model): key for key, model in models.items()}
-        return slow in known[id(after)] and slow not in known[id(before)]
+        return (0.8, 0.9) if slow in known[id(after)] and slow not in known[id(before)] else (1.0, 1e9)
 
     monkeypatch.setattr("superopt.search.passes.splice_fitting", spliced)
-    runner = PassRunner(cast("SegmentSearch", Recorded({})), Charts(), 1.0, {}, ignore_progress, is_slower)
-    model, taken, dropped = runner._in_context(models[()], gains, 3)
+    runner = PassRunner(cast("SegmentSearch", Recorded({})), Charts(), 1.0, {}, ignore_progress, ratio)
+    model, taken, dropped = runner._in_context(models[()], gains, 3, 20.0)
     assert taken == [gains[0], *gains[2:]]
     assert model is models[tuple(taken)]
     assert not dropped
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "saved"), [(1.2, 1.3, 2.0), (1.4, 1.5, 10 - 10 / 1.4), (0.9, 1.1, 10 - 10 / 1.1), (0.8, 1.0, 0.0)]
+)
+def test_savings_are_scaled_to_the_ratio_in_the_whole_model(low: float, high: float, saved: float) -> None:
+    """A model of 10 s, of which the gains save 2 s by the cost model: a factor of 1.25."""
+    once = priced_in_context([gain(0.5), gain(1.5)], 10.0, low, high)
+    assert sum(one.seconds for one in once) == pytest.approx(saved)
+    assert once[1].seconds == pytest.approx(3 * once[0].seconds)
+    assert priced_in_context([gain(12.0)], 10.0, low, high)[0].seconds == pytest.approx(10 - 10 / high)
 
 
 def test_what_a_deadline_cut_short_is_noted() -> None:

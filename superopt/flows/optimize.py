@@ -465,7 +465,13 @@ def search_prepared_model(
                 rules, clock, opset_of(start), prepared.sizings, budget, allow_contrib=contrib, mode=mode, strict=strict
             )
             passes = PassRunner(
-                segment_search, charts, prepared.weight_budget, prepared.runs, phases.listener, comparison_in_context(prepared)
+                segment_search,
+                charts,
+                prepared.weight_budget,
+                prepared.runs,
+                phases.listener,
+                ratio_in_context(prepared),
+                prepared.first.seconds,
             )
             best, *others = improvements(begun, passes, settings.moves, (1 - share) * budget)
             stopped = (
@@ -483,11 +489,11 @@ def search_prepared_model(
     return SearchedModel(best, [other.passes for other in others], stopped, relowered, potential)
 
 
-def comparison_in_context(prepared: PreparedModel) -> Callable[[Model, Model], bool] | None:
+def ratio_in_context(prepared: PreparedModel) -> Callable[[Model, Model], tuple[float, float]] | None:
     """Return a function that times two whole models in turns, or None if times are predicted or the model takes long.
 
-    The function returns whether the second model is slower than the first model. Its first seconds do not count as time of the
-    search, so that a search finds the same with and without it.
+    The function returns the confidence interval of the first model's time over the second model's time. Its first seconds do
+    not count as time of the search, so that a search finds the same with and without it.
     """
     first, judge = prepared.first, prepared.candidate_judge
     large = 2 * weight_bytes(prepared.start) > COMPARISON.max_resident_bytes
@@ -496,15 +502,15 @@ def comparison_in_context(prepared: PreparedModel) -> Callable[[Model, Model], b
         return None
     spent = 0.0
 
-    def is_slower(before: Model, after: Model) -> bool:
+    def quick_ratio(before: Model, after: Model) -> tuple[float, float]:
         nonlocal spent
         start = time.monotonic()
         with waiting() if spent < OPTIMIZATION.uncounted_context_seconds else nullcontext():
-            slower = judge.is_slower(loadable(before, prepared.scratch), loadable(after, prepared.scratch))
+            interval = judge.quick_ratio(loadable(before, prepared.scratch), loadable(after, prepared.scratch))
         spent += time.monotonic() - start
-        return slower
+        return interval
 
-    return is_slower
+    return quick_ratio
 
 
 def relower_prepared_islands(prepared: PreparedModel, rules: list[Rule], clock: Clock) -> tuple[Gain, ...]:

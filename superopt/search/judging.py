@@ -189,19 +189,19 @@ class CandidateJudge:
             )
         return alone
 
-    def is_slower(self, before: Loadable, after: Loadable) -> bool:
-        """Return whether a quick comparison finds the second model slower than the first model, by more than its uncertainty.
+    def quick_ratio(self, before: Loadable, after: Loadable) -> tuple[float, float]:
+        """Return the 95 % confidence interval of the first model's time over the second model's time, by a quick comparison.
 
         The comparison is made at the first of the `sizings` (sizes for the dynamic dimensions). If ONNX Runtime cannot run one
-        of the models, the result is True.
+        of the models, both ends of the interval are 0.
         """
         try:
             compared, _ = replace(self, original=before)._compared(
                 after, 2 * OPTIMIZATION.glance_seconds, loads=2, at=self.sizings[:1]
             )
         except (InvalidModelError, ProviderError):
-            return True
-        return not compared.faster and compared.least.high < 1
+            return 0.0, 0.0
+        return compared.least.low, compared.least.high
 
     def is_promising(self, candidate: Loadable, clock: Clock) -> bool:
         """Return whether a quick benchmark suggests the candidate is worth a full comparison.

@@ -25,7 +25,7 @@ from superopt.search.island import search_island
 from superopt.search.mutants import search_mutants
 from superopt.search.segment_search import SegmentSearch
 from superopt.search.segments import Gain, Passes, Runs, Segment, segments, whole_islands
-from superopt.search.selection import affordable_gains, splice_fitting
+from superopt.search.selection import affordable_gains, priced_in_context, splice_fitting
 
 MUTANTS = "mutants"
 RULES = {
@@ -148,10 +148,11 @@ def improvements(start: ImprovedModel, passes: PassRunner, moves: Sequence[str],
 class PassRunner:
     """Runs passes (searches of a whole model), and reports the progress of each pass to `listener`.
 
-    The model's weights grow by at most `weight_budget` bytes. `is_slower` times two whole models in turns, and returns whether
-    the second model is slower. If it is given, a pass keeps only gains that do not make the whole model slower. A segment that
-    is fast alone may break a fusion of ONNX Runtime, or need conversions of layout around it. Reports name each pass by the
-    next number of `numbers`.
+    The model's weights grow by at most `weight_budget` bytes. `ratio_in_context` times two whole models in turns, and returns
+    the confidence interval of the ratio of their times. The ratio is above 1 if the second model is faster. If the function is
+    given, a pass keeps only gains that do not make the whole model slower, and the savings of these gains are scaled to the
+    interval. A segment that is fast alone may break a fusion of ONNX Runtime, or need conversions of layout around it.
+    `seconds` is the time of one run of the model before all passes. Reports name each pass by the next number of `numbers`.
     """
 
     search: SegmentSearch
@@ -159,7 +160,8 @@ class PassRunner:
     weight_budget: float
     runs: Runs
     listener: Listener
-    is_slower: Callable[[Model, Model], bool] | None = None
+    ratio_in_context: Callable[[Model, Model], tuple[float, float]] | None = None
+    seconds: float = 0.0
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def run(self, kinds: Mapping[str, float], start: ImprovedModel, end: float) -> ImprovedModel:
@@ -184,7 +186,8 @@ class PassRunner:
         left = self.weight_budget - sum(gain.bytes for taken in start.passes for gain in taken)
         found = list(self._reported(self.search.gains(parts, deadline, find=find, weight_budget=left), parts))
         chosen = affordable_gains(found, left)
-        model, taken, dropped = self._in_context(start.model, chosen, OPTIMIZATION.max_gain_halvings)
+        seconds = self.seconds - start.seconds
+        model, taken, dropped = self._in_context(start.model, chosen, OPTIMIZATION.max_gain_halvings, seconds)
         return ImprovedModel(
             model,
             (*start.passes, tuple(taken)),
@@ -193,23 +196,29 @@ class PassRunner:
             start.cut_short or any(gain.found.stopped == OUT_OF_TIME for gain in found),
         )
 
-    def _in_context(self, model: Model, gains: Sequence[Gain], tries: int) -> tuple[Model, list[Gain], list[Gain]]:
+    def _in_context(
+        self, model: Model, gains: Sequence[Gain], tries: int, seconds: float
+    ) -> tuple[Model, list[Gain], list[Gain]]:
         """Apply gains to the model. Return the new model, the applied gains, and the gains that do not fit the model.
 
         If all gains together make the whole model slower, each half of them is tried by itself. The half with the larger gains
-        comes first. `tries` is the number of times that gains are halved.
+        comes first. `tries` is the number of times that gains are halved. `seconds` is the time of one run of the model.
         """
         if not gains:
             return model, [], []
         changed, taken, dropped = splice_fitting(model, gains)
-        if self.is_slower is None or not taken or not self.is_slower(model, changed):
+        if self.ratio_in_context is None or not taken:
             return changed, taken, dropped
+        low, high = self.ratio_in_context(model, changed)
+        if high >= 1:
+            return changed, priced_in_context(taken, seconds, low, high), dropped
         if len(taken) == 1 or not tries:
             return model, [], dropped
         ranked = sorted(taken, key=lambda gain: -gain.seconds)
         larger, smaller = ranked[: len(ranked) // 2], ranked[len(ranked) // 2 :]
-        changed, first, _ = self._in_context(model, larger, tries - 1)
-        changed, second, _ = self._in_context(changed, smaller, tries - 1)
+        changed, first, _ = self._in_context(model, larger, tries - 1, seconds)
+        seconds -= sum(gain.seconds for gain in first)
+        changed, second, _ = self._in_context(changed, smaller, tries - 1, seconds)
         return changed, first + second, dropped
 
     def _reported(self, gains: Iterable[Gain], parts: Sequence[Segment]) -> Iterator[Gain]:

@@ -68,17 +68,20 @@ class Gain:
         found: The search result.
         steps: The seconds that each step of the search result saves.
         bytes: The growth of the model's weights. Negative if the weights shrink.
+        share_in_context: The saving in the whole model as a share of the saving of the segments alone. The two differ if ONNX
+            Runtime fuses the segments' nodes with other nodes, or converts layouts around the segments.
     """
 
     copies: tuple[Segment, ...]
     found: SearchResult
     steps: tuple[float, ...]
     bytes: float = 0.0
+    share_in_context: float = 1.0
 
     @property
     def seconds(self) -> float:
         """The seconds that all copies (equal segments) save in one run of the model, by the cost model."""
-        return (self.found.before - self.found.after) * self.runs
+        return (self.found.before - self.found.after) * self.runs * self.share_in_context
 
     @property
     def runs(self) -> float:

@@ -9,6 +9,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 from superopt.algebra.value_analysis import ASSUMPTIONS
 from superopt.errors import failure
@@ -90,6 +91,27 @@ def fallback_choices(passes: Passes, relowered: tuple[Gain, ...] = (), others: S
         yield (*base, tuple(first))
 
 
+def priced_in_context(gains: Sequence[Gain], seconds: float, low: float, high: float) -> list[Gain]:
+    """Return the gains with savings that agree with a comparison of the whole models without and with the gains.
+
+    By the summed savings of the gains, the model without the gains takes some factor longer. If this factor is outside of the
+    measured interval, all savings are scaled by the same share, so that the factor is at the nearer end of the interval.
+
+    Args:
+        gains: The search results for parts of the model. At least one of them saves time.
+        seconds: The seconds of one run of the model without the gains.
+        low: The lower end of the confidence interval of the measured factor.
+        high: The upper end of this interval, at least 1.
+    """
+    saved = sum(gain.seconds for gain in gains)
+    factor = seconds / (seconds - saved) if saved < seconds else math.inf
+    measured = min(max(factor, low), high)
+    if measured == factor:
+        return [*gains]
+    share = seconds * (1 - 1 / measured) / saved
+    return [replace(gain, share_in_context=gain.share_in_context * share) for gain in gains]
+
+
 def has_steps_of(rules: AbstractSet[str], *found: Passes) -> bool:
     """Return whether a search result in any pass has a step that applies one of the rules named in `rules`."""
     return any(step.rule in rules for passes in found for taken in passes for gain in taken for step in gain.found.steps)
@@ -144,7 +166,7 @@ def rules_applied_by_gains(taken: Iterable[Gain], rules: Iterable[Rule]) -> tupl
     for gain in taken:
         for step, seconds in zip(gain.found.steps, gain.steps, strict=True):
             times[step.rule] += len(gain.copies)
-            saved[step.rule] += seconds * gain.runs
+            saved[step.rule] += seconds * gain.runs * gain.share_in_context
     taken = list(taken)
     text = {**{r.name: r.text for r in recurrences()}, **{rule.name: rule.text for rule in (*fusions().values(), *rules)}}
     text |= {step.rule: step.text for gain in taken for step in gain.found.steps if step.rule.startswith(PARTLY)}
