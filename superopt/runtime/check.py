@@ -272,7 +272,7 @@ class _Bench:
         self.reference, self.why = _reference(self._hollow, self._folder)
         self.source = given.bounded(self._hollow)
         self.windowed = images(self._hollow)
-        self.session = Session(original, device, exact=exact)
+        self.session = Session(original, device, exact=exact, pooled=False)
         self.seed = seed
         self.interface = given.fixed_ports(self.session.inputs), self.session.outputs
         self._now = time.thread_time if device.provider == "cpu" else time.perf_counter
@@ -493,7 +493,8 @@ class _Bench:
         own = {port.name for port in model.graph.output}
         names = (name for node in model.graph.node for name in node.output if name and name not in own)
         model.graph.output.extend(map(helper.make_empty_tensor_value_info, names))
-        return Session(StoredModel(model.SerializeToString(), self._folder.resolve()), self.session.device, optimize=False)
+        stored = StoredModel(model.SerializeToString(), self._folder.resolve())
+        return Session(stored, self.session.device, optimize=False, pooled=False)
 
     def _spread(self, run: _Run) -> Sequence[object] | None:
         try:
@@ -551,7 +552,7 @@ def _compared(
     doubtful: list[tuple[_Run, Sequence[object]]] = []
     where = ""
     try:
-        session = Session(candidate, device, exact=exact)
+        session = Session(candidate, device, exact=exact, pooled=False)
         _same_interface(*interface, session)
         trials = TrialRuns(candidate, device)
         for run in runs:

@@ -109,6 +109,8 @@ class Session:
         traced: a prefix of the path of the profile file that `trace` returns. If `traced` is None, no profile is written. For
             TensorRT, the profile is from a run on the CPU.
         sizes: sizes of dynamic dimensions. The session treats these dimensions as fixed.
+        pooled: whether ONNX Runtime keeps the memory of a run for later runs. If False, runs at many sizes need less memory,
+            and each run takes longer.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load the model.
@@ -127,10 +129,12 @@ class Session:
         saved: Path | None = None,
         traced: Path | None = None,
         sizes: Mapping[str, int] | None = None,
+        pooled: bool = True,
     ) -> None:
         ort = runtime()
         self.device = device
         options = _options(device, optimize, saved)
+        options.enable_cpu_mem_arena = options.enable_mem_pattern = pooled
         if (portable or device.portable) and optimize:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         if saved is not None and optimize and device.provider == "tensorrt":
