@@ -39,7 +39,7 @@ from superopt.search.widen import widened_states
 from superopt.verification.arrays import NUMPY, UndecidedError, apply_operator, evaluate_certificate_terms
 from superopt.verification.certificates import Certificate, CertifiedStep, Pass, Rewrite, RewrittenNodes, parse_certificate
 from superopt.verification.contents import content_digest
-from superopt.verification.derivation import check_nodes
+from superopt.verification.derivation import check_nodes, check_weights
 from superopt.verification.instances import is_instance
 from superopt.verification.models import ModelSource, dimension_expression_extent, dimension_expression_names
 from superopt.verification.runs import compare_runs, describe_difference
@@ -275,6 +275,40 @@ def test_bodies_are_compared_node_by_node() -> None:
         )
     with pytest.raises(CertificateError, match="the opset was converted"):
         check_nodes(original, controlled(total, negative), replace(certificate, opset=17))
+
+
+def test_a_weight_does_not_take_the_place_of_a_node() -> None:
+    nodes = [helper.make_node("Equal", ["i", "k"], ["e"]), helper.make_node("Cast", ["e"], ["y"], to=TensorProto.FLOAT)]
+    number = numpy_helper.from_array(np.array([50256], np.int64), "k")
+    ports = [helper.make_tensor_value_info("i", TensorProto.INT64, [4])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])]
+
+    def source(nodes: Sequence[NodeProto], weights: Sequence[TensorProto]) -> ModelSource:
+        graph = helper.make_graph(nodes, "g", ports, outputs, weights)
+        opsets = [helper.make_opsetid("", 17)]
+        return ModelSource(Path("model.onnx"), helper.make_model(graph, opset_imports=opsets, ir_version=8))
+
+    original = source(nodes, [number])
+    never = source(nodes[1:], [number, numpy_helper.from_array(np.zeros(4, bool), "e")])
+    certificate = Certificate("", "", True, {}, (), ())
+    check_weights(original, original, certificate)
+    with pytest.raises(CertificateError, match="the original computes 'e'"):
+        check_weights(original, never, certificate)
+
+
+def test_functions_and_the_opset_are_those_of_the_original() -> None:
+    certificate = Certificate("", "", True, {}, (), ())
+    original, other = (controlled(*(helper.make_node(op, ["x"], [op]) for op in ("Relu", "Neg"))) for _ in range(2))
+    check_nodes(original, other, certificate)
+    standard = helper.make_opsetid("", 17)
+    body = [helper.make_node("Abs", ["x"], ["y"])]
+    other.proto.functions.append(helper.make_function("", "Neg", ["x"], ["y"], body, [standard]))
+    with pytest.raises(CertificateError, match="a local function"):
+        check_nodes(original, other, certificate)
+    del other.proto.functions[:]
+    other.proto.opset_import[0].version = 16
+    with pytest.raises(CertificateError, match="the opset was kept"):
+        check_nodes(original, other, certificate)
 
 
 def test_another_model_is_refused(capsys: pytest.CaptureFixture[str], branches: Certified, tmp_path: Path) -> None:

@@ -82,13 +82,15 @@ class Tensors:
 def check_weights(original: ModelSource, optimized: ModelSource, certificate: Certificate) -> Weights:
     """Check that every weight of the optimized model is a weight of the original, or equals its term in the certificate.
 
-    A new weight without a term is accepted if the weight is small, or contains integers or booleans.
+    A new weight without a term is accepted if the weight is small, or contains integers or booleans. A weight must not take the
+    place of a value that the original computes, unless `check_stored` compares the two.
 
     Raises:
-        CertificateError: A weight is neither a weight of the original nor equal to a term.
+        CertificateError: A weight is neither a weight of the original nor equal to a term, or takes the place of a value.
     """
     before, after = Tensors(original), Tensors(optimized)
     known = _constants(original.proto.graph)
+    results = {name for node in original.proto.graph.node for name in node.output}
     made = _Made(before, certificate.passes, known)
     counts = {"kept": 0, "computed": 0, "small": 0}
     for name in after.protos:
@@ -104,6 +106,8 @@ def check_weights(original: ModelSource, optimized: ModelSource, certificate: Ce
             counts["kept"] += 1
         elif name in certificate.stored:
             counts["kept"] += 1  # `check_stored` compares this weight with the value of the same name in the original
+        elif name in results:
+            raise CertificateError(f"the original computes {name!r}, which the optimized model stores as a weight")
         elif array.dtype.kind in "iub" or array.size <= VERIFY.max_untermed_elements:
             counts["small"] += 1
         else:
@@ -263,11 +267,15 @@ def check_nodes(original: ModelSource, optimized: ModelSource, certificate: Cert
     opsets = [
         max((o.version for o in one.proto.opset_import if o.domain in STANDARD), default=0) for one in (original, optimized)
     ]
-    if certificate.opset is not None and (opsets[0] == opsets[1] or opsets[1] != certificate.opset):
+    stated = [opsets[0] if certificate.opset is None else certificate.opset, opsets[0] == certificate.opset]
+    if stated != [opsets[1], False]:
+        how = "kept" if certificate.opset is None else f"converted to {certificate.opset}"
         raise CertificateError(
-            f"the certificate says that the opset was converted to {certificate.opset}, "
-            f"but the models have opsets {opsets[0]} and {opsets[1]}"
+            f"the certificate says that the opset was {how}, but the models have opsets {opsets[0]} and {opsets[1]}"
         )
+    functions = [{(f.domain, f.name): f.SerializeToString() for f in one.proto.functions} for one in (original, optimized)]
+    if not functions[1].items() <= functions[0].items():
+        raise CertificateError("the optimized model has a local function that the original does not have")
     if original.proto.functions or certificate.opset is not None:
         return  # functions were inlined or the opset was converted, so nodes differ: runs of both models are the only check
     places = [place for one in certificate.passes for rewrite in one.rewrites for place in rewrite.places]
