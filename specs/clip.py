@@ -1,4 +1,8 @@
-"""x, but no less than low and no more than high, elementwise (ONNX Clip; with one bound only, maximum or minimum)."""
+"""x, but no less than low and no more than high, elementwise (ONNX Clip).
+
+A bound that a Clip node leaves out is the lowest or the largest finite number, so that infinities become finite. If a bound is
+stored and infinite, the Clip is a maximum or a minimum.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,8 @@ from superopt.speclib.composite import composed
 from superopt.speclib.elementwise import increasing, pointwise
 
 ONNX = "Clip"
-LARGEST = 3.4028234663852886e38  # of float32: what a bound is by default where it is an attribute
+LARGEST = 3.4028234663852886e38
+"""The largest float32, which stands for the largest number of every type."""
 
 FROM = "maximum(x, expand(scale(ones(shape=()), factor=low), shape=x.shape, axes=()))"
 UP_TO = "minimum(x, expand(scale(ones(shape=()), factor=high), shape=x.shape, axes=()))"
@@ -52,7 +57,7 @@ def lift(node: Node) -> Term | None:
     x, low, high = node.operand(0), _bound(node, 1, "min"), _bound(node, 2, "max")
     if low is None or high is None:
         return None
-    unbounded = low <= -LARGEST, high >= LARGEST
+    unbounded = low == -inf, high == inf
     if unbounded == (False, False):
         return apply("clip", x, low=low, high=high)
     if unbounded == (False, True):
@@ -61,13 +66,18 @@ def lift(node: Node) -> Term | None:
 
 
 def _bound(node: Node, position: int, name: str) -> float | None:
-    """The bound, infinite where there is none; None where it is not constant."""
-    absent = -inf if name == "min" else inf
+    """Return the bound of the node, or None if the bound is not constant."""
+    absent = -LARGEST if name == "min" else LARGEST
     if node.opset < 11:
         return float(node.attribute(name, absent))
     return absent if node.absent(position) else node.scalar(position)
 
 
 def lower(term: Term, emit: Emit) -> str:
-    x, low, high = term.args[0], term.real("low"), term.real("high")
-    return emit("Clip", x, low, high) if emit.opset >= 11 else emit("Clip", x, min=low, max=high)
+    x = term.args[0]
+    low = low if (low := term.real("low")) > -LARGEST else None
+    high = high if (high := term.real("high")) < LARGEST else None
+    if emit.opset >= 11:
+        return emit("Clip", x, low, high)
+    bounds = {"min": low, "max": high}
+    return emit("Clip", x, **{name: bound for name, bound in bounds.items() if bound is not None})

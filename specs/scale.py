@@ -1,12 +1,13 @@
 """Every element times one number (ONNX Mul and Div by a scalar constant, Div of one, Neg).
 
-A factor that float32 rounds, while it holds what the factor is one over, is lowered as a division: so Div by 3 comes back.
+A division by a constant is a product with an exact fraction. A fraction that no float equals, such as 1/3, is lowered as a
+division if a float equals its reciprocal. So Div by 3 remains a Div.
 """
 
 from __future__ import annotations
 
+from fractions import Fraction
 from math import isfinite
-from struct import pack, unpack
 
 from superopt.algebra.index import Real, Tensor, number, tensor
 from superopt.algebra.operators import Emit, Node, apply
@@ -40,15 +41,15 @@ def lift(node: Node) -> Term | None:
     if node.op_type == "Neg":
         return apply("scale", node.operand(0), factor=-1)
     by = node.scalar(1)
-    if by is not None and by != 0 and node.op_type == "Div":
-        return _scaled(node, 0, 1 / by)
+    if by is not None and by != 0 and isfinite(by) and node.op_type == "Div":
+        return _scaled(node, 0, 1 / Fraction(by))
     if by is not None and node.op_type == "Mul":
         return _scaled(node, 0, by)
     by = node.scalar(0)
     return _scaled(node, 1, by) if by is not None and node.op_type == "Mul" else None
 
 
-def _scaled(node: Node, position: int, factor: float) -> Term | None:
+def _scaled(node: Node, position: int, factor: float | Fraction) -> Term | None:
     x, number = node.operand(position), node.operand(1 - position)
     return apply("scale", x, factor=factor) if number.rank <= x.rank and isfinite(factor) else None
 
@@ -59,10 +60,6 @@ def lower(term: Term, emit: Emit) -> str:
         return emit("Neg", x)
     if x.op == "reciprocal" and emit.alone(x):
         return emit("Div", factor, *x.args)
-    if isinstance(factor, float) and not _is_float32(factor) and _is_float32(1 / factor):
+    if isinstance(factor, Fraction) and float(factor) != factor and float(1 / factor) == 1 / factor:
         return emit("Div", x, 1 / factor)
     return emit("Mul", x, factor)
-
-
-def _is_float32(number: float) -> bool:
-    return bool(unpack("f", pack("f", number))[0] == number)

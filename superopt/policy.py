@@ -779,6 +779,8 @@ class CheckPolicy:
     """The most elements of all inputs of a model together for which random values are made. Safety limit."""
     max_inferred_constant_bytes: int = 1 << 12
     """The size in bytes from which ONNX's shape inference does not get a tensor's elements. Not measured."""
+    max_constant_bytes: int = 1 << 10
+    """The size in bytes up to which a stored integer tensor gives values for integer inputs of a check. Not measured."""
     masked_share: float = 0.25
     """The share of elements that a mask switches off in an adversarial input. Not measured."""
     max_inputs_changed_alone: int = 4
@@ -1093,6 +1095,11 @@ class ModelPolicy:
     """The largest magnitude of an element of an ordinary input.
 
     Up to this magnitude, float32 represents three decimals. Reports state the bound as an assumption.
+    """
+    max_rounding_share: float = 1 / 64
+    """The largest relative error with which a number of a term is written in the type of a model.
+
+    bfloat16 rounds by at most 1/256. Larger errors come from underflow, such as 1e-8 in float16.
     """
     assumed_summand_count: int = 1 << 20
     """The number of summands assumed for a sum over a dynamic dimension, to bound the sum. Not measured."""

@@ -11,6 +11,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from superopt.errors import CheckFailedError
 from superopt.runtime.adversarial import adversarial_values, images
+from superopt.runtime.bounds import integer_constants, number_inputs
 from superopt.runtime.check import check, check_all
 from superopt.runtime.input_source import DRAWN
 from superopt.runtime.reference import Reference
@@ -340,3 +341,49 @@ def test_trials_at_several_sizes_name_them() -> None:
     found = check_all(proto, proto, CPU, [CheckSizes(f"N={n}", {"N": n}, 60.0) for n in (8, 9)])
     assert {"random (N=8)", "random (N=9)", "masked (N=9)", "random (N=0)"} < {*found.inputs}
     assert found.reference == "float64"
+
+
+def test_integer_inputs_that_are_numbers_have_any_value() -> None:
+    given = {name: [2, 3] for name in ("ids", "count", "rows", "divisor", "table")}
+    nodes = [
+        node("Equal", ["ids", "pad"], ["is_pad"]),
+        node("Cast", ["is_pad"], ["mask"], to=TensorProto.FLOAT),
+        node("Add", ["count", "count"], ["twice"]),
+        node("Cast", ["twice"], ["number"], to=TensorProto.FLOAT),
+        node("Gather", ["embedding", "rows"], ["row"]),
+        node("Div", ["count", "divisor"], ["quotient"]),
+        node("Cast", ["quotient"], ["part"], to=TensorProto.FLOAT),
+        node("Reshape", ["mask", "table"], ["reshaped"]),
+    ]
+    weights = {"pad": np.array(50256, np.int64), "embedding": np.ones((5, 2), np.float32)}
+    proto = model(nodes, given, ["number", "row", "part", "reshaped"], weights=weights)
+    for port in proto.graph.input:
+        port.type.tensor_type.elem_type = TensorProto.INT64
+    assert number_inputs(proto) == {"ids", "count"}
+    assert integer_constants(proto) == (50256,)
+    ports = [Port(name, np.dtype(kind), (64,)) for name, kind in (("ids", np.int64), ("count", np.uint8), ("rows", np.int64))]
+    values = adversarial_values(ports, 3, None, DRAWN, frozenset(), frozenset({"ids", "count"}), (50256,))
+    small, large, near = (one.make() for one in values[:3])
+    assert small["ids"].max() == 10
+    assert large["ids"].min() < -500 < 500 < large["ids"].max()
+    assert {*near["ids"].tolist()} == {50255, 50256, 50257}
+    assert {*large["count"].tolist()} >= {0, 255}
+    assert all(feeds["rows"].max() <= 1 for feeds in (small, large, near))
+
+
+def test_numbers_that_few_integers_show_are_checked() -> None:
+    """A product of two factors is 0 in float16, but the original is not 0 for integers from 1000 on."""
+    scaled = [
+        node("Cast", ["n"], ["h"], to=TensorProto.FLOAT16),
+        node("Mul", ["h", "a"], ["p"]),
+        node("Mul", ["p", "a"], ["y"]),
+    ]
+    zero = [node("Cast", ["n"], ["h"], to=TensorProto.FLOAT16), node("Mul", ["h", "a"], ["y"])]
+    protos = []
+    for nodes, factor in ((scaled, 2e-4), (zero, 0.0)):
+        proto = model(nodes, {"n": [64]}, ["y"], weights={"a": np.array(factor, np.float16)})
+        proto.graph.input[0].type.tensor_type.elem_type = TensorProto.INT64
+        proto.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+        protos.append(proto)
+    with pytest.raises(CheckFailedError, match="integers up to 1000"):
+        check(protos[0], protos[1], CPU)

@@ -348,6 +348,14 @@ def test_constants_are_only_moved_in_the_precise_mode() -> None:
     assert not any(x.name == "v" for island in chart.islands() for x in variables(*island.outputs.values()))
 
 
+@pytest.mark.parametrize("mode", [FpMode.RELAXED, FpMode.PRECISE])
+@pytest.mark.parametrize("body", ["r = Reciprocal(y) out = Mul(x, r)", "r = Reciprocal(x) u = Abs(r) out = Mul(u, y)"])
+def test_a_product_with_a_reciprocal_is_no_quotient_in_the_precise_mode(mode: FpMode, body: str) -> None:
+    chart = Charts(mode).of(load(parsed(body, VECTORS)).model)
+    found = {node.op_type for island in chart.islands() for node in island.nodes}
+    assert ("Reciprocal" in found) == (mode is FpMode.RELAXED)
+
+
 @pytest.mark.parametrize(("constant", "expected"), [(12582912, False), (3, True)])
 def test_a_product_takes_no_large_constant_out_of_a_sum(constant: int, expected: bool) -> None:
     rule = flagged(parse_rule(f"taken-out: (x - y) * z => x * z - y * z {RANKS}, z[1, 2, 3, 4]"), FpFlag.REASSOC)

@@ -19,6 +19,7 @@ from onnx import ModelProto, helper, numpy_helper, parser
 from superopt.algebra.evaluate import Floats, evaluate_operator
 from superopt.algebra.operators import apply, fraction_of
 from superopt.algebra.terms import Term, variable
+from superopt.errors import ShapeError
 from superopt.model.fold import fold
 from superopt.model.lower import lower
 from superopt.protobuf.nodes import lowered_model_proto
@@ -126,19 +127,54 @@ def test_a_node_comes_back_as_it_was(case: tuple[str, list[Array | None], list[i
 
 @pytest.mark.parametrize(
     ("bounds", "root"),
-    [((None, None), "var"), ((0.0, None), "relu"), ((0.5, None), "maximum"), ((None, 0.5), "minimum"), ((0.0, 6.0), "clip")],
+    [
+        *(((low, high), "clip") for low in (None, 0.0, -0.5) for high in (None, 0.5, 6.0)),
+        ((-np.inf, np.inf), "var"),
+        ((0.0, np.inf), "relu"),
+        ((0.5, np.inf), "maximum"),
+        ((-np.inf, 0.5), "minimum"),
+    ],
 )
-def test_a_clip_with_fewer_bounds_is_one_node_of_what_it_is(bounds: tuple[float | None, float | None], root: str) -> None:
+def test_a_clip_is_a_maximum_or_minimum_only_if_a_bound_is_infinite(
+    bounds: tuple[float | None, float | None], root: str
+) -> None:
     kept = {name: b for name, b in zip(("min", "max"), bounds, strict=True) if b is not None}
     arrays = [None if b is None else number(b) for b in bounds]
     inputs = node_model("Clip", [X, *arrays], [p for p in (1, 2) if bounds[p - 1] is not None], 13)
     for model, opset in ((node_model("Clip", [X], [], 10, **kept), 10), (inputs, 13)):
         term = term_of(model)
         assert term.op == root
-        (expected,) = Session(model, Device(), optimize=False).run({"v0": X})
+        infinite = X.copy()
+        infinite.flat[:2] = np.inf, -np.inf
+        (expected,) = Session(model, Device(), optimize=False).run({"v0": infinite})
         lowered = lower({"out": term}, opset)
         assert len(lowered.nodes) == 1
-        np.testing.assert_array_equal(ran(lowered, {"out": term}, {"v0": X}, opset)[0], expected)
+        np.testing.assert_array_equal(ran(lowered, {"out": term}, {"v0": infinite}, opset)[0], expected)
+
+
+@pytest.mark.parametrize("by", [3.0, 49.0, 107.0, 1.1, -7.0, 0.1, 3e30])
+def test_a_division_by_a_number_stays_a_division(by: float) -> None:
+    divisor = np.array(by, np.float32)
+    x = np.arange(1, 65, dtype=np.float32)[None] * divisor
+    model = node_model("Div", [x, divisor], [1], 13)
+    term = term_of(model)
+    lowered = lower({"out": term}, 13)
+    assert [node.op_type for node in lowered.nodes] == ["Div"]
+    (expected,) = Session(model, Device(), optimize=False).run({"v0": x})
+    np.testing.assert_array_equal(ran(lowered, {"out": term}, {"v0": x}, 13)[0], expected)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize(("factor", "op_type"), [(0.1, "Mul"), (1 / 3, "Mul"), (0.125, "Mul"), (Fraction(1, 3), "Div")])
+def test_only_a_fraction_that_no_float_equals_is_a_division(factor: float | Fraction, op_type: str, kind: str) -> None:
+    term = apply("scale", variable("x", (2, 3)), factor=factor)
+    assert [node.op_type for node in lower({"out": term}, 13, dtype=np.dtype(kind)).nodes] == [op_type]
+
+
+@pytest.mark.parametrize(("factor", "kind"), [(1e-8, "float16"), (1e6, "float16"), (1e-50, "float32"), (1e60, "float32")])
+def test_a_number_that_the_type_does_not_have_is_not_written(factor: float, kind: str) -> None:
+    with pytest.raises(ShapeError, match=f"the type {kind} has no number near"):
+        lower({"out": apply("scale", variable("x", (2, 3)), factor=factor)}, 13, dtype=np.dtype(kind))
 
 
 OPAQUE: list[tuple[str, list[Array | None], list[int], dict[str, Any], int]] = [

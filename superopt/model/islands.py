@@ -313,12 +313,12 @@ class Chart:
         Computing from terms may change rounding, because terms flatten nested sums and express some operators by several other
         operators. In the precise mode, the terms must consist of one operator, apart from operators that only move elements,
         and must not be a sum of a sum or a product of a product. A constant may only be moved, because constants are computed
-        in float64.
+        in float64. The operator must not be a reciprocal, because a product with a reciprocal becomes a Div.
         """
         if self.mode is not FpMode.PRECISE:
             return node not in self._rounding
         computing = [t for t in subterms(*lifted.values()) if t.op not in MOVING and variables(t) and not t.is_variable]
-        if len(computing) > 1 or any(t.constant for t in computing):
+        if len(computing) > 1 or any(t.constant or t.op == "reciprocal" for t in computing):
             return False
         graph = _graph_of(node)
         commutative = [t for t in computing if operator(t.op).commutative]

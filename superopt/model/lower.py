@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -512,12 +513,25 @@ class _Lowering:
             case Term():
                 return self.name_of(given)
             case int() | float() | Fraction():
-                return self._initializer(np.asarray(float(given), dtype=self.dtype))
+                return self._initializer(self._number(float(given)))
             case _:
                 array = np.asarray(given)
                 if array.dtype.kind == "O":
                     raise ShapeError("a constant operand of an ONNX node depends on the dynamic dimensions")
                 return self._initializer(array.astype(self.dtype) if array.dtype.kind == "f" else array)
+
+    def _number(self, number: float) -> Array:
+        """Return the number in the type of the nodes.
+
+        Raises:
+            ShapeError: The type has no number near the number. For example, 1e-8 in float16 is 0.
+        """
+        with np.errstate(over="ignore"):
+            found = np.asarray(number, dtype=self.dtype)
+        far = float(found) != number and abs(float(found) - number) > MODEL.max_rounding_share * abs(number)
+        if far and math.isfinite(number):
+            raise ShapeError(f"the type {self.dtype} has no number near {number:g}")
+        return found
 
     def _symbolic(self, numbers: Iterable[Extent]) -> str:
         """Return a name for a constant whose elements are expressions over the dynamic dimensions.

@@ -9,6 +9,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -102,11 +103,14 @@ def adversarial_values(
     sizes: Mapping[str, int] | None,
     source: InputSource,
     windowed: frozenset[str] = frozenset(),
+    numbers: frozenset[str] = frozenset(),
+    constants: Sequence[int] = (),
 ) -> list[InputValues]:
     """Return sets of adversarial values for all inputs, the most significant first.
 
-    Integer and boolean inputs are masks or indices. In each set, all of their elements are 0, one row is 0, all elements have
-    the largest value, or all elements are random.
+    Integer inputs that are numbers have small, large and negative values, and values near the integers in the model, in the
+    first sets. All other integer and boolean inputs are masks or indices. In each set, all of their elements are 0, one row is
+    0, all elements have the largest value, or all elements are random.
 
     Args:
         ports: the inputs.
@@ -114,6 +118,8 @@ def adversarial_values(
         sizes: the sizes of dynamic dimensions.
         source: the source of the values that are changed, and of the bounds of integers.
         windowed: the names of the inputs that are images, as `images` returns them.
+        numbers: the names of the integer inputs that are numbers, as `number_inputs` returns them.
+        constants: the integers in the model.
     """
     floats = [port.name for port in ports if is_floating(port.dtype)]
     kinds: list[tuple[str, dict[str, _Change], str]]
@@ -136,10 +142,35 @@ def adversarial_values(
                 feeds[name] = _SWITCHES[switch](value, max(1, source.bounds.get(name, 2) - 1))
         return {**feeds, **source.fixed}
 
+    def counted(number: int, draw: _Integers) -> dict[str, Array]:
+        rng = np.random.default_rng([seed, len(kinds) + number])
+        feeds = source.drawn(ports, seed + number, sizes)
+        drawn = {name: _fitting(draw(rng, value.shape), value.dtype) for name, value in feeds.items() if name in numbers}
+        return {**feeds, **drawn, **source.fixed}
+
+    near = [one + step for one in constants for step in (-1, 0, 1)]
+    ways: dict[str, _Integers] = {
+        "integers up to 10": lambda rng, shape: rng.integers(0, 11, shape),
+        "integers up to 1000": lambda rng, shape: rng.integers(-1000, 1001, shape),
+        **({"integers of the model": lambda rng, shape: rng.choice(near, shape)} if near else {}),
+    }
     return [
-        InputValues(name, functools.partial(make, number, change, switch))
-        for number, (name, change, switch) in enumerate(kinds)
+        *(InputValues(name, functools.partial(counted, n, draw)) for n, (name, draw) in enumerate(ways.items()) if numbers),
+        *(
+            InputValues(name, functools.partial(make, number, change, switch))
+            for number, (name, change, switch) in enumerate(kinds)
+        ),
     ]
+
+
+_Integers = Callable[[np.random.Generator, tuple[int, ...]], Array]
+"""A function that draws an array of integers of the given shape."""
+
+
+def _fitting(integers: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the integers in the type `dtype`. Numbers outside its range become the nearest number of the type."""
+    limits, wide = np.iinfo(dtype), np.iinfo(np.int64)
+    return np.asarray(np.clip(integers, max(limits.min, wide.min), min(limits.max, wide.max)), dtype)
 
 
 def _one_row_off(value: Array, last: int) -> Array:  # noqa: ARG001

@@ -1,4 +1,4 @@
-"""The inputs of a model that select elements of a tensor by position, and bounds on the random numbers for these inputs."""
+"""What integer inputs of a model mean: positions in a tensor, which have bounds, or numbers, which have any value."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Self
 
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
 
 from superopt.policy import CHECK
+from superopt.protobuf.graphs import all_graphs
 
 _PICKS = {
     "Gather": (0, 1),
@@ -38,6 +39,28 @@ the default axis. The number of elements is at least 1, and at most the size of 
 """
 _CARRIES_INDICES = {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten", "Concat", "Slice", "Transpose", "Expand"}
 _KEEPS_COLUMNS = {"Cast", "Identity"}
+# fmt: off
+_COMPUTES = {
+    "Abs", "Add", "Clip", "CumSum", "Identity", "Max", "Mean", "Min", "Mul", "Neg", "ReduceMax", "ReduceMean", "ReduceMin",
+    "ReduceSum", "Sign", "Sub", "Sum", "Transpose",
+}
+"""Operators whose integer results are numbers if their operands are."""
+_KEEPS_FIRST = {
+    "Div", "Expand", "Flatten", "Gather", "Mod", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Unsqueeze",
+}
+"""Operators whose results are numbers if their first operand is. The other operands are positions, sizes or divisors."""
+_COMPARES = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"}
+# fmt: on
+_INTEGERS = {
+    TensorProto.INT8,
+    TensorProto.INT16,
+    TensorProto.INT32,
+    TensorProto.INT64,
+    TensorProto.UINT8,
+    TensorProto.UINT16,
+    TensorProto.UINT32,
+    TensorProto.UINT64,
+}  # fmt: skip
 Shapes = Mapping[str, Sequence[int | None]]
 
 
@@ -98,6 +121,43 @@ def index_bounds(model: ModelProto) -> dict[str, int]:
             known = bounds.get(rows.name)
             bounds[rows.name] = found if known is None else _both(known, found)
     return bounds
+
+
+def number_inputs(model: ModelProto) -> frozenset[str]:
+    """Return the names of the integer inputs whose elements are numbers, and not positions, sizes or counts.
+
+    The elements of such an input are only computed with, compared, and converted to floats or booleans. An input that divides
+    other integers is not a number, because ONNX Runtime ends the process if an integer is divided by 0.
+    """
+    found = {port.name for port in model.graph.input if port.type.tensor_type.elem_type in _INTEGERS}
+    nested = {name for graph in all_graphs(model) if graph is not model.graph for node in graph.node for name in node.input}
+    origins = {name: {name} for name in found}
+    for node in model.graph.node:
+        read = [origins.get(name, set()) for name in node.input]
+        target = next((a.i for a in node.attribute if a.name == "to"), 0)
+        if node.domain not in ("", "ai.onnx"):
+            passed, kept = set[str](), set[str]().union(*read)
+        elif node.op_type in _COMPARES or (node.op_type == "Cast" and target not in _INTEGERS):
+            passed, kept = set[str](), set[str]()
+        elif node.op_type in _COMPUTES or node.op_type in ("Cast", "Concat"):
+            passed, kept = set[str]().union(*read), set[str]()
+        elif node.op_type == "Where":
+            passed, kept = set[str]().union(*read[1:]), read[0]
+        elif node.op_type in _KEEPS_FIRST:
+            passed, kept = read[0], set[str]().union(*read[1:])
+        else:
+            passed, kept = set[str](), set[str]().union(*read)
+        found -= kept
+        origins.update((name, passed) for name in node.output if passed)
+    return frozenset(found.difference(*(origins[name] for name in nested & origins.keys())))
+
+
+def integer_constants(model: ModelProto) -> tuple[int, ...]:
+    """Return the distinct integers in the small integer tensors that the model stores, in ascending order."""
+    stored = [tensor for graph in all_graphs(model) for tensor in graph.initializer]
+    stored += [a.t for graph in all_graphs(model) for node in graph.node if node.op_type == "Constant" for a in node.attribute]
+    small = (t for t in stored if t.data_type in _INTEGERS and not t.external_data and t.ByteSize() <= CHECK.max_constant_bytes)
+    return tuple(sorted({int(number) for tensor in small for number in numpy_helper.to_array(tensor).ravel()}))
 
 
 def _bound(node: NodeProto, title: str, shape: Sequence[int | None], rows: _Origin) -> int | None:

@@ -17,7 +17,8 @@ from superopt.budget import active_time
 from superopt.errors import CheckFailedError, InvalidModelError
 from superopt.policy import CHECK
 from superopt.protobuf.stored import Loadable, StoredModel, folder_of, parse_model
-from superopt.runtime.adversarial import adversarial_values, images
+from superopt.runtime.adversarial import InputValues, adversarial_values, images
+from superopt.runtime.bounds import integer_constants, number_inputs
 from superopt.runtime.child import TrialRuns, reuse_child
 from superopt.runtime.device import first_provider
 from superopt.runtime.feasible import feasible_source
@@ -271,7 +272,8 @@ class _Bench:
         self._hollow, self._folder = parse_model(original, external=False), folder_of(original)
         self.reference, self.why = _reference(self._hollow, self._folder)
         self.source = given.bounded(self._hollow)
-        self.windowed = images(self._hollow)
+        self.windowed, self.numbers = images(self._hollow), number_inputs(self._hollow)
+        self.constants = integer_constants(self._hollow) if self.numbers else ()
         self.session = Session(original, device, exact=exact, pooled=False)
         self.seed = seed
         self.interface = given.fixed_ports(self.session.inputs), self.session.outputs
@@ -291,9 +293,7 @@ class _Bench:
         """
         self.source = feasible_source(self.session, trial.sizes, self.source)
         ordinary = ordinary_inputs(self.session.inputs, self.seed, trial.sizes, self.source)
-        hard = (
-            adversarial_values(self.session.inputs, self.seed, trial.sizes, self.source, self.windowed) if adversarial else []
-        )
+        hard = self._adversarial(trial.sizes) if adversarial else []
         inputs = [(name, make, True) for name, make in ordinary]
         inputs[CHECK.min_inputs : CHECK.min_inputs] = [(values.name, values.make, False) for values in hard]
         deadline, done = active_time() + trial.seconds, dict.fromkeys((True, False), 0)
@@ -374,11 +374,15 @@ class _Bench:
             raise InvalidModelError(f"at {called}, a second run has other results than the first run")
         self.runs.append(replace(run, resized=True))
         if adversarial and seconds < CHECK.max_adversarial_run_seconds:
-            hard = adversarial_values(self.session.inputs, self.seed, sizes, self.source, self.windowed)
+            hard = self._adversarial(sizes)
             if hard:
                 values = hard[turn % len(hard)]
                 self.runs.append(self._ran(f"{values.name} ({called})", values.make(), ordinary=False))
         return seconds
+
+    def _adversarial(self, sizes: Mapping[str, int]) -> list[InputValues]:
+        ports, source = self.session.inputs, self.source
+        return adversarial_values(ports, self.seed, sizes, source, self.windowed, self.numbers, self.constants)
 
     def _ran(self, name: str, feeds: Mapping[str, Array], *, ordinary: bool, exactly: bool = True) -> _Run:
         """Run the original on these inputs, and on the same inputs changed in their last bits.

@@ -16,6 +16,7 @@ import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -234,7 +235,9 @@ def _of_magnitudes(term: Term) -> Term:
             done[part] = apply("add", *args)
         elif part.op == "scale":
             factor = part["factor"]
-            done[part] = apply("scale", *args, factor=abs(factor) if isinstance(factor, int | float) else factor)
+            if isinstance(factor, int | float | Fraction) and factor < 0:
+                factor = -factor
+            done[part] = apply("scale", *args, factor=factor)
         else:
             done[part] = part if args == part.args else apply(part.op, *args, **dict(part.attributes))
     return done[term]
