@@ -410,10 +410,10 @@ def test_the_summary_has_what_gains_most() -> None:
     )
     assert "| one | 2.00 | 1.21 | 10 s |\n| two | 0.50 |  | 10 s |" in text
     assert "three" not in text
-    assert "Measured before" not in text
+    assert "Earlier measurements" not in text
     elsewhere = {**result("one", 3.0), "device": {**ROWS[0]["device"], "name": "Another"}}
     told = "Another, 1 thread, ONNX Runtime 1.2: 1 models, geometric mean **3.000**; no improvement was found on 0."
-    assert f"\n\nMeasured before:\n\n- {told}\n\n| model" in tables.summary([*ROWS, elsewhere])
+    assert f"\n\nEarlier measurements:\n\n- {told}\n\n| model" in tables.summary([*ROWS, elsewhere])
     assert tables.summary([]) == ""
 
 

@@ -179,10 +179,11 @@ def _equalities(rule: Rule | None) -> int:
 def _turned(narrow: Phrase, judge: ConditionJudge, equalities: int) -> Iterator[Phrase]:
     """Yield the equation `narrow` with its axes replaced by axis variables.
 
-    Equations whose axis variables have many possible axes come first.
+    Equations whose axis variables have the most possible axes come first.
 
-    If there are two axes, one of them may be replaced by all axes of a term except the other axis. At the ranks in `narrow`,
-    the equation must pass random tests for every choice of axes. It must need at most `equalities` equality conditions.
+    If there are two axes, one axis may be replaced by the list of all axes of a term except the other axis. At the ranks in
+    `narrow`, the equation must pass random tests for every choice of axes. The equation may need at most `equalities` equality
+    conditions.
     """
     literal = sorted({int(a) for a in re.findall(r"axis=(-\d)|axes=\((-\d),\)", narrow.left + narrow.right) for a in a if a})
     words = set(re.findall(r"\w+", " ".join((narrow.left, narrow.right, *narrow.where)))) | {v for v, _ in narrow.ranks}

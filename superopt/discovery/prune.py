@@ -307,10 +307,9 @@ class KeptEqualities:
                 yield steps
 
     def _of_another_kind(self, candidate: Candidate) -> bool:
-        """Return whether the two sides execute one operator each, of different kinds, and no step leads to the more expensive
-        side.
+        """Return whether each side executes one operator, the two operators differ, and no step gives the more expensive side.
 
-        A step applies one kept equality once. Terms that depend on weights only are not executed.
+        A step is a single application of a kept equality. Terms that depend only on weights do not count as executed.
         """
         for sizing in self.sizings(candidate.universe):
             sides = [n for t in candidate.left + candidate.right if (n := sizing(t)) is not None]

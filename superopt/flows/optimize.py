@@ -573,11 +573,11 @@ def candidates_to_judge(
 def prepared_gain_choices(
     prepared: PreparedModel, searched: SearchedModel, outcomes: Sequence[ModelOutcome]
 ) -> Iterator[Passes]:
-    """Yield the sets of improvements that are tried as candidate models.
+    """Yield sets of improvements. Each set is tried as one candidate model.
 
-    The set of all improvements comes first, then at most `OPTIMIZATION.max_retries` other sets. If no candidate of these sets
-    was compared with the original, the largest improvement is tried alone: with half of its rewrite steps, then with a quarter,
-    and so on.
+    The set of all improvements comes first, then at most `OPTIMIZATION.max_retries` other sets. If none of these candidate
+    models could be compared with the original, parts of the largest improvement are tried: half of its rewrite steps, then a
+    quarter, and so on.
     """
     every = fallback_choices(searched.best.passes, searched.relowered or (), searched.others)
     fitting_choices = (c for c in every if sum(gain.bytes for taken in c for gain in taken) <= prepared.weight_budget)

@@ -105,7 +105,7 @@ def _auto_pad(node: NodeText, pads: Sequence[object], shapes: Mapping[str, Shape
 def unit_axes(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Shape]) -> tuple[list[int], list[int]] | None:
     """Return two lists of axes of extent 1: the axes that a Reshape to the shape `wanted` removes, and the axes that it adds.
 
-    Returns None if the node is no Reshape, or if the Reshape changes extents other than 1.
+    Returns None if the node is not a Reshape, or if the Reshape changes extents other than 1.
     """
     shape = shapes.get(node.inputs[0])
     if node.op_type != "Reshape" or shape is None or [n for n in shape if n != 1] != [n for n in wanted if n != 1]:

@@ -45,9 +45,9 @@ class Elements:
 
 
 def arrange_weight(wanted: Elements) -> Term | None:
-    """Return a term over the given weights with the elements `wanted`, or None if no such term is found.
+    """Return a term that is built from the given weights and has the elements `wanted`, or None if no such term is found.
 
-    The nonzero elements must all have the same factor.
+    Each nonzero element is an element of a weight times a factor. The factor must be the same for all elements.
     """
     live = wanted.of != NOTHING
     if not live.any():

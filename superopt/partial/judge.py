@@ -228,7 +228,7 @@ def _reads(demand: Mapping[Term, Demand]) -> dict[Term, Family]:
 
 
 def _within(demand: Mapping[Term, Demand], outer: Box, inner: Box) -> dict[Term, Family]:
-    """Rewrite the reads of variables for positions in the box `outer` as reads for positions in `inner`, a part of `outer`.
+    """Convert the reads of variables, which are relative to the box `outer`, to reads relative to `inner`, a box in `outer`.
 
     A read is an affine function that gives the position of the element that is read. Its argument is an output position in the
     box, relative to the box's first position and in units of the box's steps.

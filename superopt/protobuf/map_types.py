@@ -73,7 +73,7 @@ def has_maps(model: ir.Model) -> bool:
 
 
 def untype_zipmap_nodes(model: ir.Model) -> None:
-    """Move ZipMap nodes, in-place, to a domain without operators, so that no types are inferred for the maps they return."""
+    """Move ZipMap nodes in place to a domain without operators, so that no types are inferred for the maps they return."""
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         if node.domain == "ai.onnx.ml" and node.op_type == "ZipMap":
             node.domain = UNTYPED

@@ -76,7 +76,8 @@ class _Costs:
     def tensor(self, shape: tuple[Extent, ...], at: Callable[..., _Cost]) -> index.Tensor:
         """Return a tensor whose elements are computed once.
 
-        The first access adds the operations of all elements to `self.flops`. Every access costs only the reads of an element.
+        The first access adds the operations that compute all elements to `self.flops`. Apart from this, an access costs only
+        the reading of one element.
         """
 
         @functools.cache

@@ -697,7 +697,7 @@ def _alike(values: Sequence[object], exact: Sequence[object]) -> bool:
 def _tensors(names: Sequence[str], *runs: Sequence[object]) -> Iterator[tuple[str, list[Array]]]:
     """Yield the name of each output and the output's values in all runs.
 
-    The elements of a sequence are yielded one by one. The keys of a map and the numbers of a map are yielded as two arrays. An
+    The elements of a sequence are yielded one by one. The keys and the numbers of a map are yielded as two arrays. An
     absent optional output is left out.
 
     Raises:

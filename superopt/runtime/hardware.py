@@ -56,7 +56,7 @@ def gpu_name() -> str:
 def core_count() -> int:
     """Return the number of processor cores that this process may use, where several hardware threads of a core count once.
 
-    ONNX Runtime's sessions use as many threads by default.
+    By default, a session of ONNX Runtime uses this many threads.
     """
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     cores: set[str] = set()

@@ -165,10 +165,10 @@ class Reference:
 
     @property
     def peak(self) -> float:
-        """The largest magnitude of a value in the last call of `run`, also in control flow bodies.
+        """The largest magnitude of a value in the last call of `run`, including values in control flow bodies.
 
-        Only finite values count. As an exception, an infinite exponential of a finite value counts. If `run` was called with
-        `partial=True`, partial sums of products in any order count too.
+        Only finite values count, except that an infinite exponential of a finite value counts too. If `run` was called with
+        `partial=True`, the partial sums of a sum of products also count, whatever the order of summation.
         """
         return float(type(self._evaluator).peak)
 

@@ -55,8 +55,8 @@ class Gate:
 
     Args:
         mode: the floating-point mode.
-        facts: the known bounds and other facts of the values of the states' variables, by name.
-        absorption: a function that returns, for a rule, where NaN and infinities reach the result on one side only.
+        facts: bounds and other facts about the values of variables, by the name of the variable.
+        absorption: a function that returns the variables of a rule whose NaN and infinities reach the result on one side only.
         strict: if False, values that are finite on ordinary inputs count as finite. The caller then has to run the result on
             other inputs too.
     """

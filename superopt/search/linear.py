@@ -1,9 +1,9 @@
 """A normal form for linear maps: sums are outermost, and operators that move elements are innermost, next to the weights.
 
 Models compute the gates of a recurrent cell in different ways: as four slices of one sum of products, or as four sums of
-products. Rules for linear operators rewrite the first form to the second. Each application lowers a measure of the term, so the
-rewriting terminates. For example, the measure of a slice of a sum exceeds the measure of the sum of the slices (a polynomial
-interpretation; Lankford, On proving term rewriting systems are Noetherian, 1979).
+products. Rules for linear operators rewrite the first form into the second. Each application lowers a measure of the term, so
+the rewriting terminates. For example, the measure of a slice of a sum exceeds the measure of the sum of the slices. The measure
+is a polynomial interpretation (Lankford, On proving term rewriting systems are Noetherian, 1979).
 """
 
 from __future__ import annotations

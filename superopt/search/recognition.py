@@ -136,7 +136,7 @@ class _Generalized:
         self.terms[self.operand], self.shapes[self.operand.shape] = x, x.shape
 
     def of(self, term: Term) -> Term | None:
-        """Return the general form of a term whose run-time operands have one, or None if it has none."""
+        """Return the general form of a term, or None if there is none. The run-time operands must have general forms."""
         if term not in self.terms:
             made = self._made(term)
             if made is None:

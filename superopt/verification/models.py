@@ -98,7 +98,7 @@ class ModelSource:
         try:
             return ModelSource(self.path, to_proto(to.of(ir.from_proto(without_maps(self.proto)))))
         except Exception as error:
-            raise CertificateError(f"{self.path} has no inputs or branches as the certificate names them ({error})") from error
+            raise CertificateError(f"{self.path} lacks an input or a branch that the certificate names ({error})") from error
 
     @cached_property
     def inputs(self) -> tuple[DeclaredInput, ...]:

@@ -156,7 +156,7 @@ class _Batched:
     # ------------------------------------------------------------ sizes
 
     def _small(self, extent: Extent) -> Extent:
-        """Return an extent of the smaller equation in sizes of the larger one."""
+        """Return an extent of the smaller equation, expressed in the sizes of the larger equation."""
         known = self._small_extents.get(extent) if isinstance(extent, Size) else extent
         if known is None:
             known = self._small_extents[extent] = self._equal.extent(substitute(extent, self._moved.get))
