@@ -19,9 +19,10 @@ from superopt.errors import CheckFailedError, InvalidModelError, ProviderError, 
 from superopt.policy import CHECK
 from superopt.protobuf.stored import StoredModel
 from superopt.runtime.bounds import index_bounds
-from superopt.runtime.check import check
+from superopt.runtime.check import _Bench, check
 from superopt.runtime.child import TrialRuns, reuse_child
-from superopt.runtime.reference import Reference
+from superopt.runtime.input_source import DRAWN
+from superopt.runtime.reference import NoReferenceError, Reference
 from superopt.runtime.rounding import ELSEWHERE, OutputPair
 from superopt.runtime.session import Array, Device, Port, Session, random_inputs, runtime
 
@@ -542,3 +543,23 @@ def test_sizes_at_which_the_runtime_dies_are_left_out() -> None:
     assert any(name.endswith("sizes at which the original does not run") for name in found.left_out)
     assert not any("n=0" in name for name in found.inputs)
     assert any("n=1" in name for name in found.inputs)
+
+
+def test_a_float64_run_that_fails_at_some_sizes_leaves_the_others() -> None:
+    proto = model([helper.make_node("Exp", ["x"], ["y"])], {"x": (2, "W")}, ["y"])
+    bench = _Bench(proto, CPU, 0, DRAWN, exact=True)
+    feeds = {"x": np.zeros((2, 8), np.float32)}
+    first = bench._ran("zero", feeds, ordinary=True)
+    assert first.exact is not None
+    reference = bench.reference
+    assert reference is not None
+
+    def failing(feeds: Mapping[str, Array], *, partial: bool = False) -> list[object]:
+        raise NoReferenceError("cannot reshape")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reference, "run", failing)
+        assert bench._ran("narrow", feeds, ordinary=True).exact is None
+    assert bench.reference is reference
+    assert not bench.why
+    assert len(bench.look_closer(first).nudged) > len(first.nudged)

@@ -30,7 +30,7 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """The models that are searched; what is found measures slower, in little time."""
     use(monkeypatch, FACTOR)
     monkeypatch.setattr(FLOW, "relower", lambda *_: ())
-    monkeypatch.setattr(FLOW, "comparison_in_context", lambda *_: None)
+    monkeypatch.setattr(FLOW, "ratio_in_context", lambda *_: None)
     compare_as(monkeypatch, lambda _: measured(0.9))
     searched: list[object] = []
     known = FLOW.improvements

@@ -82,7 +82,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Short comparisons, none of the nodes alone or of a pass, and no times kept between tests."""
     monkeypatch.setattr(FLOW, "OPTIMIZATION", replace(OPTIMIZATION, full_comparison_seconds=1.0))
     monkeypatch.setattr(FLOW, "relower", lambda *_: ())
-    monkeypatch.setattr(FLOW, "comparison_in_context", lambda *_: None)
+    monkeypatch.setattr(FLOW, "ratio_in_context", lambda *_: None)
     monkeypatch.setattr(FLOW, "default_path", lambda: tmp_path / "times.sqlite")
 
 

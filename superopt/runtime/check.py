@@ -176,12 +176,14 @@ def _checked(
         bench.run(trial, adversarial=adversarial)
     if exact:
         bench.run_sizes(trials[0].sizes, adversarial=adversarial)
-    runs, left_out, why, interface = bench.runs, bench.left_out, bench.why, bench.interface
+    runs, left_out, why, interface, evaluated = bench.runs, bench.left_out, bench.why, bench.interface, bench.evaluated
     del bench
     errors, doubtful = _compared(runs, interface, candidate, device, factor, direct=bool(why), exact=exact, identical=identical)
     undecided: set[str] = set()
     if doubtful:
-        more, undecided = _looked_closer(_Bench(original, device, seed, given, exact=exact), doubtful, factor)
+        bench = _Bench(original, device, seed, given, exact=exact)
+        bench.evaluated = evaluated
+        more, undecided = _looked_closer(bench, doubtful, factor)
         errors += more
     before, after = _together(errors, factor)
     names = tuple(run.name for run in runs if run.name not in undecided)
@@ -265,12 +267,14 @@ class _Run:
 class _Bench:
     """The original model during a check: the session, the float64 evaluator, the runs so far, and the inputs left out.
 
-    `why` is the reason why no float64 run of the original is possible, or an empty text.
+    `why` is the reason why no float64 run of the original is possible, or an empty text. `evaluated` is whether a float64 run
+    has succeeded. After the first success, a failure on some inputs does not prevent float64 runs on other inputs.
     """
 
     def __init__(self, original: Loadable, device: Device, seed: int, given: InputSource, *, exact: bool) -> None:
         self._hollow, self._folder = parse_model(original, external=False), folder_of(original)
         self.reference, self.why = _reference(self._hollow, self._folder)
+        self.evaluated = False
         self.source = given.bounded(self._hollow)
         self.windowed, self.numbers = images(self._hollow), number_inputs(self._hollow)
         self.constants = integer_constants(self._hollow) if self.numbers else ()
@@ -409,12 +413,13 @@ class _Bench:
             return None, 0.0
         try:
             exact = self.reference.run(feeds, partial=not ordinary)
+            if not _alike(values, exact):
+                raise NoReferenceError("the float64 evaluator gives results of other shapes")
         except NoReferenceError as error:
-            self.reference, self.why = None, str(error)
+            if not self.evaluated:
+                self.reference, self.why = None, str(error)
             return None, 0.0
-        if not _alike(values, exact):
-            self.reference, self.why = None, "the float64 evaluator gives results of other shapes"
-            return None, 0.0
+        self.evaluated = True
         return exact, self.reference.peak
 
     def look_closer(self, run: _Run) -> _Run:
