@@ -9,7 +9,7 @@ Expressions and operators:
     `index`: index notation, the language of operator definitions: tensors, sums, maxima, selections; the interpreter interface.
     `operators`: the registry that loads operators from specs/: attributes, typing, `apply`, replacement of subterms.
     `evaluate`: the values of terms on numpy arrays by the definitions, in float64 or in another number domain.
-    `exact`: exact arithmetic for equality tests: a real number with residues in a chain of prime fields; tables of functions.
+    `exact`: exact arithmetic for the tests of `discovery`: prime fields in which sqrt, exp and other functions have tables.
 
 Sizes and conditions:
 
@@ -23,7 +23,7 @@ Analyses of operators, computed from their definitions:
 
     `traits`: whether an operator is elementwise.
     `linearity`: in which operands an operator is linear or multilinear, and of which degree.
-    `value_analysis`: abstract interpretation: `Facts` (interval of values; may be 0, infinite, NaN, undefined) and their join.
+    `value_analysis`: abstract interpretation: `Facts` (interval of values; may be 0, infinite, NaN, undefined), large summands.
     `bilinear`: Toom-Cook and Winograd algorithms: the exact matrices of fast convolution.
     `digests`: hashes of the code of each operator's definition and axioms; a change makes stored proofs stale.
 """

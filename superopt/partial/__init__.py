@@ -22,7 +22,7 @@ Where a mutant is right:
 
     `judge`: divides the output positions into boxes of equality and of difference, by tests in prime fields.
     `points`: values of programs in prime fields at chosen positions only.
-    `field`: arithmetic in several prime fields at once, and rational reconstruction.
+    `field`: arrays of residues in several prime fields, with which mutants are judged, and rational reconstruction.
     `degree`: bounds on a program's degree and coefficients, on which the error probability of the tests depends.
 
 Regions:
