@@ -10,7 +10,7 @@ import pytest
 
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, variable, variables
-from superopt.algebra.value_analysis import ORDINARY_INPUT, UNBOUNDED, Facts
+from superopt.algebra.value_analysis import ANYTHING, ORDINARY_INPUT, UNBOUNDED, Facts
 from superopt.model.islands import Chart, Charts
 from superopt.model.load import as_proto, load
 from superopt.rules.fp_flags import FpFlag, FpMode
@@ -367,6 +367,22 @@ def test_comparisons_with_nan_tell_the_sides_of_a_rule_apart() -> None:
     known = {rule.name: absorption(rule) for rule in load_rules() if "equal" in rule.name}
     assert ("x", "nan") in known["equal-to-ones"].exposed
     assert {("x", "nan"), ("y", "nan")} <= known["logical-not-less-to-less-equal"].exposed
+
+
+@pytest.mark.parametrize(
+    ("mode", "known", "expected"),
+    [
+        (FpMode.RELAXED, ORDINARY_INPUT, True),
+        (FpMode.RELAXED, ANYTHING, False),
+        (FpMode.PRECISE, ORDINARY_INPUT, False),
+        (FpMode.PRECISE, Facts(0.0, 1.0), True),
+        (FpMode.FAST, ANYTHING, True),
+    ],
+)
+def test_operators_that_drop_nan_are_rewritten_only_without_nan(mode: FpMode, known: Facts, expected: bool) -> None:
+    rule = next(rule for rule in load_rules() if rule.name == "reduce-max-maximum-to-maximum-reduce-max")
+    term = apply("reduce_max", apply("maximum", X, Y), axes=(-1,))
+    assert admitted(rule, term, mode, x=known, y=known) == expected
 
 
 @pytest.mark.parametrize("body", REGROUPED)

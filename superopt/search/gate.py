@@ -26,6 +26,8 @@ EXACT = frozenset({FpFlag.NSZ})
 """The floating-point flags (freedoms to change results) that the precise mode admits."""
 SUMS = frozenset({"add", "sub"})
 SPECIAL = frozenset({FpFlag.NNAN, FpFlag.NINF})
+DROPS_NAN = frozenset({"max_pool", "max_pool1d", "reduce_max", "reduce_min"})
+"""Operators whose kernels in ONNX Runtime drop a NaN or return it, depending on its position."""
 SPECIAL_VALUES = ("nan", "inf", "-inf")
 """The names of the values that are not finite."""
 
@@ -140,8 +142,11 @@ class Gate:
 
         The match is safe if NaN and infinities cannot occur, or if they reach the result at the same positions on both sides.
         If only the right side lets non-finite elements of an operand reach the result, the operand must be finite. If the gate
-        is strict, the operand must be finite for all inputs, and not only for ordinary inputs.
+        is strict, the operand must be finite for all inputs, and not only for ordinary inputs. Where an operator of the rule
+        drops NaN, no operand may have NaN.
         """
+        if DROPS_NAN.intersection(rule.operators) and any(map(self._may_be_nan, bound.values())):
+            return False
         if not rule.flags & SPECIAL:
             return True
         unsure = {(name, value) for name, known in bound.items() for value in self._special_values(known)}
@@ -153,6 +158,10 @@ class Gate:
         if not doubtful and all(known.finite for known in self._new(match).values()):
             return True
         return not doubtful & self._absorption(rule).different and not self._absorption(rule).partial
+
+    def _may_be_nan(self, known: Facts) -> bool:
+        """Return whether an element may be NaN. In the precise mode and if the gate is strict, any input may have NaN."""
+        return known.nan or (not known.sure and (self.strict or self.mode is FpMode.PRECISE))
 
     def _special_values(self, known: Facts) -> tuple[str, ...]:
         """Return the values of `SPECIAL_VALUES` that an element may have.
