@@ -279,6 +279,8 @@ def check_nodes(original: ModelSource, optimized: ModelSource, certificate: Cert
     functions = [{(f.domain, f.name): f.SerializeToString() for f in one.proto.functions} for one in (original, optimized)]
     if not functions[1].items() <= functions[0].items():
         raise CertificateError("the optimized model has a local function that the original does not have")
+    if _types(original) != _types(optimized):
+        raise CertificateError("inputs or outputs of the two models differ in type or shape")
     if original.proto.functions or certificate.opset is not None:
         return  # functions were inlined or the opset was converted, so nodes differ: runs of both models are the only check
     places = [place for one in certificate.passes for rewrite in one.rewrites for place in rewrite.places]
@@ -296,8 +298,6 @@ def check_nodes(original: ModelSource, optimized: ModelSource, certificate: Cert
             if not {value for name, value in place.inputs.items() if name in read} <= values:
                 raise CertificateError("the certificate reads values that the original does not have")
     _require_same(original.proto.graph, optimized.proto.graph, (), allowed, dict(_aliases(certificate)))
-    if _types(original) != _types(optimized):
-        raise CertificateError("inputs or outputs of the two models differ in type or shape")
 
 
 def _require_same(
