@@ -253,3 +253,9 @@ def test_a_condition_is_told_from_a_number_of_its_name() -> None:
     assert canonical((apply("relu", number),)).outputs != canonical((apply("relu", condition),)).outputs
     (root,) = canonical((apply("where", C, X, Y),)).outputs
     assert [v.condition for v in root.args] == [True, False, False]
+
+
+def test_inputs_and_weights_are_numbered_from_zero() -> None:
+    weight = variable("kernel", (2,), constant=True)
+    (root,) = canonical((apply("mul", variable("image", (2,)), weight),)).outputs
+    assert {v.name for v in root.args} == {"x0", "w0"}

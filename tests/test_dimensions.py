@@ -22,11 +22,11 @@ from superopt.algebra.terms import Term, subterms, variable
 from superopt.cli.main import main
 from superopt.errors import DimensionError, ShapeError
 from superopt.model.dimensions import dynamic_dimension_names, representative_sizings, sample_sizings, size_combinations
-from superopt.model.dynamic_lowering import LAST
+from superopt.model.dynamic_lowering import LAST, numeric
 from superopt.model.islands import Chart
 from superopt.model.lower import lower
 from superopt.model.views import Views
-from superopt.protobuf.nodes import materialize_initializer
+from superopt.protobuf.nodes import NodeText, materialize_initializer
 from superopt.rules.match import Pattern
 from superopt.rules.rule import parse_rule
 from superopt.runtime.session import Device, Session
@@ -245,6 +245,15 @@ def test_what_no_node_computes_at_every_size_is_refused() -> None:
         lower({"y": apply("slice", x, axis=-2, start=0, stop=N)}, 17)
     with pytest.raises(ShapeError, match="dynamic dimensions"):
         lower({"y": apply("repeat", x, axis=-1, times=N)}, 17)
+
+
+def test_pads_and_bounds_of_tensors_of_unknown_shape_are_refused() -> None:
+    conv = NodeText("Conv", ("x", "w"), ("y",), (("pads", (K, 0, K, 0)),))  # type: ignore[arg-type]
+    with pytest.raises(ShapeError, match="shape of the image"):
+        numeric(conv, {}, {"x": (N, 3, K, K)})
+    cut = NodeText("Slice", ("x", "starts", "ends"), ("y",))
+    with pytest.raises(ShapeError, match="operand of a Slice"):
+        numeric(cut, {"starts": (0, 0), "ends": (N, K)}, {"x": (N, K)})
 
 
 def test_the_names_of_dimensions_are_no_names_of_rules() -> None:

@@ -323,6 +323,12 @@ def test_sums_that_must_keep_their_rounding_are_computed_as_they_are(mode: FpMod
     np.testing.assert_array_equal(run(as_proto(after))[0], run(proto)[0])
 
 
+def test_a_difference_of_two_products_does_not_round_on_purpose() -> None:
+    proto = parsed("t = Gemm(x, y, v) u = Gemm(y, x, w) out = Sub(t, u)", VECTORS)
+    (island,) = Charts(FpMode.RELAXED).of(load(proto).model).islands()
+    assert {node.op_type for node in island.nodes} == {"Gemm", "Sub"}
+
+
 @pytest.mark.parametrize("mode", [FpMode.RELAXED, FpMode.PRECISE])
 @pytest.mark.parametrize(
     "middle",

@@ -33,6 +33,7 @@ from superopt.errors import InstantiationError, ShapeError
 from superopt.notation.parsing import Equation, equation_at_ranks
 from superopt.policy import PROOF
 from superopt.proof.definitions import arithmetic
+from superopt.proof.definitions.align import first_from
 from superopt.proof.definitions.alpha import collect_summands, shape
 from superopt.proof.definitions.arithmetic import SolverEffort, is_contradictory, is_valid
 from superopt.proof.definitions.index import Attempt, commutative_obligations, prove_axiom, prove_equation
@@ -72,6 +73,10 @@ LAWS = parse_rules(
                         for x[2], y[2]
     mean-of-product:    reduce_mean(x @ y, axes=(-2,)) => reduce_sum(scale(x, factor=1 / x.shape[-2]) @ y, axes=(-2,))
                         for x[2], y[2]
+    smaller-under-largest: reduce_max(minimum(x, expand(y, shape=x.shape, axes=(-2,))), axes=(-1,))
+                        => minimum(reduce_max(x, axes=(-1,)), y)  for x[2], y[1]
+    scaled-by-parts:    scale(x, factor=0.5 * a + 0.25 * b)
+                        => scale(scale(x, factor=0.5), factor=a) + scale(scale(x, factor=0.25), factor=b)  for x[1]
     mean-twice:         reduce_mean(reduce_mean(x, axes=(-1,)), axes=(-1,)) => reduce_mean(x, axes=(-2, -1))  for x[3, 4]
     branch-merged:      conv(x, w, strides=s, pads=p) + conv(x, v, strides=s, pads=(p0 - a, p1 - b, p2 - a, p3 - b))
                         => conv(x, w + pad(v, before=(0, 0, a, b), after=(0, 0, a, b)), strides=s, pads=p)
@@ -511,3 +516,9 @@ def test_the_largest_of_equal_values_is_the_value_only_if_there_is_one() -> None
     assert largest((at_least(a, 1),), [candidate], Normal()) == value
     rest = replace(candidate, value=())
     assert largest((at_least(a, 0),), [candidate], Normal()) == (*value, Summand(1, factors=(Largest((rest,)),)))
+
+
+def test_an_extent_that_may_fall_has_no_first_value_from_which_it_is_not_negative() -> None:
+    k = Sym("k.0")
+    assert first_from(size(k) * 2 - a, k) == -floor_divide(-a, 2)
+    assert first_from(size(k) * (n - m) - a, k) is None

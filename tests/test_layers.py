@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections import Counter
@@ -109,6 +110,20 @@ def test_two_layers_of_experts_become_two_products(rules: RuleSet, count: int, b
     assert live["slice"] == live["concat"] == 0
     given = arrays(start)
     np.testing.assert_allclose(evaluated(given, *state)[0], evaluated(given, *start)[0], rtol=1e-9, atol=1e-12)
+
+
+def test_branches_are_joined_in_the_order_of_the_longest_concatenation(rules: RuleSet) -> None:
+    x = variable("x", (1, 8))
+    branches = [apply("relu", apply("matmul", x, weight(f"w{n}", 8, 4))) for n in range(4)]
+    whole = functools.reduce(lambda rest, part: apply("concat", part, rest, axis=-1), reversed(branches))
+    state = joined((whole, apply("concat", branches[2], branches[0], axis=-1)), rules)
+    live = Counter(t.op for t in run_time_terms(state))
+    assert (live["matmul"], live["concat"]) == (1, 1)
+
+
+def test_branches_are_joined_in_the_order_of_the_slices_that_they_read(rules: RuleSet) -> None:
+    state = joined(mixture(4, width=6, hidden=10), rules)
+    assert Counter(t.op for t in run_time_terms(state))["concat"] <= 3
 
 
 def test_what_is_joined_when_time_is_out_is_told(rules: RuleSet, monkeypatch: pytest.MonkeyPatch) -> None:

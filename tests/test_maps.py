@@ -14,6 +14,7 @@ import superopt
 from superopt.errors import CheckFailedError
 from superopt.model.load import as_proto, load
 from superopt.model.save import save
+from superopt.model.splice import require_valid
 from superopt.protobuf.map_types import has_maps
 from superopt.runtime.check import check
 from superopt.runtime.session import Device
@@ -65,6 +66,13 @@ def test_what_is_read_is_written(tmp_path: Path, inside: bool) -> None:
 
 def test_a_model_without_maps_has_none() -> None:
     assert not has_maps(load(Path(__file__).parent.parent / "examples" / "branches.onnx").model)
+
+
+def test_a_classifier_with_an_unknown_operator_is_not_valid() -> None:
+    original, broken = load(classifier()).model, load(classifier()).model
+    broken.graph[0].op_type = "Unheard"
+    with pytest.raises(CheckFailedError, match="Unheard"):
+        require_valid(broken, original)
 
 
 def test_a_classifier_is_optimized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

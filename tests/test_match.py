@@ -12,6 +12,7 @@ from superopt.rules.signature import Outline, outlines
 from superopt.search.apply import neighbourhood, successors
 from superopt.search.backtracking import SearchLimits, search
 from superopt.search.lookahead import Horizon, chains
+from superopt.search.meeting import added_term_count
 from superopt.search.partition import windows
 from superopt.search.ruleset import RuleSet, ruleset_outline_may_match, ruleset_term_view
 
@@ -227,3 +228,10 @@ def test_a_dynamic_extent_that_may_be_zero_is_not_introduced(before: int, matche
     x = variable("x", (n + 4,))
     term = apply("slice", x, axis=-1, start=n + before, stop=n + 4)
     assert len(list(Pattern.of(filled.equations[0]).matches(term, lambda _: ()))) == matches
+
+
+def test_terms_that_a_match_adds_are_counted_once_and_not_if_they_are_live() -> None:
+    x, y, z = (variable(name, (4, 4)) for name in "xyz")
+    ((_, match),) = RuleSet([FACTOR]).matches(apply("add", apply("matmul", x, y), apply("matmul", x, z)))
+    assert added_term_count(match, ()) == 2
+    assert added_term_count(match, {apply("add", y, z)}) == 1

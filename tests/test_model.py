@@ -140,6 +140,14 @@ def test_external_data_is_read_and_stays_external(tmp_path: Path) -> None:
     same_values(onnx.load(tmp_path / "out" / "n.onnx"), two_layers())
 
 
+def test_a_model_with_one_weight_in_another_file_is_external(tmp_path: Path) -> None:
+    path = external(tmp_path)
+    proto = onnx.load(path, load_external_data=False)
+    proto.graph.initializer[0].CopyFrom(two_layers().graph.initializer[0])
+    path.write_bytes(proto.SerializeToString())
+    assert load(path).external
+
+
 def test_missing_external_data_is_named(tmp_path: Path) -> None:
     path = external(tmp_path)
     (tmp_path / "weights.bin").unlink()

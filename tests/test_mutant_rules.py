@@ -25,6 +25,7 @@ from superopt.partial.conditions import (
 from superopt.partial.discover import LARGER, SMALLEST, discover_mutants
 from superopt.partial.families import MUTANTS, PROGRAMS
 from superopt.partial.fitting import Expressions, NamedNumber
+from superopt.partial.generalise import mutant_skeleton
 from superopt.partial.judge import equal_positions, judge
 from superopt.partial.phrase import rule_of
 from superopt.partial.sizes import FamilyDraw, ProgramFamily, Range, draws, neighbours
@@ -121,6 +122,12 @@ def test_a_small_family_gives_the_same_rule_again() -> None:
     assert rule.statement.where == ()
     assert "include_pads=1" in rule.statement.right
     assert "reciprocal" in rule.statement.right
+
+
+def test_the_skeleton_of_a_term_has_no_extents_but_their_number() -> None:
+    shaped = [apply("reshape", variable("x", (6 * n,)), shape=shape) for n, shape in ((1, (2, 3)), (2, (3, 4)), (1, (1, 2, 3)))]
+    one, other, longer = map(mutant_skeleton, shaped)
+    assert one == other != longer
 
 
 def test_a_generalised_mutant_holds_at_the_smallest_sizes() -> None:

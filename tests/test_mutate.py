@@ -13,6 +13,8 @@ from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms, variable, variables
 from superopt.partial.access import Reads, product_reads
 from superopt.partial.arrange import NOTHING, NUMBER, Elements, arrange_weight
+from superopt.partial.box import Box, Run
+from superopt.partial.indices import Affine, Cut, SummationGuard
 from superopt.partial.judge import judge
 from superopt.partial.layout import Exchange, Fold, Grow, Layout, Step
 from superopt.partial.moves import layouts
@@ -158,7 +160,8 @@ def test_a_pointwise_convolution_is_a_matrix_product_with_no_transpose() -> None
 
 
 def test_convolutions_of_other_kernels_on_the_same_data_are_one() -> None:
-    together = next(m for m in mutants(WIDE) if len(applied(m, "conv")) == 1)
+    together = next(m for m in mutants(WIDE) if len(applied(m, "conv")) == 1 and not applied(m, "matmul"))
+    assert applied(together, "conv")[0].args[0] is image(1, 4, 5, 5)
     assert share(WIDE, together) == 1.0
 
 
@@ -288,6 +291,19 @@ def test_only_axes_that_are_no_multiple_are_padded_to_one() -> None:
     assert {(step.axis, step.multiple) for step in grown} == {
         (axis, k) for axis, n in enumerate((6, 8)) for k in MUTANT.padding_multiple_counts if k < n and n % k
     }
+
+
+def test_axes_of_images_have_names_and_other_axes_have_numbers() -> None:
+    of_images, of_matrices = ({step for s in sketches(p) for step in s.draft.made} for p in (STRIDED, PRODUCT))
+    assert "rows and columns exchanged" in of_images
+    assert "every 2 of axis 0 along axis 1" in of_matrices
+
+
+def test_a_box_is_cut_where_a_falling_comparison_changes() -> None:
+    box = Box((Run(0, 10, 1),))
+    with pytest.raises(Cut) as cut:
+        SummationGuard.of(Affine(box, (-2,), np.array([5])), equality=False).settled(box)
+    assert [piece.runs[0].count for piece in cut.value.pieces] == [3, 7]
 
 
 def test_an_axis_is_folded_whole_only_where_it_is_short() -> None:

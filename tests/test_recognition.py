@@ -58,6 +58,7 @@ def names(text: str) -> set[str]:
         ("(exp(scale(x, factor=2)) - ones(shape=(6, 16))) * reciprocal(exp(scale(x, factor=2)) + ones(shape=(6, 16)))", "tanh"),
         ("x * tanh(log(ones(shape=(6, 16)) + exp(x)))", "mish"),
         ("relu(x) - scale(relu(scale(x, factor=-1)), factor=0.2)", "leaky_relu"),
+        ("maximum(scale(x, factor=4), scale(x, factor=3)) * reciprocal(scale(ones(shape=(6, 16)), factor=4))", "leaky_relu"),
         (
             "scale(x * (ones(shape=(6, 16)) + erf(scale(x, factor=0.70710677))), factor=0.5)",
             "gelu",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +53,11 @@ def model(
 CONSTANTS = [whole("axis", 0), whole("zero", [0]), *(whole(f"c{n}", n) for n in (1, 2, 3, 4, 8)), whole("c64", [64])]
 
 
-def computed(nodes: list[NodeProto]) -> str:
+def computed(nodes: list[NodeProto], weights: Sequence[TensorProto] = ()) -> str:
     """What the evaluator says of the scalar `r` that nodes compute from `n`, the first size of an input."""
     start = [node("Shape", ["x"], ["shape"]), node("Gather", ["shape", "axis"], ["n"])]
     ends = [node("Cast", ["r"], ["y"], to=TensorProto.FLOAT)]
-    views = Views(ir.from_proto(model([*start, *nodes, *ends], {"x": ["n", 64]}, ["y"], CONSTANTS)))
+    views = Views(ir.from_proto(model([*start, *nodes, *ends], {"x": ["n", 64]}, ["y"], [*CONSTANTS, *weights])))
     (value,) = (v for n in views.model.graph for v in n.outputs if v.name == "r")
     if value.const_value is not None:
         return str(value.const_value.numpy().item())
@@ -178,6 +179,7 @@ def test_the_evaluator_computes_what_onnx_runtime_computes(nodes: list[NodeProto
     (value,) = (v for n in views.model.graph for v in n.outputs if v.name == "y")
     found = views.values.content(value) if value.const_value is None else value.const_value.numpy()
     assert found is not None
+    assert not any(map(is_unknown, base_atoms(found.item())))
     session = Session(proto, Device("cpu", 1))
     for n in (1, 2, 3, 4, 5, 7, 8, 9, 16, 31):
         (result,) = session.run({"x": np.zeros((n, 64), np.float32)})
@@ -200,6 +202,22 @@ def test_a_sum_of_floats_that_rounds_is_not_known() -> None:
     assert elements is not None
     (element,) = elements
     assert all(is_unknown(atom) for atom in base_atoms(element))
+
+
+def test_a_quotient_that_rounds_is_not_compared() -> None:
+    third = numpy_helper.from_array(np.array(1 / 3, np.float32), "third")
+    three = numpy_helper.from_array(np.array(3, np.float32), "three")
+    nodes = [
+        cast("n", "f", TensorProto.FLOAT),
+        node("Div", ["f", "three"], ["q"]),
+        node("GreaterOrEqual", ["q", "third"], ["r"]),
+    ]
+    assert computed(nodes, [third, three]) == "?0 != 0"
+
+
+@pytest.mark.parametrize(("exponent", "expected"), [(8, "n * n * n * n * n * n * n * n"), (9, "?0")])
+def test_powers_of_sizes_up_to_eight_are_known(exponent: int, expected: str) -> None:
+    assert computed([node("Pow", ["n", "exponent"], ["r"])], [whole("exponent", exponent)]) == expected
 
 
 # ---------------------------------------------------------------- shapes, against ONNX Runtime
@@ -230,6 +248,7 @@ def attribute_cases() -> list[tuple[str, list[NodeProto], list[TensorProto]]]:
     parts = [node("Split", ["x"], ["a", "b", "y"], axis=2, num_outputs=3)]
     cases.append(("last-part", parts, []))
     cases.append(("reshape", [node("Reshape", ["x", "s"], ["y"])], [whole("s", [0, -1, 3])]))
+    cases.append(("sum-of-other-rank", [node("Add", ["x", "bias"], ["y"])], [weight("bias", 3, 1, 1)]))
     return cases
 
 
@@ -253,6 +272,15 @@ def test_shapes_are_those_of_onnx_runtime(nodes: list[NodeProto], weights: list[
         assert tuple(int(evaluate(extent, at)) for extent in shape) == found.shape
         compared += 1
     assert compared >= 4
+
+
+def test_a_sum_over_two_dynamic_extents_has_the_extent_that_is_not_one() -> None:
+    views = Views(ir.from_proto(model([node("Add", ["x", "z"], ["y"])], {"x": ["n", 8], "z": ["m", 8]}, ["y"], [])))
+    shape = views.values.shape(views.model.graph.outputs[0])
+    assert shape is not None
+    for n, m, whole_extent in ((1, 5, 5), (5, 1, 5), (4, 4, 4)):
+        at = {a: {"%n": n, "%m": m}[a.tensor] for a in base_atoms(*shape)}  # type: ignore[union-attr]
+        assert [int(evaluate(extent, at)) for extent in shape] == [whole_extent, 8]
 
 
 # ---------------------------------------------------------------- islands and their siblings that are provable

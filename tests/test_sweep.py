@@ -133,6 +133,11 @@ def test_what_does_not_measure_faster_is_not_taken() -> None:
     assert not found.steps
 
 
+def test_a_sweep_that_is_estimated_slower_is_taken_where_it_measures_faster() -> None:
+    found = sweep(steps(), RuleSet(parse_rules(HOIST)), estimate=lambda state: 1.0 / (1 + products(state)), measure=estimate)
+    assert products(found.outputs) == 1
+
+
 def test_without_time_nothing_is_swept() -> None:
     limits = SearchLimits(deadline=active_time())
     found = sweep(steps(), RuleSet(parse_rules(HOIST)), estimate=estimate, measure=estimate, limits=limits)
@@ -269,3 +274,14 @@ def test_a_bias_is_added_before_what_is_repeated() -> None:
     assert [math.prod(t.sizes) == math.prod(shape) for t in subterms(*after) if t.op == "add"].count(True) == 1
     arrays = {t.name: np.random.default_rng(n).standard_normal(t.sizes) for n, t in enumerate((x, y, b))}
     np.testing.assert_allclose(evaluated(arrays, *after), evaluated(arrays, *start), rtol=1e-12, atol=1e-12)
+
+
+def test_a_convolution_and_its_bias_are_one_kernel() -> None:
+    image, kernel = variable("x", (1, 4, 8, 8)), variable("w", (4, 4, 3, 3), constant=True)
+    conv = apply("conv", image, kernel)
+    sums = [
+        apply("add", conv, apply("expand", variable("b", (4,), constant=constant), shape=conv.shape, axes=(-3,)))
+        for constant in (False, True)
+    ]
+    apart, together = (estimate((one,)) for one in sums)
+    assert apart - together == pytest.approx(roofline.CPU.launch)
