@@ -1118,13 +1118,6 @@ def _same_elements(_v: ShapeValues, node: ir.Node, floats: bool, one: Element, o
     raise ShapeError(f"the operands of {node.op_type} are conditions, which are not compared")
 
 
-def _root(_v: ShapeValues, _n: ir.Node, _f: bool, element: Element) -> Element:
-    number = _whole(element)
-    if not isinstance(number, int) or number < 0 or math.isqrt(number) ** 2 != number:
-        raise ShapeError(f"the square root of {number} is not known to be an integer")
-    return math.isqrt(number)
-
-
 def _sign(_v: ShapeValues, _n: ir.Node, _f: bool, element: Element) -> Element:
     (number,) = _scaled(_whole(element))
     return indicator(at_least(number, 1)) - indicator(at_least(-1, number))
@@ -1168,7 +1161,6 @@ _FUNCTIONS: Mapping[str, Function] = {
     "Div": _divided,
     "Mod": _modulo,
     "Pow": _powered,
-    "Sqrt": _root,
     "Sign": _sign,
     "Floor": _floored,
     "Ceil": _ceiled,

@@ -251,7 +251,7 @@ def _rounds(term: Term) -> bool:
             stack.append((one.args[0], -sign))
         elif not one.constant:
             signs.setdefault(one, []).append(sign)
-    return any(len(known) > 1 and not sum(known) for known in signs.values())
+    return any(not sum(known) for known in signs.values())
 
 
 def _inside(match: Match) -> list[Term]:
