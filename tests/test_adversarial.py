@@ -355,7 +355,7 @@ def test_integer_inputs_that_are_numbers_have_any_value() -> None:
         node("Cast", ["quotient"], ["part"], to=TensorProto.FLOAT),
         node("Reshape", ["mask", "table"], ["reshaped"]),
     ]
-    weights = {"pad": np.array(50256, np.int64), "embedding": np.ones((5, 2), np.float32)}
+    weights = {"pad": np.array(50256, np.int64), "end": np.array(2**63 - 1), "embedding": np.ones((5, 2), np.float32)}
     proto = model(nodes, given, ["number", "row", "part", "reshaped"], weights=weights)
     for port in proto.graph.input:
         port.type.tensor_type.elem_type = TensorProto.INT64

@@ -153,11 +153,15 @@ def number_inputs(model: ModelProto) -> frozenset[str]:
 
 
 def integer_constants(model: ModelProto) -> tuple[int, ...]:
-    """Return the distinct integers in the small integer tensors that the model stores, in ascending order."""
+    """Return the distinct integers in the small integer tensors that the model stores, in ascending order.
+
+    Integers of 2**62 or more in magnitude are left out. They are ends of slices, and their neighbours may not fit into int64.
+    """
     stored = [tensor for graph in all_graphs(model) for tensor in graph.initializer]
     stored += [a.t for graph in all_graphs(model) for node in graph.node if node.op_type == "Constant" for a in node.attribute]
     small = (t for t in stored if t.data_type in _INTEGERS and not t.external_data and t.ByteSize() <= CHECK.max_constant_bytes)
-    return tuple(sorted({int(number) for tensor in small for number in numpy_helper.to_array(tensor).ravel()}))
+    found = {int(number) for tensor in small for number in numpy_helper.to_array(tensor).ravel()}
+    return tuple(sorted(number for number in found if abs(number) < 2**62))
 
 
 def _bound(node: NodeProto, title: str, shape: Sequence[int | None], rows: _Origin) -> int | None:
