@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import isfinite
+from sys import float_info
 
 from superopt.algebra.index import Real, Tensor, number, tensor
 from superopt.algebra.operators import Emit, Node, apply
@@ -60,6 +61,10 @@ def lower(term: Term, emit: Emit) -> str:
         return emit("Neg", x)
     if x.op == "reciprocal" and emit.alone(x):
         return emit("Div", factor, *x.args)
-    if isinstance(factor, Fraction) and float(factor) != factor and float(1 / factor) == 1 / factor:
+    if isinstance(factor, Fraction) and not _is_float(factor) and _is_float(1 / factor):
         return emit("Div", x, 1 / factor)
     return emit("Mul", x, factor)
+
+
+def _is_float(number: Fraction) -> bool:
+    return abs(number) <= float_info.max and float(number) == number

@@ -513,19 +513,23 @@ class _Lowering:
             case Term():
                 return self.name_of(given)
             case int() | float() | Fraction():
-                return self._initializer(self._number(float(given)))
+                return self._initializer(self._number(given))
             case _:
                 array = np.asarray(given)
                 if array.dtype.kind == "O":
                     raise ShapeError("a constant operand of an ONNX node depends on the dynamic dimensions")
                 return self._initializer(array.astype(self.dtype) if array.dtype.kind == "f" else array)
 
-    def _number(self, number: float) -> Array:
+    def _number(self, given: float | Fraction) -> Array:
         """Return the number in the type of the nodes.
 
         Raises:
             ShapeError: The type has no number near the number. For example, 1e-8 in float16 is 0.
         """
+        try:
+            number = float(given)
+        except OverflowError:
+            raise ShapeError(f"the type {self.dtype} has no number as large as an attribute") from None
         with np.errstate(over="ignore"):
             found = np.asarray(number, dtype=self.dtype)
         far = float(found) != number and abs(float(found) - number) > MODEL.max_rounding_share * abs(number)
