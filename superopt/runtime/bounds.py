@@ -1,4 +1,4 @@
-"""What integer inputs of a model mean: positions in a tensor, which have bounds, or numbers, which have any value."""
+"""The two kinds of integer inputs of a model: positions in a tensor, which have bounds, and numbers, which have any value."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ _KEEPS_FIRST = {
 }
 """Operators whose results are numbers if their first operand is. The other operands are positions, sizes or divisors."""
 _COMPARES = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"}
-# fmt: on
 _INTEGERS = {
     TensorProto.INT8,
     TensorProto.INT16,
@@ -60,7 +59,8 @@ _INTEGERS = {
     TensorProto.UINT16,
     TensorProto.UINT32,
     TensorProto.UINT64,
-}  # fmt: skip
+}
+# fmt: on
 Shapes = Mapping[str, Sequence[int | None]]
 
 

@@ -111,15 +111,19 @@ class OutputPair:
 
         An element may differ from the original's element by `factor` times the rounding noise of the element.
         """
-        original, candidate = self.original, self.candidate
-        if original.shape != candidate.shape or original.dtype != candidate.dtype:
-            return f"{original.dtype}{list(original.shape)} became {candidate.dtype}{list(candidate.shape)}"
-        if not original.size:
+        if changed := self._changed_type():
+            return changed
+        if not self.original.size:
             return ""
-        if not is_floating(original.dtype):
+        if not is_floating(self.original.dtype):
             return self._wrong_share(factor)
         with np.errstate(all="ignore"):
             return self._not_finite() or self._strays(factor)
+
+    def _changed_type(self) -> str:
+        """Return a message if the two outputs differ in type or shape, or an empty text."""
+        before, after = (f"{one.dtype}{list(one.shape)}" for one in (self.original, self.candidate))
+        return "" if before == after else f"{before} became {after}"
 
     def difference(self) -> str:
         """Return a message if the two outputs have different bits, or an empty text.
@@ -127,8 +131,8 @@ class OutputPair:
         Signs of zeros and bits of NaN are not compared.
         """
         original, candidate = self.original, self.candidate
-        if original.shape != candidate.shape or original.dtype != candidate.dtype:
-            return f"{original.dtype}{list(original.shape)} became {candidate.dtype}{list(candidate.shape)}"
+        if changed := self._changed_type():
+            return changed
         differs = ~_same(original, candidate) if is_floating(original.dtype) else np.asarray(original != candidate)
         if not differs.any():
             return ""

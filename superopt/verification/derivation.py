@@ -270,8 +270,8 @@ def check_nodes(original: ModelSource, optimized: ModelSource, certificate: Cert
     opsets = [
         max((o.version for o in one.proto.opset_import if o.domain in STANDARD), default=0) for one in (original, optimized)
     ]
-    stated = [opsets[0] if certificate.opset is None else certificate.opset, opsets[0] == certificate.opset]
-    if stated != [opsets[1], False]:
+    stated = opsets[0] if certificate.opset is None else certificate.opset
+    if opsets[1] != stated or opsets[0] == certificate.opset:
         how = "kept" if certificate.opset is None else f"converted to {certificate.opset}"
         raise CertificateError(
             f"the certificate says that the opset was {how}, but the models have opsets {opsets[0]} and {opsets[1]}"
