@@ -98,3 +98,21 @@ def test_a_newer_opset_is_named_if_it_has_an_operator_for_a_term() -> None:
         loaded = as_model(model(nodes, {"x": [4, 8]}, weights, opset))
         found = hints([], whole_islands(Chart(loaded), {}), opset, [], budget=10, cut_short=False)
         assert any(hint.startswith("--opset ") and "HardSwish" in hint for hint in found) is expected
+
+
+def test_a_node_that_onnx_runtime_duplicates_is_timed() -> None:
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["d"]),
+        helper.make_node("Relu", ["d"], ["a"]),
+        helper.make_node("QuantizeLinear", ["a", "scale", "zero"], ["aq"]),
+        helper.make_node("DequantizeLinear", ["aq", "scale", "zero"], ["y"]),
+        helper.make_node("Sigmoid", ["d"], ["b"]),
+        helper.make_node("QuantizeLinear", ["b", "scale", "zero"], ["bq"]),
+        helper.make_node("DequantizeLinear", ["bq", "scale", "zero"], ["z"]),
+    ]
+    stored = {"scale": np.float32(0.1), "zero": np.uint8(128)}
+    proto = model(nodes, {"x": [64, 64]}, stored)
+    found = rows(proto)
+    assert found
+    assert sum(row.share for row in found.values()) > 0.1

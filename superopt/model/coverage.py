@@ -6,6 +6,7 @@ An island is a region of nodes that the algebra can express. A search rewrites o
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -110,8 +111,9 @@ def _node_seconds(
 ) -> dict[int, float]:
     """Return the seconds of each node in a few runs of the model, by the node's number in topological order.
 
-    Control flow nodes are left out, because the nodes of their bodies are timed. The result is empty if the model cannot be
-    run.
+    Control flow nodes are left out, because the nodes of their bodies are timed. ONNX Runtime adds a suffix such as
+    `/duplicated` to the names of copies that it makes of a node (DequantizeLinear with several readers); their time counts as
+    the node's. The result is empty if the model cannot be run.
     """
     marked = model.clone()
     marked.graph.sort()
@@ -130,8 +132,7 @@ def _node_seconds(
         except InvalidModelError:
             return {}
         for event in json.loads(session.trace().read_text(encoding="utf-8")):
-            name = str(event.get("name", ""))
-            if name.startswith(_MARK) and name.endswith(_EVENT) and name.removesuffix(_EVENT) not in flow:
-                number = int(name.removesuffix(_EVENT).removeprefix(_MARK))
-                found[number] = found.get(number, 0.0) + event["dur"] * 1e-6
+            match = re.fullmatch(rf"({_MARK}(\d+))(/.*)?{_EVENT}", str(event.get("name", "")))
+            if match is not None and match[1] not in flow:
+                found[int(match[2])] = found.get(int(match[2]), 0.0) + event["dur"] * 1e-6
     return found
