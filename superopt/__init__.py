@@ -34,16 +34,41 @@ Modules below all packages, which every package may import:
     `__main__`: runs the command line for `python -m superopt`.
 """
 
+from __future__ import annotations
+
+import importlib
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
 
 from superopt.errors import SuperoptError
-from superopt.flows.optimize import optimize
-from superopt.flows.optimized import Optimized
-from superopt.report.optimization import Report
+
+if TYPE_CHECKING:
+    from superopt.flows.optimize import optimize
+    from superopt.flows.optimized import Optimized
+    from superopt.report.optimization import Report
 
 __all__ = ["Optimized", "Report", "SuperoptError", "__version__", "optimize"]
+
+_MODULES = {
+    "optimize": "superopt.flows.optimize",
+    "Optimized": "superopt.flows.optimized",
+    "Report": "superopt.report.optimization",
+}
+"""The module that defines each public name. It is imported at the first use of the name, so that `import superopt` is fast."""
 
 try:
     __version__ = version("superopt")
 except PackageNotFoundError:
     __version__ = "0+unknown"
+
+
+def __getattr__(name: str) -> object:
+    """Import the module of a public name (PEP 562)."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'superopt' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names, for completion in interactive sessions."""
+    return sorted({*globals(), *_MODULES})

@@ -1,10 +1,11 @@
-"""The limits of a search: active time, memory and requests to stop."""
+"""The limits of a search: durations, active time, memory and requests to stop."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +17,24 @@ from superopt.policy import PROCESS
 
 _waited = 0.0
 _stop: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
+
+
+_UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def duration_seconds(text: str) -> float:
+    """Parse a duration and return its seconds. The number may have a unit: ms, s, m, min or h. `2m` gives 120.
+
+    Raises:
+        ValueError: The text is not a duration, or the duration is more than a year.
+    """
+    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in _UNITS:
+        raise ValueError(f"{text!r} is not a duration such as 90, 60s or 2m")
+    found = float(match[1]) * _UNITS[match[2]]
+    if found > PROCESS.max_time_seconds:
+        raise ValueError(f"{text!r} is more than a year")
+    return found
 
 
 def active_time() -> float:

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from superopt.errors import TargetError
+from superopt.errors import ModelNotFoundError, TargetError
 from superopt.policy import PROCESS
 
 SAVING, SCRATCH = ".superopt-saving-", "superopt-scratch-"
@@ -89,6 +89,16 @@ def target_of(path: str | os.PathLike[str]) -> Path:
     if not allowed:
         raise TargetError(f"{path}: cannot write: permission denied")
     return target
+
+
+def require_model_file(path: Path) -> None:
+    """Check that there is something at `path`, the path of a model.
+
+    Raises:
+        ModelNotFoundError: There is nothing at `path`.
+    """
+    if not path.exists():
+        raise ModelNotFoundError(f"{path}: no such file")
 
 
 def require_folder(path: Path) -> None:

@@ -16,7 +16,7 @@ settings.load_profile("check")
 @pytest.fixture(autouse=True)
 def _one_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let sessions have one thread by default, because the processes of pytest share the cores."""
-    monkeypatch.setattr("superopt.flows.options.core_count", lambda: 1)
+    monkeypatch.setattr("superopt.flows.settings.core_count", lambda: 1)
 
 
 @pytest.hookimpl(tryfirst=True)

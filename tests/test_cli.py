@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -31,7 +32,7 @@ from tests.models import model, weight
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parent.parent
-FLOW = sys.modules["superopt.flows.optimize"]
+FLOW = importlib.import_module("superopt.flows.optimize")
 BEFORE = b"what was there before"
 
 
@@ -341,7 +342,7 @@ def test_an_internal_error_is_one_line_too(
 
 def test_an_interrupt_ends_cleanly(source: Path, target: Path) -> None:
     script = """
-import signal, sys, time
+import importlib, signal, sys, time
 from superopt.cli.main import main
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -350,7 +351,7 @@ def load_rules():
     print("reading rules", file=sys.stderr, flush=True)
     time.sleep(60)
 
-sys.modules["superopt.flows.optimize"].load_rules = load_rules
+importlib.import_module("superopt.flows.optimize").load_rules = load_rules
 sys.exit(main())
 """
     running = subprocess.Popen(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import math
@@ -41,7 +42,7 @@ from tests.models import model, weight
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parent.parent
-FLOW = sys.modules["superopt.flows.optimize"]
+FLOW = importlib.import_module("superopt.flows.optimize")
 CPU = Device()
 FLOAT = TensorProto.FLOAT
 FACTOR = "factor: x @ y + x @ z => x @ (y + z) for x[2], y[2], z[2]"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import importlib
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ from tests.models import model, run, weight
 
 pytestmark = pytest.mark.slow
 
-FLOW = sys.modules["superopt.flows.optimize"]
+FLOW = importlib.import_module("superopt.flows.optimize")
 FACTOR = "factor: x @ y + x @ z => x @ (y + z) for x[2], y[2], z[2]"
 
 

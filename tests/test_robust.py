@@ -479,5 +479,5 @@ def test_a_search_ends_once_it_takes_more_memory_than_it_may_and_the_report_says
         with limit_memory_growth(-held.nbytes):
             assert expired(math.inf)
         assert not expired(math.inf)
-    monkeypatch.setattr(sys.modules["superopt.flows.optimize"], "OPTIMIZATION", replace(OPTIMIZATION, memory_bytes=-(2**40)))
+    monkeypatch.setattr("superopt.flows.optimize.OPTIMIZATION", replace(OPTIMIZATION, memory_bytes=-(2**40)))
     assert superopt.optimize(linear(), budget=60.0).report.stopped == "the memory limit was reached"

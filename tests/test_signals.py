@@ -27,12 +27,12 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
 BEFORE = b"what was there before"
 START = """
-import signal, sys, time
+import importlib, signal, sys, time
 from pathlib import Path
 from superopt.cli import main as cli
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-flow = sys.modules["superopt.flows.optimize"]
+flow = importlib.import_module("superopt.flows.optimize")
 
 def wait(text):
     print(text, file=sys.stderr, flush=True)
@@ -61,7 +61,7 @@ flow.SegmentSearch.gains = gains
 """
 CHECKING = (
     """
-sys.modules["superopt.search.judging"].cached_check = lambda *_, **__: wait("checking")
+importlib.import_module("superopt.search.judging").cached_check = lambda *_, **__: wait("checking")
 """
     + SEARCHING
 )

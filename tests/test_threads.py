@@ -48,7 +48,7 @@ def test_a_report_states_what_one_thread_gains(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, several: float, one: float, accepted: bool, said: str
 ) -> None:
     use(monkeypatch, FACTOR)
-    monkeypatch.setattr("superopt.flows.options.core_count", lambda: 3)
+    monkeypatch.setattr("superopt.flows.settings.core_count", lambda: 3)
     compare_by_threads(monkeypatch, {3: several, 1: one})
     devices: list[Device] = []
 

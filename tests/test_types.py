@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import importlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from tests.rewriting import always_taken
 
 pytestmark = pytest.mark.slow
 
-FLOW = sys.modules["superopt.flows.optimize"]
+FLOW = importlib.import_module("superopt.flows.optimize")
 CPU = Device()
 FACTOR = "factor: x @ y + x @ z => x @ (y + z) for x[2], y[2], z[2]"
 info, node = helper.make_tensor_value_info, helper.make_node

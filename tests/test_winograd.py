@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
-import sys
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -40,7 +40,7 @@ from tests.operator_cases import arrays_for, evaluated, ran
 
 pytestmark = pytest.mark.slow
 
-FLOW = sys.modules["superopt.flows.optimize"]
+FLOW = importlib.import_module("superopt.flows.optimize")
 WHERE = "for x[4], w[4], p[4] where w.shape[-2] == 3, w.shape[-1] == 3"
 BY_TILES = {
     tile: parse_rule(

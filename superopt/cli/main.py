@@ -29,17 +29,13 @@ from superopt.files import (
     is_output_data_file_name,
     require_distinct,
     require_folder,
+    require_model_file,
     require_writable,
     write_text_atomically,
 )
 from superopt.flows.options import Options
-from superopt.flows.profile import profile
-from superopt.model.dimensions import size_combinations
 from superopt.policy import REPORT
-from superopt.protobuf.stored import data_files
 from superopt.report.generation import counts_table, generation_json
-from superopt.report.optimization import summary
-from superopt.report.profiling import profiling_tables
 from superopt.report.progress import Listener, Progress
 from superopt.report.proof import verdicts
 from superopt.report.reading import render_explanation, render_rule, rule_listing
@@ -192,6 +188,9 @@ def run_optimize(options: argparse.Namespace) -> int:
 
     On request, also write the report as JSON and the certificate.
     """
+    require_model_file(options.source)
+    from superopt.report.optimization import summary
+
     reports = {"--json": options.json, "--certificate": options.certificate, "--cache": options.cache}
     read = {"--device-profile": options.device_profile, **argument_data_files("in.onnx", options.source)}
     read |= {f"--input {file}": file for file in options.inputs}
@@ -203,7 +202,7 @@ def run_optimize(options: argparse.Namespace) -> int:
     for path in filter(None, (options.target, options.json, options.certificate)):
         require_writable(path)
     asked = cast("Options", {name: getattr(options, name) for name in Options.__annotations__ if name in options})
-    asked["shapes"] = size_combinations(dict(options.shape))
+    asked["shapes"] = dict(options.shape)
     asked["fix"] = dict(options.fix)
     asked["stop"] = signals.stop
     with progress_listener() as listener:
@@ -231,11 +230,17 @@ def run_optimize(options: argparse.Namespace) -> int:
 
 def argument_data_files(label: str, model: Path) -> dict[str, Path]:
     """Return the external data files of the model. The keys are the names of the files for error messages."""
+    from superopt.protobuf.stored import data_files
+
     return {f"{file.name}, in which {label} keeps tensors": file for file in data_files(model)}
 
 
 def run_profile(options: argparse.Namespace) -> int:
     """Run `superopt profile`: print all measurements of the device, and write them to a file if requested."""
+    from superopt.flows.profile import profile
+    from superopt.model.dimensions import size_combinations
+    from superopt.report.profiling import profiling_tables
+
     models = {str(model): model for model in options.model}
     data = {label: file for name, model in models.items() for label, file in argument_data_files(name, model).items()}
     read = {**models, **data, **{f"--import {file}": file for file in options.merge}}

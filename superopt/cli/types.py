@@ -7,20 +7,16 @@ import math
 import re
 from collections.abc import Callable
 
+from superopt.budget import duration_seconds
 from superopt.policy import PROCESS
-
-UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def time_span(text: str) -> float:
-    """Parse a duration and return its seconds. The number may have a unit: ms, s, m, min or h. `2m` gives 120."""
-    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*([a-z]*)", text.strip().lower())
-    if match is None or match[2] not in UNITS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 90, 60s or 2m")
-    found = float(match[1]) * UNITS[match[2]]
-    if found > PROCESS.max_time_seconds:
-        raise argparse.ArgumentTypeError(f"{quote_option_value(text)} is more than a year")
-    return found
+    """Parse a duration, such as `90`, `60s` or `2m`, and return its seconds."""
+    try:
+        return duration_seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def positive_integer(text: str) -> int:

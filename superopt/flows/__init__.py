@@ -3,7 +3,8 @@
 The package may import every package but `superopt.cli`. Read `optimize` first.
 
     `optimize`: `superopt.optimize`: load, prepare, search, choose candidates and gains, accept or reject candidates, report.
-    `options`: the keyword arguments of `superopt.optimize`, and the validated settings.
+    `options`: the keyword arguments of `superopt.optimize`.
+    `settings`: the validated arguments of `superopt.optimize`.
     `optimized`: the result object of `superopt.optimize`: the model, its report, its certificate, how to save them.
     `certificate`: writes the certificate (JSON) of an optimization; `superopt.verification.certificates` reads it.
     `hints`: which options may open more of a model for which nothing faster was found.

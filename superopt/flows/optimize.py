@@ -14,10 +14,10 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Unpack, overload
+from typing import BinaryIO, TypeVar, Unpack, overload
 
 from superopt.algebra.dim_binding import DimBinding
-from superopt.budget import allow_early_stop, is_memory_short, is_stop_requested, limit_memory_growth, waiting
+from superopt.budget import allow_early_stop, duration_seconds, is_memory_short, is_stop_requested, limit_memory_growth, waiting
 from superopt.cost.first_run import FirstRun, cached_first_run, cached_search_pace
 from superopt.cost.forecast import ForecastClock, unpriced_reason
 from superopt.cost.measure import Clock
@@ -25,7 +25,7 @@ from superopt.errors import CheckFailedError, InvalidModelError, ShapeError, fai
 from superopt.flows.certificate import Evidence
 from superopt.flows.hints import hints
 from superopt.flows.optimized import Optimized, result
-from superopt.flows.options import MOVES, OptimizationSettings, Options
+from superopt.flows.options import MOVES, Options, Shapes
 from superopt.flows.report_fields import (
     prediction,
     reason_details,
@@ -35,15 +35,16 @@ from superopt.flows.report_fields import (
     timing,
     verdict_reason,
 )
+from superopt.flows.settings import OptimizationSettings
 from superopt.model.bodies import count_body_runs
 from superopt.model.convert_opset import convert_opset
 from superopt.model.coverage import UncoveredNodes, uncovered_nodes
-from superopt.model.dimensions import dynamic_dimension_names, representative_sizings
+from superopt.model.dimensions import dynamic_dimension_names, representative_sizings, size_combinations
 from superopt.model.examples import Given, example_sizes, read_examples
 from superopt.model.external_data import Scratch, temporary_scratch
 from superopt.model.inline_functions import inline_functions
 from superopt.model.islands import Charts
-from superopt.model.load import Loaded, Model, ModelProto, count, load, opset_of, weight_bytes
+from superopt.model.load import ExportedProgram, Loaded, Model, ModelProto, Source, count, load, opset_of, weight_bytes
 from superopt.model.save import loadable
 from superopt.model.session_metadata import config_of
 from superopt.model.specialize import Fixable, agreeing_examples, at_fixed_sizes, read_fixed, specialize
@@ -89,24 +90,27 @@ WHOLE, STOPPED = "every segment was searched", "a stop was requested"
 OUT_OF_MEMORY = "the memory limit was reached"
 
 
-@overload
-def optimize(model: ModelProto, **options: Unpack[Options]) -> Optimized[ModelProto]: ...
+InMemory = TypeVar("InMemory", ModelProto, bytes, ExportedProgram)
 
 
 @overload
-def optimize(model: str | os.PathLike[str] | Model, **options: Unpack[Options]) -> Optimized[Model]: ...
+def optimize(model: InMemory, **options: Unpack[Options]) -> Optimized[InMemory]: ...
+
+
+@overload
+def optimize(model: str | os.PathLike[str] | BinaryIO | Model, **options: Unpack[Options]) -> Optimized[Model]: ...
 
 
 @defer_garbage_collection()
 def optimize(
-    model: str | os.PathLike[str] | Model | ModelProto,
+    model: Source,
     *,
     provider: str = "cpu",
-    budget: float | None = None,
+    budget: float | str | None = None,
     seed: int = 0,
     threads: int | None = None,
     cuda_graph: bool = False,
-    shapes: Sequence[Mapping[str, int]] = (),
+    shapes: Shapes = (),
     inputs: Sequence[Given] = (),
     fix: Mapping[str, Fixable] | None = None,
     cache: str | os.PathLike[str] | None = None,
@@ -121,27 +125,29 @@ def optimize(
     opset: int | None = None,
     stop: threading.Event | None = None,
     progress: Listener | None = None,
-) -> Optimized[Model] | Optimized[ModelProto]:
+) -> Optimized[Model | ModelProto | bytes | ExportedProgram]:
     """Return an equivalent model that is faster in ONNX Runtime when measured, or the given model if no such model is found.
 
-    The result is an `onnx.ModelProto` for an `onnx.ModelProto`, and an `onnx_ir.Model` for a path or an `onnx_ir.Model`. The
-    given model is not changed.
+    The result has the type of the given model. For a path or an open file, the result is an `onnx_ir.Model`. The given model is
+    not changed.
 
-    Dynamic dimensions of inputs stay dynamic. The returned model is equivalent at every size. It is measured at each element of
-    `shapes`. The given model is returned if it cannot be run on random inputs (for example, if it has a sequence input), or if
-    no candidate model is faster and passes the numerical check. The report gives the reason.
+    Dynamic dimensions of inputs stay dynamic. The returned model is equivalent at every size. It is measured at each
+    combination of sizes in `shapes`. The given model is returned if it cannot be run on random inputs (for example, if it has a
+    sequence input), or if no candidate model is faster and passes the numerical check. The report gives the reason.
 
     Args:
-        model: A path, an `onnx_ir.Model` or an `onnx.ModelProto`.
+        model: A path, a file that is open in binary mode, the bytes of a file, an `onnx.ModelProto`, an `onnx_ir.Model`, or the
+            `torch.onnx.ONNXProgram` that `torch.onnx.export(..., dynamo=True)` returns.
         provider: "cpu", "cuda" or "tensorrt".
-        budget: The seconds that the search may take. Checking and comparing candidates take additional time. By default, the
-            budget is 10 seconds, or up to 30 seconds for a model of several hundred nodes, a model with a long run time, or a
-            slow machine.
+        budget: The seconds that the search may take, or a text such as "60s" or "2m". Checking and comparing candidates take
+            additional time. By default, the budget is 10 seconds, or up to 30 seconds for a model of several hundred nodes, a
+            model with a long run time, or a slow machine.
         seed: The seed of every random choice.
         threads: The CPU threads of a session. By default, all cores, as in ONNX Runtime. The search times single nodes on one
             thread. Whole models are compared with this number of threads, and with one thread for the report.
         cuda_graph: Run the model by replaying a CUDA graph.
-        shapes: Sizes of the dynamic dimensions by name. The default size is 1 for the first dimension of an input, 224 for the
+        shapes: Sizes of the dynamic dimensions by name: a mapping such as `{"batch": 1, "length": (64, 128)}`, or a sequence of
+            mappings with one size for each name. The default size is 1 for the first dimension of an input, 224 for the
             height and width of an image, and 128 for any other dimension.
         inputs: Examples of the model's inputs: mappings from names to arrays, .npz files, or folders of tensors as in the test
             data of ONNX. The model is run, timed and checked on the examples, at their sizes, and checked on random inputs
@@ -186,11 +192,11 @@ def optimize(
     """
     settings = OptimizationSettings(
         provider=provider,
-        budget=budget,
+        budget=duration_seconds(budget) if isinstance(budget, str) else budget,
         seed=seed,
         threads=threads,
         cuda_graph=cuda_graph,
-        shapes=shapes,
+        shapes=size_combinations(shapes) if isinstance(shapes, Mapping) else shapes,
         cache=Path(cache) if cache is not None else default_path(),
         tune=tune,
         ort_config=ort_config,
@@ -209,7 +215,7 @@ def optimize(
             if ort_config:
                 config_of(loaded.model)
             fixed, examples = read_fixed(fix or {}, loaded.model), read_examples(inputs, loaded.model)
-            sizes = at_fixed_sizes([*filter(None, shapes), *example_sizes(examples, loaded.model)], fixed)
+            sizes = at_fixed_sizes([*filter(None, settings.shapes), *example_sizes(examples, loaded.model)], fixed)
             sizings = representative_sizings(loaded.model, sizes)
             original = loadable(loaded.model, scratch, loaded.path)
             given = InputSource(examples=agreeing_examples(examples, fixed), fixed=fixed.values, fixed_sizes=fixed.sizes)

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from superopt.flows.certificate import Evidence
-from superopt.model.load import Loaded, Model, ModelProto, as_model, as_proto
+from superopt.model.load import ExportedProgram, Loaded, Model, ModelProto, as_model, as_proto
 from superopt.model.save import copy, save
 from superopt.model.session_metadata import with_settings
 from superopt.report.optimization import Report
 from superopt.runtime.settings import Settings
 
-M = TypeVar("M", Model, ModelProto)
+M_co = TypeVar("M_co", covariant=True, bound=Model | ModelProto | bytes | ExportedProgram)
 
 
 @dataclass(frozen=True, eq=False)
-class Optimized(Generic[M]):
+class Optimized(Generic[M_co]):
     """The result of an optimization: the optimized model, or the original if no better model was found, and the report.
 
     If tuning was requested, the model was measured in ONNX Runtime sessions with the settings `session_entries`,
@@ -33,11 +33,15 @@ class Optimized(Generic[M]):
         external: Whether the given model had tensors in external data files.
     """
 
-    model: M
+    model: M_co
     report: Report
     evidence: Evidence
     source: Path | None = None
     external: bool = False
+
+    def __repr__(self) -> str:
+        """Describe the result in one line, without the model."""
+        return f"<Optimized {self.report.model}: {self.report.reason}>"
 
     @property
     def session_entries(self) -> dict[str, str]:
@@ -79,19 +83,24 @@ class Optimized(Generic[M]):
 
 def result(
     given: object, loaded: Loaded, model: Model, report: Report, evidence: Evidence, *, embed: bool
-) -> Optimized[Model] | Optimized[ModelProto]:
+) -> Optimized[Model | ModelProto | bytes | ExportedProgram]:
     """Return the result of an optimization. Its model has the type of the model `given` by the caller.
 
-    The model is an `onnx.ModelProto` if `given` is an `onnx.ModelProto`. Otherwise, it is an `onnx_ir.Model`. If `embed` is
-    True, the session settings that tuning found are written to the model's metadata.
+    The model is an `onnx_ir.Model` if `given` is a path or an open file. If `embed` is True, the session settings that tuning
+    found are written to the model's metadata.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot read the session settings in the model's metadata.
     """
     settled = with_settings(model, optimized_session_settings(report), report.environment.threads) if embed else model
     changed = settled is not loaded.model
-    if isinstance(given, ModelProto):
-        return Optimized(as_proto(settled) if changed else given, report, evidence, external=loaded.external)
+    if isinstance(given, ModelProto | bytes):
+        proto = as_proto(settled) if changed else given
+        of_kind = proto.SerializeToString() if isinstance(given, bytes) and isinstance(proto, ModelProto) else proto
+        return Optimized(of_kind, report, evidence, external=loaded.external)
+    if isinstance(given, ExportedProgram):
+        program = type(given)(settled, given.exported_program) if changed else given
+        return Optimized(program, report, evidence, external=loaded.external)
     unchanged = None if changed or loaded.external else loaded.path
     return Optimized(settled, report, evidence, unchanged, loaded.external)
 

@@ -1,27 +1,22 @@
-"""The options of `superopt.optimize` and of the command line, in two forms: as given by the caller, and validated."""
+"""The keyword arguments of `superopt.optimize`.
+
+The module imports nothing heavy, so that the command line can read its options fast.
+"""
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
-from superopt.algebra.dim_binding import DimBinding
-from superopt.cost.prices import Prices, load_prices
-from superopt.model.examples import Given
-from superopt.model.specialize import Fixable
-from superopt.report.progress import Listener
-from superopt.rules.fp_flags import FpMode
-from superopt.runtime.cache import Json
-from superopt.runtime.hardware import core_count
-from superopt.runtime.input_source import InputSource
-from superopt.runtime.multi_shape import CheckSettings
-from superopt.runtime.session import Device
+if TYPE_CHECKING:
+    from superopt.model.examples import Given
+    from superopt.model.specialize import Fixable
+    from superopt.report.progress import Listener
 
+Shapes: TypeAlias = "Mapping[str, int | Sequence[int]] | Sequence[Mapping[str, int]]"
+"""Sizes of dynamic dimensions: for each name, one size or several sizes, or a list of mappings from names to sizes."""
 MOVES = ("rules", "mutants")
 """The kinds of rewrites. "rules" applies rewrite rules.
 
@@ -33,11 +28,11 @@ class Options(TypedDict, total=False):
     """The keyword arguments of `superopt.optimize`, where they are described."""
 
     provider: str
-    budget: float | None
+    budget: float | str | None
     seed: int
     threads: int | None
     cuda_graph: bool
-    shapes: Sequence[Mapping[str, int]]
+    shapes: Shapes
     inputs: Sequence[Given]
     fix: Mapping[str, Fixable] | None
     cache: str | os.PathLike[str] | None
@@ -52,76 +47,3 @@ class Options(TypedDict, total=False):
     opset: int | None
     stop: threading.Event | None
     progress: Listener | None
-
-
-@dataclass(frozen=True)
-class OptimizationSettings:
-    """The validated arguments of `superopt.optimize`, where the arguments are described.
-
-    Attributes:
-        prices: The predicted times of nodes on the device of `device_profile`, or None if times are measured on this machine.
-        device: The device on which sessions run. If times are predicted, this is the CPU.
-
-    Raises:
-        ProviderError, RuntimeMissingError, ProfileError, ValueError: See `superopt.optimize`.
-    """
-
-    provider: str
-    budget: float | None
-    seed: int
-    threads: int | None
-    cuda_graph: bool
-    shapes: Sequence[Mapping[str, int]]
-    cache: Path
-    tune: bool
-    ort_config: bool
-    tolerance: float
-    growth: float | None
-    moves: Sequence[str]
-    fp: str
-    device_profile: str | os.PathLike[str] | None
-    allow_contrib: bool
-    opset: int | None
-    prices: Prices | None = field(init=False)
-    device: Device = field(init=False)
-
-    def __post_init__(self) -> None:
-        if isinstance(self.threads, bool) or not isinstance(self.threads, int | None):
-            raise ValueError(f"threads must be a whole number, not {self.threads!r}")
-        for name, least in (("seed", 0), ("threads", 1), ("tolerance", 1), ("budget", 0), ("growth", 0)):
-            number = getattr(self, name)
-            if number is not None and not least <= number < math.inf:
-                raise ValueError(f"{name} must be a number of at least {least}, not {number!r}")
-        if unknown := set(self.moves) - {*MOVES}:
-            raise ValueError(f"unknown move {min(unknown)!r}: expected one of {', '.join(MOVES)}")
-        if self.tune and self.device_profile is not None:
-            raise ValueError("tune=True cannot be used with a device profile, because tuning measures sessions on the device")
-        if self.ort_config and not self.tune:
-            raise ValueError("ort_config=True requires tune=True")
-        if self.fp not in {*FpMode}:
-            raise ValueError(f"unknown floating-point mode {self.fp!r}: expected one of {', '.join(FpMode)}")
-        prices = None if self.device_profile is None else load_prices(self.device_profile, self.provider)
-        device = Device(self.provider if prices is None else "cpu", self.threads or core_count(), self.cuda_graph)
-        object.__setattr__(self, "prices", prices)
-        object.__setattr__(self, "device", device)
-
-    @property
-    def mode(self) -> FpMode:
-        """The floating-point mode."""
-        return FpMode(self.fp)
-
-    @property
-    def check(self) -> CheckSettings:
-        """The settings of the numerical check of a candidate.
-
-        In fast mode, the check has no adversarial inputs. In precise mode, the check compares bits.
-        """
-        return CheckSettings(self.tolerance, self.seed, self.mode is not FpMode.FAST, self.mode is FpMode.PRECISE)
-
-    def key(self, sizings: Sequence[DimBinding], source: InputSource) -> list[Json]:
-        """Return a cache key for results: all settings on which a result depends, the sizes of dynamic dimensions, and inputs.
-
-        The key is for optimizations without tuning and without a device profile. The model and the code are not part of it.
-        """
-        searching = [self.budget, self.seed, self.tolerance, self.growth, *self.moves, self.allow_contrib, self.fp, self.opset]
-        return [self.device.identity, *searching, source.digest, *(sizing.numbers for sizing in sizings)]

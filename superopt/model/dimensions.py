@@ -135,6 +135,7 @@ def representative_sizings(model: Model, given: Sequence[Numbers]) -> list[DimBi
     return [DimBinding({**usual, **numbers}) for numbers in spelled]
 
 
-def size_combinations(choices: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
-    """Return every way to choose one size for each name. `choices` maps a name to the sizes to choose from."""
-    return [dict(zip(choices, row, strict=True)) for row in itertools.product(*choices.values())]
+def size_combinations(choices: Mapping[str, int | Sequence[int]]) -> list[dict[str, int]]:
+    """Return every way to choose one size for each name. `choices` maps a name to one size or to several sizes."""
+    listed = [(sizes,) if isinstance(sizes, int) else sizes for sizes in choices.values()]
+    return [dict(zip(choices, row, strict=True)) for row in itertools.product(*listed)]

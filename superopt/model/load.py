@@ -1,4 +1,4 @@
-"""Load a model from a file, an `onnx.ModelProto` or an `onnx_ir.Model`. Errors describe a flaw of the input in one line."""
+"""Load a model from a file or from an object in memory. Errors describe a flaw of the input in one line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import BinaryIO, Protocol, TypeAlias, runtime_checkable
 
 import onnx
 import onnx_ir as ir
@@ -15,12 +15,14 @@ from onnx import ModelProto
 from onnx_ir import Model
 
 from superopt.errors import InvalidModelError, ModelNotFoundError, first_line
+from superopt.files import require_model_file
 from superopt.model.shape_inference import with_shapes
 from superopt.protobuf.map_types import to_proto, untype_zipmap_nodes, without_maps
 from superopt.protobuf.validate import require_well_formed
 
 __all__ = [
     "OVERRIDABLE_SINCE",
+    "ExportedProgram",
     "Loaded",
     "Model",
     "ModelProto",
@@ -35,7 +37,23 @@ __all__ = [
     "stored_tensors",
 ]
 
-Source: TypeAlias = "str | os.PathLike[str] | ModelProto | Model"
+
+@runtime_checkable
+class ExportedProgram(Protocol):
+    """An exported model with its ONNX form in the attribute `model`, such as `torch.onnx.ONNXProgram`."""
+
+    exported_program: object
+
+    @property
+    def model(self) -> Model:
+        """The ONNX form of the model."""
+
+    def __init__(self, model: Model, exported_program: object) -> None:
+        """Make a program from an ONNX model and the exporter's own form of the model."""
+
+
+Source: TypeAlias = "str | os.PathLike[str] | BinaryIO | bytes | ModelProto | Model | ExportedProgram"
+"""A model: a path, an open file, the bytes of a file, a model in memory, or an exporter's program."""
 OVERRIDABLE_SINCE = 4
 """The first IR version in which an initializer need not be an input. An initializer that is an input may be overridden.
 
@@ -71,17 +89,38 @@ def load(source: Source) -> Loaded:
         InvalidModelError: the file is empty or not an ONNX model, its nodes depend on one another in a cycle, or the model
             names external data outside its folder.
     """
-    if isinstance(source, Model):
-        return Loaded(source if all(map(_is_ordered, _tops(source))) else _ordered(as_model(as_proto(source)), "the model"))
+    if (model := _model_in_memory(source)) is not None:
+        return Loaded(model if all(map(_is_ordered, _tops(model))) else _ordered(as_model(as_proto(model)), "the model"))
     if isinstance(source, ModelProto):
         return Loaded(_read(source, Path(), "the model"))
+    if isinstance(source, bytes):
+        return Loaded(_read(_parsed(source), Path(), "the model"))
+    if not isinstance(source, str | os.PathLike):
+        content = source.read() if hasattr(source, "read") else None
+        if not isinstance(content, bytes):
+            raise TypeError(f"a model must be a path, a binary file, bytes or an ONNX model, not {type(source).__name__}")
+        return load(content)
     path = Path(source)
     return Loaded(_read(_parse(path), path, str(path)), path)
 
 
+def _model_in_memory(source: object) -> Model | None:
+    """Return the `onnx_ir.Model` that the source is or holds, or None for a source in another form."""
+    held = source if isinstance(source, Model) else getattr(source, "model", None)
+    return held if isinstance(held, Model) else None
+
+
+def _parsed(content: bytes) -> ModelProto:
+    if not content:
+        raise InvalidModelError("the model: the file is empty")
+    try:
+        return onnx.load_model_from_string(content)
+    except Exception as error:
+        raise InvalidModelError(f"the model: not an ONNX model ({first_line(error)})") from error
+
+
 def _parse(path: Path) -> ModelProto:
-    if not path.exists():
-        raise ModelNotFoundError(f"{path}: no such file")
+    require_model_file(path)
     if not path.is_file():
         raise InvalidModelError(f"{path}: not a file")
     try:
@@ -136,10 +175,12 @@ def _is_ordered(graph: ir.Graph) -> bool:
     return True
 
 
-def as_model(model: Model | ModelProto) -> Model:
+def as_model(model: Model | ModelProto | ExportedProgram | bytes) -> Model:
     """Return the model as an `onnx_ir.Model`."""
+    if isinstance(model, bytes):
+        model = onnx.load_model_from_string(model)
     if not isinstance(model, ModelProto):
-        return model
+        return model if isinstance(model, Model) else model.model
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ir.from_proto(without_maps(model))

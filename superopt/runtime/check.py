@@ -16,6 +16,7 @@ from onnx import ModelProto, helper
 from superopt.budget import active_time
 from superopt.errors import CheckFailedError, InvalidModelError
 from superopt.policy import CHECK
+from superopt.protobuf.normalization import SHIFTED, conditioning
 from superopt.protobuf.stored import Loadable, StoredModel, folder_of, parse_model
 from superopt.runtime.adversarial import InputValues, adversarial_values, images
 from superopt.runtime.bounds import integer_constants, number_inputs
@@ -206,6 +207,7 @@ class _Run:
             pixels. None if these elements are not known.
         resized: whether the dimensions have unusual sizes, at which ONNX Runtime may crash on another model.
         pointless: whether intermediate values exceed the range of their type. If so, the outputs are not compared.
+        conditioning: how much larger a change of an input is, relative to the input, once the model has normalized the input.
     """
 
     name: str
@@ -218,6 +220,7 @@ class _Run:
     spread: Sequence[object] | None = None
     resized: bool = False
     pointless: bool = False
+    conditioning: float = 1.0
 
     @property
     def bytes(self) -> int:
@@ -307,7 +310,7 @@ class _Bench:
                 self.left_out.append(called)
                 continue
             try:
-                self.runs.append(self._ran(called, make(), ordinary=usual))
+                self.runs.append(self._ran(called, make(), ordinary=usual, normalized=name == SHIFTED))
                 done[usual] += 1
             except InvalidModelError:
                 if not done[True]:
@@ -388,18 +391,22 @@ class _Bench:
         ports, source = self.session.inputs, self.source
         return adversarial_values(ports, self.seed, sizes, source, self.windowed, self.numbers, self.constants)
 
-    def _ran(self, name: str, feeds: Mapping[str, Array], *, ordinary: bool, exactly: bool = True) -> _Run:
+    def _ran(
+        self, name: str, feeds: Mapping[str, Array], *, ordinary: bool, exactly: bool = True, normalized: bool = False
+    ) -> _Run:
         """Run the original on these inputs, and on the same inputs changed in their last bits.
 
-        If `ordinary` and `exactly` are True, the original is also evaluated in float64.
+        If `ordinary` and `exactly` are True, the original is also evaluated in float64. `normalized` is whether the inputs lie
+        near constants that the model subtracts.
 
         Raises:
             InvalidModelError: the original does not run.
         """
         values = self.session.run(feeds)
         exact, peak = self._exact(feeds, values, ordinary=ordinary) if ordinary and exactly else (None, 0.0)
-        nudged = [_beside(self.session, values, _nudged(feeds, self.seed))]
-        return _Run(name, feeds, values, nudged, exact, ordinary, peak=peak)
+        conditioned = conditioning(self.source.normalized) if normalized else 1.0
+        nudged = [_beside(self.session, values, _nudged(feeds, self.seed), conditioned)]
+        return _Run(name, feeds, values, nudged, exact, ordinary, peak=peak, conditioning=conditioned)
 
     def _exact(
         self, feeds: Mapping[str, Array], values: Sequence[object], *, ordinary: bool
@@ -451,18 +458,20 @@ class _Bench:
         The changed inputs differ from the run's inputs in the last bits.
         """
         nudged = (_nudged(run.feeds, self.seed + 1 + number) for number in numbers)
-        return [_beside(self.session, run.values, feeds) for feeds in nudged]
+        return [_beside(self.session, run.values, feeds, run.conditioning) for feeds in nudged]
 
     def _rounded(self, run: _Run, numbers: Iterable[int]) -> list[Sequence[object]]:
         """Return outputs of float64 runs in which every intermediate value is rounded at random.
 
-        The list is empty if no float64 run is possible. Outputs with other shapes are dropped, because rounding may change a
-        shape, for example by the scales of a Resize.
+        Inputs and weights are rounded too, unless the inputs lie near constants that the model subtracts. The list is empty if
+        no float64 run is possible. Outputs with other shapes are dropped, because rounding may change a shape, for example by
+        the scales of a Resize.
         """
         if self.reference is None or run.exact is None:
             return []
+        stored = run.conditioning == 1
         try:
-            found = [self.reference.run_rounded(run.feeds, self.seed + number) for number in numbers]
+            found = [self.reference.run_rounded(run.feeds, self.seed + number, stored=stored) for number in numbers]
         except NoReferenceError:
             return []
         return [one for one in found if _alike(run.values, one)]
@@ -648,16 +657,29 @@ def _together(errors: Sequence[tuple[str, OutputErrors]], factor: float) -> tupl
     return whole.original, whole.candidate
 
 
-def _beside(session: Session, values: Sequence[object], nudged: Mapping[str, Array]) -> Sequence[object]:
+def _beside(session: Session, values: Sequence[object], nudged: Mapping[str, Array], conditioning: float) -> Sequence[object]:
     """Run the model on the slightly changed inputs `nudged`, and return the outputs.
 
-    If the run fails, or if the outputs do not have the shapes of `values`, `values` is returned.
+    The changes of the outputs are divided by `conditioning`. If the run fails, or if the outputs do not have the shapes of
+    `values`, `values` is returned.
     """
     try:
         moved = session.run(nudged)
     except InvalidModelError:
         return values
-    return moved if _alike(values, moved) else values
+    if not _alike(values, moved):
+        return values
+    return moved if conditioning == 1 else [_nearer(v, m, conditioning) for v, m in zip(values, moved, strict=True)]
+
+
+def _nearer(value: object, moved: object, times: float) -> object:
+    """Return `moved` with its distance from `value` divided by `times`, if both are arrays of floating-point numbers."""
+    if not (isinstance(value, np.ndarray) and isinstance(moved, np.ndarray) and is_floating(value.dtype)):
+        return moved
+    wide = value.astype(np.float64)
+    with np.errstate(all="ignore"):
+        near: Array = wide + (moved.astype(np.float64) - wide) / times
+    return near
 
 
 def _nudged(feeds: Mapping[str, Array], seed: int) -> dict[str, Array]:
@@ -756,6 +778,8 @@ def ordinary_inputs(
 ) -> list[tuple[str, Callable[[], dict[str, Array]]]]:
     """Return sets of ordinary input values, the most significant first: examples, then random, zero, one, large and so on.
 
+    If the model subtracts constants from inputs first, one set has values near these constants (see `Normalization`).
+
     Each set has a name and a function that computes the values. Integers are random in all sets, because integers are indices,
     masks or sizes. An input with a single boolean usually selects a branch. So this boolean is true in about half of the sets.
     """
@@ -772,12 +796,14 @@ def ordinary_inputs(
     count = len(source.fitting(ports, sizes))
     examples = [(f"example {n}", functools.partial(source.values, ports, n, sizes)) for n in range(count)]
     random = ("random", floats(lambda v: v, 0))
+    shifted = [(SHIFTED, lambda: source.denormalized(random[1]()))] if source.normalized else []
     again = ("random again", floats(lambda v: v, 1))
     if not any(is_floating(p.dtype) for p in ports):
         return [*examples, random, again]
     return [
         *examples,
         random,
+        *shifted,
         ("zero", floats(np.zeros_like, 3)),
         ("large", floats(_enlarged, 2)),
         ("negative", floats(lambda v: -np.abs(v), 5)),

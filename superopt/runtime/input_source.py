@@ -7,8 +7,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 from onnx import ModelProto
 
+from superopt.protobuf.normalization import Normalization, normalizations
 from superopt.runtime.bounds import IndexRange, index_bounds
 from superopt.runtime.session import Array, Port, is_floating, random_inputs
 
@@ -25,16 +27,21 @@ class InputSource:
         examples: The examples. An example is used where the sizes of the dynamic dimensions are those of its arrays.
         fixed: The values of inputs that never change.
         fixed_sizes: The sizes of dynamic dimensions that never change, by the keys of `dynamic_dimension_keys`.
+        normalized: How the model normalizes its inputs, by the name of the input.
     """
 
     bounds: Mapping[str, int] = field(default_factory=dict)
     examples: tuple[Example, ...] = ()
     fixed: Example = field(default_factory=dict)
     fixed_sizes: Mapping[str, int] = field(default_factory=dict)
+    normalized: Mapping[str, Normalization] = field(default_factory=dict)
 
     def bounded(self, model: ModelProto) -> InputSource:
-        """Return the source with bounds for a model. Integers that only examples bound are drawn from the examples' range."""
-        return replace(self, bounds={**_ranges(self.examples), **index_bounds(model)})
+        """Return the source with the bounds of a model's integer inputs, and with the way in which the model normalizes inputs.
+
+        Integers that only examples bound are drawn from the examples' range.
+        """
+        return replace(self, bounds={**_ranges(self.examples), **index_bounds(model)}, normalized=normalizations(model))
 
     @functools.cached_property
     def digest(self) -> str:
@@ -80,6 +87,19 @@ class InputSource:
         fitting = self.fitting(ports, sizes)
         example = fitting[seed % len(fitting)] if fitting else {}
         return self._with({n: v for n, v in example.items() if not is_floating(v.dtype)}, ports, seed, sizes)
+
+    def denormalized(self, feeds: Example) -> dict[str, Array]:
+        """Return `feeds` with the values that the model normalizes to them, for each input that the model normalizes.
+
+        If the model has input `x` and begins with `(x - mean) / std`, the value `n` of `x` becomes `n * std + mean`.
+        """
+        found = dict(feeds)
+        for name, normalization in self.normalized.items():
+            if name in feeds and is_floating(feeds[name].dtype):
+                values = normalization.inputs(feeds[name].astype(np.float64))
+                if values is not None:
+                    found[name] = values.astype(feeds[name].dtype)
+        return found
 
     def _with(self, known: Example, ports: Sequence[Port], seed: int, sizes: Mapping[str, int] | None) -> dict[str, Array]:
         known = {**known, **self.fixed}

@@ -128,18 +128,19 @@ class Reference:
         except Exception as error:
             raise NoReferenceError(first_line(error)) from error
 
-    def run_rounded(self, feeds: Mapping[str, Array], seed: int) -> list[object]:
+    def run_rounded(self, feeds: Mapping[str, Array], seed: int, *, stored: bool = True) -> list[object]:
         """Evaluate the model with every value changed at random by up to one unit in the last place of the model's type.
 
-        Inputs, weights and the results of all nodes change. Tensors from which a node selects elements do not change. Values
-        near the smallest magnitude of the type become multiples of this magnitude. The spread of the outputs over several seeds
-        shows the effect of rounding, even if terms that depend on the same input cancel (Monte Carlo arithmetic, Parker 1997).
+        The results of all nodes change, and inputs and weights too if `stored` is True. Tensors from which a node selects
+        elements do not change. Values near the smallest magnitude of the type become multiples of this magnitude. The spread of
+        the outputs over several seeds shows the effect of rounding, even if terms that depend on the same input cancel (Monte
+        Carlo arithmetic, Parker 1997).
 
         Raises:
             NoReferenceError: an operator fails.
         """
         evaluator = type(self._evaluator)  # the bodies of control flow have evaluators of the same class
-        evaluator.rounded = _Rounding(self._ulp, self._least, np.random.default_rng(seed))
+        evaluator.rounded = _Rounding(self._ulp, self._least, np.random.default_rng(seed), stored)
         try:
             return self.run(feeds)
         finally:
@@ -177,12 +178,14 @@ class Reference:
 class _Rounding:
     """A function that changes each float in an array at random by up to the share `ulp` of the float's magnitude.
 
-    If this share is less than `least`, the float is rounded up or down at random to a multiple of `least` instead.
+    If this share is less than `least`, the float is rounded up or down at random to a multiple of `least` instead. `stored` is
+    whether inputs and weights change too.
     """
 
     ulp: float
     least: float
     rng: np.random.Generator
+    stored: bool
 
     def __call__(self, value: object) -> object:
         if isinstance(value, np.ndarray) and value.dtype.kind == "f":
@@ -213,7 +216,7 @@ class _Values(dict[str, object]):
 
     def __missing__(self, name: str) -> Array:
         weight = self.weights[name]()
-        return weight if self.rounded is None else np.asarray(self.rounded(weight))
+        return weight if self.rounded is None or not self.rounded.stored else np.asarray(self.rounded(weight))
 
     def read_by(self, node: OpRun) -> list[object]:
         """Return the values of the inputs of a node.
@@ -266,7 +269,8 @@ class _Evaluator(ReferenceEvaluator):
         wanted = self.output_names if output_names is None else output_names
         known = _Values(self.weights, self.rounded)
         known.update(self.rt_inits_)
-        known.update(feed_inputs if self.rounded is None else {name: self.rounded(v) for name, v in feed_inputs.items()})
+        changes = self.rounded if self.rounded is not None and self.rounded.stored else None
+        known.update(feed_inputs if changes is None else {name: changes(v) for name, v in feed_inputs.items()})
         for node, dead in zip(self.rt_nodes_, self._last_uses, strict=True):
             given: dict[str, object] = {"linked_attributes": attributes} if node.has_linked_attribute and attributes else {}
             if node.need_context():
@@ -275,7 +279,7 @@ class _Evaluator(ReferenceEvaluator):
             found = node.run(*(known.restored(operands) if node.op_type in _EXACT else operands), **given)
             if node.op_type in _PICKS:
                 found = tuple(map(_wide, found))
-            if self.rounded is not None:
+            if self.rounded is not None and (changes is not None or node.op_type != "Constant"):
                 found = tuple(map(self.rounded, found))
                 if node.op_type in _SUMS_OF_ONE:
                     found = tuple(map(self.rounded.beside_one, found))

@@ -22,6 +22,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from superopt.errors import CertificateError, InvalidModelError
 from superopt.policy import VERIFY
 from superopt.protobuf.map_types import to_proto, without_maps
+from superopt.protobuf.normalization import Normalization, normalizations
 from superopt.protobuf.specialize import Specialization
 from superopt.verification.contents import content_digest
 
@@ -105,6 +106,11 @@ class ModelSource:
         """The inputs that a caller must provide: inputs without an initializer."""
         stored = {t.name for t in self.proto.graph.initializer} | {t.values.name for t in self.proto.graph.sparse_initializer}
         return tuple(_port(value) for value in self.proto.graph.input if value.name not in stored)
+
+    @cached_property
+    def normalized(self) -> dict[str, Normalization]:
+        """How the model normalizes its inputs, by the name of the input."""
+        return normalizations(self.proto)
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from onnx import ModelProto
 
 from superopt.errors import CheckFailedError, InvalidModelError, RuntimeMissingError
 from superopt.policy import VERIFY
+from superopt.protobuf.normalization import SHIFTED, conditioning
 from superopt.protobuf.specialize import Specialization
 from superopt.verification.inputs import Array, Feeds, adversarial_feeds, ordinary_feeds, perturb_feeds, sizes
 from superopt.verification.models import ModelSource
@@ -183,7 +184,8 @@ def _at_sizes(
             inputs = list(ordinary_feeds(pair.before.source, at, limit, pair.seed))
             if pair.compare(_named(inputs[0][0], at), inputs[0][1]):
                 for name, feeds in inputs[1:] if len(done) < VERIFY.min_sizes else inputs[1:2]:
-                    pair.compare(_named(name, at), feeds)
+                    times = conditioning(pair.before.source.normalized) if name == SHIFTED else 1.0
+                    pair.compare(_named(name, at), feeds, times)
                 if len(done) < VERIFY.inspected_size_count:
                     inside({**inputs[0][1], **pair.fixed.values})
                 done.append((at, limit))
@@ -222,8 +224,11 @@ class _Pair:
     reason: str = ""
     names: list[str] = field(default_factory=list)
 
-    def compare(self, name: str, feeds: Feeds) -> bool:
+    def compare(self, name: str, feeds: Feeds, conditioning: float = 1.0) -> bool:
         """Run both models on the inputs, and compare the outputs. Return False if the original does not run on the inputs.
+
+        The outputs may differ as much as the original's outputs change when inputs change in their last bits. These changes are
+        divided by `conditioning` first.
 
         Raises:
             CheckFailedError: The original runs, but the optimized model does not run or has different outputs.
@@ -241,7 +246,7 @@ class _Pair:
         near = [self.before.run({**changed, **self.fixed.values}) for changed in nudged]
         others = [run for run in near if not isinstance(run, str)]
         for place, output in enumerate(self.before.source.outputs):
-            what = describe_difference(wanted[place], found[place], [run[place] for run in others])
+            what = describe_difference(wanted[place], found[place], [run[place] for run in others], conditioning)
             if self.identical and not what:
                 what = "" if _identical(wanted[place], found[place]) else "the bits are not the same"
             if what:
@@ -272,13 +277,14 @@ class _Pair:
                     raise CheckFailedError(f"the optimized model also runs at other sizes of the fixed dimension {axis!r}")
 
 
-def describe_difference(wanted: object, found: object, near: Iterable[object] = ()) -> str:
+def describe_difference(wanted: object, found: object, near: Iterable[object] = (), conditioning: float = 1.0) -> str:
     """Return a description of the difference between two outputs, or an empty string if only rounding differs.
 
     Args:
         wanted: The output of the original.
         found: The output of the optimized model.
         near: Outputs of the original on inputs that are changed in their last bits.
+        conditioning: The number by which the distances of floating-point elements of `near` from `wanted` are divided.
     """
     if not isinstance(wanted, np.ndarray) or not isinstance(found, np.ndarray):
         return "" if _alike(wanted, found, list(near)) else "the values differ"
@@ -298,12 +304,14 @@ def describe_difference(wanted: object, found: object, near: Iterable[object] = 
         lost &= np.isfinite(other)
     if lost.any():
         return _at(lost, a, b)
-    far = np.abs(np.where(finite, a, 0) - np.where(finite & np.isfinite(b), b, 0)) > _allowed(a, finite, others, wanted.dtype)
+    far = np.abs(np.where(finite, a, 0) - np.where(finite & np.isfinite(b), b, 0)) > _allowed(
+        a, finite, others, wanted.dtype, conditioning
+    )
     far &= finite & np.isfinite(b)
     return _at(far, a, b) if far.any() else ""
 
 
-def _allowed(a: Array, finite: Array, others: Sequence[Array], dtype: np.dtype[Any]) -> Array:
+def _allowed(a: Array, finite: Array, others: Sequence[Array], dtype: np.dtype[Any], conditioning: float) -> Array:
     """Return, for each element of the original's output `a`, how far the optimized model's output may differ from it.
 
     Args:
@@ -311,10 +319,11 @@ def _allowed(a: Array, finite: Array, others: Sequence[Array], dtype: np.dtype[A
         finite: The positions where `a` is finite.
         others: Outputs of the original on inputs that are changed in their last bits.
         dtype: The type of the output.
+        conditioning: The number by which the changes in `others` are divided.
     """
     magnitude = np.abs(np.where(finite, a, 0))
     changes = [np.abs(np.where(np.isfinite(o) & finite, o.astype(np.float64) - np.where(finite, a, 0), 0)) for o in others]
-    change = np.max(changes, axis=0) if changes else np.zeros_like(magnitude)
+    change = np.max(changes, axis=0) / conditioning if changes else np.zeros_like(magnitude)
     share = VERIFY.row_tolerance_share * max(1.0, float(np.finfo(dtype).eps) / float(np.finfo(np.float32).eps) / 8)
     axis = -1 if a.ndim and a.shape[-1] > VERIFY.max_short_row_elements else None
     with np.errstate(over="ignore"):

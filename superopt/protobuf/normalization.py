@@ -1,0 +1,185 @@
+"""How a model normalizes its inputs: the numbers that it subtracts from an input, and the numbers that it divides by.
+
+A model that computes `(x - mean) / std` receives values near `mean`. At values near 0, its rounding errors are not typical.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Normalization:
+    """The elementwise map `x * scale + offset` with which a model begins to process an input.
+
+    The arrays are in float64, have the rank of the input, and broadcast against the input.
+    """
+
+    scale: Array
+    offset: Array
+
+    def inputs(self, normal: Array) -> Array | None:
+        """Return the values of the input that the map turns into `normal`.
+
+        The result is None if there are no such finite values, or if `normal` does not have the shape of the input.
+        """
+        try:
+            with np.errstate(all="ignore"):
+                found = (normal - self.offset) / self.scale
+        except ValueError:
+            return None
+        return found if found.shape == normal.shape and bool(np.isfinite(found).all()) else None
+
+
+@dataclass(frozen=True, eq=False)
+class _Mapped:
+    """A value that is an elementwise map of an input, with its axes in the order `axes` of the input's axes.
+
+    Attributes:
+        name: The name of the input.
+        axes: For each axis of the value, the axis of the input.
+        map: The map.
+        shifted: Whether the map adds a constant.
+    """
+
+    name: str
+    axes: tuple[int, ...]
+    map: Normalization
+    shifted: bool = False
+
+    def aligned(self, constant: Array) -> Array | None:
+        """Return the constant, which broadcasts against the value, such that it broadcasts against the input."""
+        rank = len(self.axes)
+        if constant.ndim > rank:
+            return None
+        return constant.reshape((1,) * (rank - constant.ndim) + constant.shape).transpose(np.argsort(self.axes))
+
+
+SHIFTED = "shifted"
+"""The name of a set of input values that lie near constants that the model subtracts: once normalized, they are ordinary."""
+
+
+def conditioning(normalized: Mapping[str, Normalization]) -> float:
+    """Return how much larger a rounding error of an input is, relative to the input, once the model has normalized the input.
+
+    The result is at least 1.
+    """
+    return max((float(np.max(np.abs(n.offset), initial=1.0)) for n in normalized.values()), default=1.0)
+
+
+def normalizations(model: ModelProto) -> dict[str, Normalization]:
+    """Return, by the name of the input, the map by which the model normalizes the input.
+
+    The map ends with the first constant that is added to the input or subtracted from it, and with the product that follows.
+    Inputs without such a constant are left out.
+    """
+    stored = _constants(model)
+    mapped: dict[str, _Mapped] = {}
+    for port in model.graph.input:
+        kind = port.type.tensor_type
+        if port.name not in stored and kind.HasField("shape"):
+            one = np.ones((1,) * len(kind.shape.dim))
+            mapped[port.name] = _Mapped(port.name, tuple(range(one.ndim)), Normalization(one, np.zeros_like(one)))
+    found: dict[str, Normalization] = {}
+    for node in model.graph.node:
+        of = next((mapped[name] for name in node.input if name in mapped), None)
+        if of is None or not node.output or node.domain not in ("", "ai.onnx"):
+            continue
+        after = _after(node, of, first=mapped.get(node.input[0]) is of, stored=stored)
+        if after is None or (of.shifted and _adds(node)):
+            continue
+        mapped[node.output[0]] = after
+        if after.shifted and (of.name not in found or (of.shifted and found[of.name] is of.map)):
+            found[of.name] = after.map
+    return found
+
+
+_Constants = Mapping[str, Callable[[], Array]]
+"""For the name of each stored tensor of floating-point numbers, a function that computes the elements in float64."""
+
+
+def _after(node: NodeProto, of: _Mapped, *, first: bool, stored: _Constants) -> _Mapped | None:
+    """Return the node's result as a map of an input, or None if it is no such map.
+
+    The node reads the value `of`, as its first operand if `first` is True.
+    """
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    match node.op_type:
+        case "Identity":
+            return of
+        case "Cast":
+            return of if attributes["to"] in _FLOATS else None
+        case "Transpose":
+            order = attributes.get("perm", [*reversed(range(len(of.axes)))])
+            return replace(of, axes=tuple(of.axes[axis] for axis in order)) if len(order) == len(of.axes) else None
+    with np.errstate(all="ignore"):
+        found = _factor_and_constant(node, attributes, rank=len(of.axes), first=first, stored=stored)
+    return None if found is None else _scaled_and_shifted(of, *found)
+
+
+def _factor_and_constant(
+    node: NodeProto, attributes: Mapping[str, Any], *, rank: int, first: bool, stored: _Constants
+) -> tuple[Array, Array] | None:
+    """Return the arrays by which the node multiplies a value of the given rank and which it then adds, if it does only this."""
+    one, zero = np.ones(()), np.zeros(())
+    operands = [stored[name]() for name in node.input if name in stored]
+    match node.op_type, operands:
+        case "BatchNormalization", [*_, mean, variance] if len(operands) == 4 and not attributes.get("training_mode"):
+            factor = 1 / np.sqrt(variance + attributes.get("epsilon", 1e-5))
+            shape = (-1,) + (1,) * (rank - 2)
+            return factor.reshape(shape), (-mean * factor).reshape(shape)
+        case "Add", [constant]:
+            return one, constant
+        case "Sub", [constant]:
+            return (one, -constant) if first else (-one, constant)
+        case "Mul", [constant]:
+            return constant, zero
+        case "Div", [constant] if first:
+            return 1 / constant, zero
+    return None
+
+
+_FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
+
+
+def _adds(node: NodeProto) -> bool:
+    return node.op_type in ("Add", "Sub", "BatchNormalization")
+
+
+def _scaled_and_shifted(of: _Mapped, factor: Array, constant: Array) -> _Mapped | None:
+    """Return the map of the value `of`, times `factor`, plus `constant`."""
+    scale, shift = of.aligned(factor), of.aligned(constant)
+    if scale is None or shift is None:
+        return None
+    after = Normalization(of.map.scale * scale, of.map.offset * scale + shift)
+    return replace(of, map=after, shifted=of.shifted or bool(np.any(constant)))
+
+
+def _constants(model: ModelProto) -> _Constants:
+    """Return the constants of the model. Tensors in external files are left out."""
+    found: dict[str, Callable[[], Array]] = {t.name: partial(_elements, t) for t in model.graph.initializer if _has_floats(t)}
+    for node in model.graph.node:
+        if node.op_type == "Constant" and len(node.output) == 1:
+            for attribute in node.attribute:
+                if attribute.name == "value" and _has_floats(attribute.t):
+                    found[node.output[0]] = partial(_elements, attribute.t)
+                elif attribute.name == "value_float":
+                    found[node.output[0]] = partial(_elements, numpy_helper.from_array(np.asarray(attribute.f)))
+    return found
+
+
+def _has_floats(tensor: TensorProto) -> bool:
+    return not tensor.external_data and tensor.data_type in _FLOATS
+
+
+def _elements(tensor: TensorProto) -> Array:
+    return numpy_helper.to_array(tensor).astype(np.float64)

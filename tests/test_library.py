@@ -1,0 +1,155 @@
+"""The library interface: forms of models, texts for durations, mappings of sizes, and imports that are put off."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import helper
+
+import superopt
+from superopt.errors import DimensionError, InvalidModelError, ModelNotFoundError
+from superopt.model.dimensions import size_combinations
+from superopt.model.load import load
+from tests.models import model, run, weight
+
+HEAVY = ("onnx", "onnx_ir", "onnxruntime", "numpy", "sympy", "z3", "networkx")
+
+
+class Program:
+    """A stand-in for `torch.onnx.ONNXProgram`: the same constructor and the same attributes."""
+
+    def __init__(self, model: ir.Model, exported_program: object) -> None:
+        self.model, self.exported_program = model, exported_program
+
+
+def branches(dimension: int | str = 96) -> onnx.ModelProto:
+    """Two products with the same left factor, whose sum is one product."""
+    weights = [weight("v", 192, 192), weight("w", 192, 192, seed=1)]
+    nodes = [
+        helper.make_node("MatMul", ["x", "v"], ["a"]),
+        helper.make_node("MatMul", ["x", "w"], ["b"]),
+        helper.make_node("Add", ["a", "b"], ["y"]),
+    ]
+    return model(nodes, {"x": [dimension, 192]}, {"y": [dimension, 192]}, weights)
+
+
+def loaded_modules(code: str) -> set[str]:
+    """Run Python code in its own process and return those modules of `HEAVY` that it imports."""
+    script = f"import sys\ntry:\n    {code}\nfinally:\n    print([*{{*{HEAVY!r}}} & {{*sys.modules}}], file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    return {*json.loads(done.stderr.splitlines()[-1].replace("'", '"'))}
+
+
+def test_importing_superopt_imports_no_large_library() -> None:
+    assert loaded_modules("import superopt") == set()
+    assert {"onnx", "numpy"} <= loaded_modules("import superopt; superopt.optimize")
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["optimize", "absent.onnx", "out.onnx"], ["optimize", "--help"]])
+def test_a_command_that_reads_no_model_imports_no_large_library(arguments: list[str]) -> None:
+    assert loaded_modules(f"from superopt.cli.main import main; main({arguments!r})") == set()
+
+
+def test_optimizing_does_not_import_the_prover() -> None:
+    assert "z3" not in loaded_modules("import superopt; superopt.optimize")
+
+
+def test_public_names_are_listed_and_unknown_names_are_not_found() -> None:
+    assert {*superopt.__all__} <= {*dir(superopt)}
+    with pytest.raises(AttributeError, match="has no attribute 'optimise'"):
+        _ = superopt.optimise
+
+
+def test_every_form_of_a_model_is_loaded_alike(tmp_path: Path) -> None:
+    proto = branches()
+    path = tmp_path / "m.onnx"
+    onnx.save(proto, path)
+    program = Program(ir.from_proto(proto), "exported")
+    for source in (str(path), path, path.read_bytes(), io.BytesIO(path.read_bytes()), proto, ir.from_proto(proto), program):
+        assert [node.op_type for node in load(source).model.graph] == ["MatMul", "MatMul", "Add"]
+    with path.open("rb") as file:
+        assert len([*load(file).model.graph]) == 3
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model"])
+def test_bytes_that_are_no_model_are_refused(content: bytes) -> None:
+    with pytest.raises(InvalidModelError, match="the model: "):
+        load(content)
+    with pytest.raises(InvalidModelError, match="the model: "):
+        load(io.BytesIO(content))
+
+
+@pytest.mark.parametrize("source", [5, None, [b"x"], io.StringIO("text")])
+def test_other_objects_are_refused_with_their_type(source: object) -> None:
+    with pytest.raises(TypeError, match=f"not {type(source).__name__}"):
+        load(source)  # type: ignore[arg-type]
+
+
+def test_a_missing_file_is_reported_before_anything_is_imported_or_run(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFoundError, match="no such file"):
+        superopt.optimize(tmp_path / "absent.onnx")
+
+
+def test_sizes_are_given_by_one_mapping() -> None:
+    assert size_combinations({"a": 2, "b": (3, 4)}) == [{"a": 2, "b": 3}, {"a": 2, "b": 4}]
+    assert size_combinations({}) == [{}]
+
+
+@pytest.mark.slow
+def test_the_result_has_the_type_of_the_given_model(tmp_path: Path) -> None:
+    proto = branches()
+    path = tmp_path / "m.onnx"
+    onnx.save(proto, path)
+    cache = tmp_path / "cache.sqlite"
+    expected = run(proto)[0]
+
+    def same(found: onnx.ModelProto) -> bool:
+        assert len(found.graph.node) < 3
+        return bool(np.allclose(run(found)[0], expected, rtol=1e-4, atol=1e-3))
+
+    first = superopt.optimize(proto, budget="60s", cache=cache)
+    assert first.report.accepted, first.report.reason
+    assert first.report.budget == 60
+    assert same(first.model)
+    assert same(onnx.load_model_from_string(superopt.optimize(path.read_bytes(), budget="1m", cache=cache).model))
+    assert same(ir.to_proto(superopt.optimize(path, budget=60, cache=cache).model))
+    given = Program(ir.from_proto(proto), "exported")
+    program = superopt.optimize(given, budget=60, cache=cache).model
+    assert isinstance(program, Program)
+    assert program is not given
+    assert program.exported_program == "exported"
+    assert same(ir.to_proto(program.model))
+    assert len([*given.model.graph]) == 3
+
+
+def test_a_result_without_a_faster_model_is_the_given_object(tmp_path: Path) -> None:
+    proto = branches()
+    content, program = proto.SerializeToString(), Program(ir.from_proto(proto), None)
+    for given in (proto, content, program):
+        optimized = superopt.optimize(given, moves=(), budget=0, cache=tmp_path / "cache.sqlite")
+        assert optimized.model is given
+        optimized.save(tmp_path / "out.onnx")
+        assert len(onnx.load(tmp_path / "out.onnx").graph.node) == 3
+        assert json.loads(optimized.certificate)
+
+
+def test_the_representation_of_a_result_is_one_short_line(tmp_path: Path) -> None:
+    optimized = superopt.optimize(branches(), moves=(), budget=0, cache=tmp_path / "cache.sqlite")
+    assert repr(optimized) == f"<Optimized {optimized.report.model}: {optimized.report.reason}>"
+    assert len(repr(optimized)) < 300
+
+
+def test_a_mapping_of_sizes_chooses_where_the_model_is_measured(tmp_path: Path) -> None:
+    cache = tmp_path / "cache.sqlite"
+    with pytest.raises(DimensionError):
+        superopt.optimize(branches("rows"), shapes={"columns": 3}, cache=cache)
+    with pytest.raises(ValueError, match="'soon' is not a duration"):
+        superopt.optimize(branches(), budget="soon", cache=cache)

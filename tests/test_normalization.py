@@ -1,0 +1,156 @@
+"""Inputs near the constants that a model subtracts: how they are found, and what the check and `verify` conclude from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+from superopt.errors import CheckFailedError
+from superopt.protobuf.normalization import SHIFTED, conditioning, normalizations
+from superopt.runtime.check import check
+from superopt.runtime.input_source import InputSource
+from superopt.runtime.session import Array, Device
+from superopt.verification.models import ModelSource
+from superopt.verification.runs import compare_runs
+from tests.models import model
+
+ROWS, COLUMNS = 16, 64
+RNG = np.random.default_rng(0)
+WEIGHT = (RNG.standard_normal((COLUMNS, 4)) / 8).astype(np.float32)
+
+
+def stored(**arrays: Array) -> list[TensorProto]:
+    return [numpy_helper.from_array(np.asarray(array, np.float32), name) for name, array in arrays.items()]
+
+
+def scaler(mean: Array, std: float) -> onnx.ModelProto:
+    """A linear layer after inputs are standardized: `(x - mean) / std @ w`."""
+    nodes = [
+        helper.make_node("Sub", ["x", "mean"], ["d"]),
+        helper.make_node("Div", ["d", "std"], ["e"]),
+        helper.make_node("MatMul", ["e", "w"], ["y"]),
+    ]
+    return model(nodes, {"x": [ROWS, COLUMNS]}, {"y": [ROWS, 4]}, stored(mean=mean, std=np.asarray(std), w=WEIGHT))
+
+
+def distributed(mean: Array, std: float) -> onnx.ModelProto:
+    """The same function as `x @ w / std - mean @ w / std`, which cancels if `mean` is large and `std` is small."""
+    nodes = [helper.make_node("MatMul", ["x", "v"], ["d"]), helper.make_node("Sub", ["d", "c"], ["y"])]
+    v = WEIGHT.astype(np.float64) / std
+    return model(nodes, {"x": [ROWS, COLUMNS]}, {"y": [ROWS, 4]}, stored(v=v, c=mean.astype(np.float64) @ v))
+
+
+def found(nodes: Sequence[NodeProto], shape: Sequence[int], **arrays: Array) -> tuple[Array, Array] | None:
+    """Return the scale and the offset that are found for the input `x`, broadcast to its shape."""
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        stored(**arrays),
+    )
+    one = normalizations(helper.make_model(graph)).get("x")
+    return None if one is None else (np.broadcast_to(one.scale, shape), np.broadcast_to(one.offset, shape))
+
+
+def node(op: str, *inputs: str, to: str = "y", **attributes: Any) -> NodeProto:
+    return helper.make_node(op, inputs, [to], **attributes)
+
+
+MEAN, STD = np.arange(1.0, 4.0), np.array([2.0, 4.0, 8.0])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "scale", "offset"),
+    [
+        ([node("Sub", "x", "m")], np.ones(3), -MEAN),
+        ([node("Sub", "m", "x")], -np.ones(3), MEAN),
+        ([node("Add", "m", "x")], np.ones(3), MEAN),
+        ([node("Sub", "x", "m", to="d"), node("Div", "d", "s")], 1 / STD, -MEAN / STD),
+        ([node("Mul", "x", "s", to="d"), node("Sub", "d", "m")], STD, -MEAN),
+        ([node("Identity", "x", to="i"), node("Cast", "i", to="c"), node("Sub", "c", "m")], np.ones(3), -MEAN),
+        ([node("Sub", "x", "m", to="d"), node("Div", "d", "s", to="e"), node("Add", "e", "s")], 1 / STD, -MEAN / STD),
+        ([node("Sub", "x", "m", to="d"), node("MatMul", "d", "w")], np.ones(3), -MEAN),
+    ],
+)
+def test_the_first_subtracted_constant_and_the_factors_around_it_are_found(
+    nodes: list[NodeProto], scale: Array, offset: Array
+) -> None:
+    for one in nodes:
+        if one.op_type == "Cast":
+            one.attribute.append(helper.make_attribute("to", TensorProto.FLOAT))
+    maps = found(nodes, [2, 3], m=MEAN, s=STD, w=np.ones((3, 2)))
+    assert maps is not None
+    np.testing.assert_allclose(maps[0][0], scale)
+    np.testing.assert_allclose(maps[1][1], offset)
+
+
+def test_a_constant_after_a_transpose_belongs_to_the_axis_that_was_moved() -> None:
+    nodes = [node("Transpose", "x", to="t", perm=[0, 2, 1]), node("Sub", "t", "m")]
+    maps = found(nodes, [2, 3, 4], m=MEAN)
+    assert maps is not None
+    np.testing.assert_allclose(maps[1][1, :, 2], -MEAN)
+
+
+def test_batch_normalization_of_an_input_is_found() -> None:
+    nodes = [node("BatchNormalization", "x", "one", "zero", "m", "s", epsilon=0.0)]
+    maps = found(nodes, [2, 3, 4, 4], one=np.ones(3), zero=np.zeros(3), m=MEAN, s=STD)
+    assert maps is not None
+    np.testing.assert_allclose(maps[0][0, :, 1, 1], 1 / np.sqrt(STD))
+    np.testing.assert_allclose(maps[1][0, :, 1, 1], -MEAN / np.sqrt(STD))
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [node("Relu", "x")],
+        [node("Mul", "x", "s")],
+        [node("Sub", "x", "z")],
+        [node("Add", "x", "x")],
+        [node("Relu", "x", to="r"), node("Sub", "r", "m")],
+        [node("Div", "s", "x", to="d"), node("Sub", "d", "m")],
+    ],
+)
+def test_inputs_without_a_subtracted_constant_are_left_out(nodes: list[NodeProto]) -> None:
+    assert found(nodes, [2, 3], m=MEAN, s=STD, z=np.zeros(3)) is None
+
+
+def test_inputs_are_the_values_that_the_model_normalizes() -> None:
+    maps = normalizations(scaler(np.full(COLUMNS, 500.0), 0.25))
+    assert conditioning(maps) == 2000
+    assert conditioning({}) == 1
+    normal = np.linspace(-1, 1, ROWS * COLUMNS).reshape(ROWS, COLUMNS)
+    values = maps["x"].inputs(normal)
+    assert values is not None
+    np.testing.assert_allclose((values - 500) / 0.25, normal)
+    assert maps["x"].inputs(np.ones((ROWS, COLUMNS + 1))) is None
+    assert normalizations(scaler(np.ones(COLUMNS), 0.0))["x"].inputs(normal) is None
+    source = InputSource(normalized=maps)
+    feeds = source.denormalized({"x": normal.astype(np.float32), "n": np.arange(3)})
+    np.testing.assert_allclose(feeds["x"], values, rtol=1e-6)
+    np.testing.assert_array_equal(feeds["n"], np.arange(3))
+
+
+@pytest.mark.parametrize(("mean", "std", "right"), [(0.485, 0.229, True), (120.0, 58.0, True), (7000.0, 0.1, False)])
+def test_the_check_and_verify_refuse_what_loses_digits_of_normalized_inputs(
+    tmp_path: Path, mean: float, std: float, right: bool
+) -> None:
+    means = mean * (1 + RNG.random(COLUMNS) / 8).astype(np.float32)
+    before, after = scaler(means, std), distributed(means, std)
+    for name, proto in (("before", before), ("after", after)):
+        onnx.save(proto, tmp_path / f"{name}.onnx")
+    sources = [ModelSource.read(tmp_path / f"{name}.onnx") for name in ("before", "after")]
+    if right:
+        assert SHIFTED in check(before, after, Device()).inputs
+        assert f"{SHIFTED} inputs" in compare_runs(*sources).names
+    else:
+        with pytest.raises(CheckFailedError, match=SHIFTED):
+            check(before, after, Device())
+        with pytest.raises(CheckFailedError, match=SHIFTED):
+            compare_runs(*sources)
