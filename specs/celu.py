@@ -8,6 +8,7 @@ from superopt.algebra.terms import Term, at_least, negation
 from superopt.speclib.composite import composed
 
 ONNX = "Celu"
+ROUNDS_BY_POSITION = ("float32",)
 
 COMPOSITE = """
     scale(elu(scale(x, factor=1 / alpha)), factor=alpha)

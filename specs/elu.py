@@ -9,6 +9,7 @@ from superopt.speclib.composite import composed
 from superopt.speclib.elementwise import pointwise
 
 ONNX = "Elu"
+ROUNDS_BY_POSITION = ("float32",)
 
 COMPOSITE = """
     relu(x) + scale(exp(minimum(x, zeros(shape=x.shape))) - ones(shape=x.shape), factor=alpha)

@@ -8,6 +8,7 @@ from superopt.algebra.terms import Term
 from superopt.speclib.elementwise import increasing, pointwise, pooled
 
 ONNX = "Exp"
+ROUNDS_BY_POSITION = ("float64",)
 EXACT = "exponential"
 
 AXIOMS = (

@@ -14,6 +14,7 @@ from superopt.speclib.composite import composed
 from superopt.speclib.elementwise import pointwise
 
 ONNX = "Gelu"
+ROUNDS_BY_POSITION = ("float64",)
 
 COMPOSITE = """
     scale(x + x * tanh(scale(x + scale(x * x * x, factor=8943 / 200000), factor=7978845608028654 / 10000000000000000)),

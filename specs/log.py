@@ -8,6 +8,7 @@ from superopt.algebra.terms import Term
 from superopt.speclib.elementwise import pointwise
 
 ONNX = "Log"
+ROUNDS_BY_POSITION = ("float32", "float64")
 EXACT = "logarithm"
 DOMAIN = "positive"
 

@@ -9,6 +9,7 @@ from superopt.speclib.composite import composed
 from superopt.speclib.elementwise import pointwise
 
 ONNX = "Mish"
+ROUNDS_BY_POSITION = ("float32",)
 
 COMPOSITE = """
     x * tanh(softplus(x))

@@ -11,6 +11,7 @@ from superopt.algebra.terms import Term
 from superopt.speclib.elementwise import pointwise
 
 ONNX = "Pow"
+ROUNDS_BY_POSITION = ("float32", "float64")
 EXACT = "root"
 DOMAIN = "positive"
 

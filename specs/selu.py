@@ -8,6 +8,7 @@ from superopt.algebra.terms import Term
 from superopt.speclib.composite import composed
 
 ONNX = "Selu"
+ROUNDS_BY_POSITION = ("float32",)
 
 COMPOSITE = """
     scale(elu(x, alpha=alpha), factor=gamma)

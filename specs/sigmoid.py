@@ -9,6 +9,7 @@ from superopt.speclib.composite import composed
 from superopt.speclib.elementwise import increasing, pointwise, pooled
 
 ONNX = "Sigmoid"
+ROUNDS_BY_POSITION = ("float64",)
 
 COMPOSITE = """
     reciprocal(ones(shape=x.shape) + exp(scale(x, factor=-1)))

@@ -9,6 +9,7 @@ from superopt.speclib.composite import composed
 from superopt.speclib.elementwise import pointwise
 
 ONNX = "Swish"
+ROUNDS_BY_POSITION = ("float64",)
 
 COMPOSITE = """
     x * sigmoid(scale(x, factor=alpha))

@@ -9,6 +9,7 @@ from superopt.speclib.composite import composed
 from superopt.speclib.elementwise import pointwise
 
 ONNX = "Softplus"
+ROUNDS_BY_POSITION = ("float32",)
 
 COMPOSITE = """
     relu(x) + log(ones(shape=x.shape) + exp(scale(abs(x), factor=-1)))

@@ -9,6 +9,7 @@ from superopt.speclib.composite import composed
 from superopt.speclib.elementwise import increasing, pointwise, pooled
 
 ONNX = "Tanh"
+ROUNDS_BY_POSITION = ("float64",)
 
 COMPOSITE = """
     scale(sigmoid(scale(x, factor=2)), factor=2) - ones(shape=x.shape)

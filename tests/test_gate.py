@@ -362,6 +362,27 @@ def test_a_product_with_a_reciprocal_is_no_quotient_in_the_precise_mode(mode: Fp
     assert ("Reciprocal" in found) == (mode is FpMode.RELAXED)
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("r = Elu(x) u = Elu(y) out = Add(r, u)", {"Add"}),
+        ("r = Log(x) u = Log(y) out = Add(r, u)", {"Add"}),
+        ("r = Tanh(x) u = Tanh(y) out = Add(r, u)", {"Tanh", "Add"}),
+    ],
+)
+def test_functions_that_round_by_position_stay_in_the_precise_mode(body: str, expected: set[str]) -> None:
+    model = load(parsed(body, VECTORS)).model
+    for mode, found in ((FpMode.PRECISE, expected), (FpMode.RELAXED, {node.op_type for node in model.graph})):
+        assert {node.op_type for island in Charts(mode).of(model).islands() for node in island.nodes} == found
+
+
+@pytest.mark.parametrize("exponent", [2.0, 3.0, 0.5])
+def test_powers_stay_in_the_precise_mode(exponent: float) -> None:
+    model = load(parsed("r = Pow(x, e) out = Transpose(r)", f"{VECTORS}, float e = {{{exponent}}}")).model
+    assert not any(node.op_type == "Pow" for island in Charts(FpMode.PRECISE).of(model).islands() for node in island.nodes)
+    assert any(node.op_type == "Pow" for island in Charts(FpMode.RELAXED).of(model).islands() for node in island.nodes)
+
+
 @pytest.mark.parametrize(("constant", "expected"), [(12582912, False), (3, True)])
 def test_a_product_takes_no_large_constant_out_of_a_sum(constant: int, expected: bool) -> None:
     rule = flagged(parse_rule(f"taken-out: (x - y) * z => x * z - y * z {RANKS}, z[1, 2, 3, 4]"), FpFlag.REASSOC)

@@ -195,6 +195,8 @@ class Operator:
             or None. `lower_biased` writes the operator and the bias as one ONNX node.
         kernel: A term in the rule notation that equals the operator over the real numbers, and is NaN or infinite where the
             kernels of runtimes are. The text is empty if the definition is NaN or infinite there too.
+        rounds_by_position: The types for which ONNX Runtime's kernel rounds an element by its position in the tensor. Such a
+            kernel computes most elements in vectors, and the last elements or a single element by another routine.
         domain: The inputs on which the operator is tested: `REAL`, or `POSITIVE` if the operator is NaN for other inputs.
         rounding: For an operator that is a fast algorithm for another operator, a function of the attributes. The function
             returns the typical ratio of the rounding errors of the two operators.
@@ -209,6 +211,7 @@ class Operator:
     commutative: bool
     composite: str
     kernel: str
+    rounds_by_position: frozenset[str]
     onnx: tuple[str, ...]
     lift: Callable[[Node], Term | tuple[Term, ...] | None] | None = field(compare=False)
     lower: Callable[..., str] | None = field(compare=False)
@@ -291,6 +294,7 @@ def _load(path: Path, digest: str) -> Operator:
         commutative=getattr(module, "COMMUTATIVE", False),
         composite=" ".join(composite.split()),
         kernel=" ".join(getattr(module, "KERNEL", "").split()),
+        rounds_by_position=frozenset(getattr(module, "ROUNDS_BY_POSITION", ())),
         onnx=(onnx,) if isinstance(onnx, str) else tuple(onnx),
         lift=getattr(module, "lift", None),
         lower=getattr(module, "lower", None),

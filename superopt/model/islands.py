@@ -313,12 +313,16 @@ class Chart:
         Computing from terms may change rounding, because terms flatten nested sums and express some operators by several other
         operators. In the precise mode, the terms must consist of one operator, apart from operators that only move elements,
         and must not be a sum of a sum or a product of a product. A constant may only be moved, because constants are computed
-        in float64. The operator must not be a reciprocal, because a product with a reciprocal becomes a Div.
+        in float64. The operator must not be a reciprocal, because a product with a reciprocal becomes a Div. ONNX Runtime's
+        kernel for the operator must not round an element by its position, because a rewrite may move elements.
         """
         if self.mode is not FpMode.PRECISE:
             return node not in self._rounding
         computing = [t for t in subterms(*lifted.values()) if t.op not in MOVING and variables(t) and not t.is_variable]
         if len(computing) > 1 or any(t.constant or t.op == "reciprocal" for t in computing):
+            return False
+        kind = self._float_type(node)
+        if kind is not None and any(_computed_in(kind) in operator(t.op).rounds_by_position for t in computing):
             return False
         graph = _graph_of(node)
         commutative = [t for t in computing if operator(t.op).commutative]
@@ -334,6 +338,11 @@ class Chart:
         if any(v.dtype == ir.DataType.BOOL for v in node.outputs):
             return self._only if own in (None, self._only) else None
         return own
+
+
+def _computed_in(kind: ir.DataType) -> str:
+    """Return the type in which ONNX Runtime computes elementwise functions of the given type on a CPU."""
+    return "float64" if kind == ir.DataType.DOUBLE else "float32"
 
 
 def chart_of(model: Model, views: Views, mode: FpMode) -> Chart:
