@@ -362,7 +362,7 @@ def _types(value: Attribute) -> object:
 def _checked(name: str, args: tuple[Term, ...], attributes: Mapping[str, Attribute]) -> Term:
     spec = operator(name)
     if spec.definition is None:
-        raise SpecError(f"{name} is a composite: write it out")
+        raise SpecError(f"{name} is only an abbreviation: write the term that defines it")
     if spec.commutative:
         args = tuple(sorted((a for arg in args for a in (arg.args if arg.op == name else (arg,))), key=lambda t: t.key))
     elif len(args) != spec.arity:
@@ -453,7 +453,7 @@ def _shape(
 def interpret_operator(spec: Operator, operands: Sequence[index.Tensor], attributes: Mapping[str, Attribute]) -> index.Tensor:
     """Return the operator's result for these operands, under the active interpretation of index notation."""
     if spec.definition is None:
-        raise SpecError(f"{spec.name} is a composite: write it out")
+        raise SpecError(f"{spec.name} is only an abbreviation: write the term that defines it")
     if not spec.commutative:
         return spec.definition(*operands, **attributes)
     terms = list(operands)

@@ -179,5 +179,5 @@ def positions(given: npt.NDArray[Any] | Deferred, extent: int) -> npt.NDArray[np
     exact = array.dtype.kind == "i" or extent * np.finfo(array.dtype).eps <= 1
     whole = np.trunc(array)
     if not exact or (whole < -extent).any() or (whole >= extent).any():
-        raise ShapeError(f"the indices are not all positions of an axis of extent {extent}")
+        raise ShapeError(f"some indices are no positions of an axis of extent {extent}")
     return np.asarray(whole % extent, dtype=np.int64)

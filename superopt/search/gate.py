@@ -141,9 +141,9 @@ class Gate:
         """Return whether the match is safe where its rule assumes that there is no NaN or infinity.
 
         The match is safe if NaN and infinities cannot occur, or if they reach the result at the same positions on both sides.
-        If only the right side lets non-finite elements of an operand reach the result, the operand must be finite. If the gate
-        is strict, the operand must be finite for all inputs, and not only for ordinary inputs. Where an operator of the rule
-        drops NaN, no operand may have NaN.
+        If only the right side lets non-finite elements of an operand reach the result, the operand must be finite: for all
+        inputs if the gate is strict, and otherwise for inputs that are finite and of ordinary magnitude. Where an operator of
+        the rule drops NaN, no operand may have NaN.
         """
         if DROPS_NAN.intersection(rule.operators) and any(map(self._may_be_nan, bound.values())):
             return False

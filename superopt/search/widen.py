@@ -161,7 +161,7 @@ class _Walk:
     def _with_parts_of_weights(self, term: Term, whole: Term) -> Iterator[tuple[str, Term]]:
         """Split a weight at the index where the parts of the concatenation `whole` meet, and yield equal forms of the term.
 
-        A form is yielded with the rule's name if it no longer contains `whole`.
+        Only forms that no longer contain `whole` are yielded, each with the name of the rule that gave it.
         """
         first = whole.args[0].shape[self.undoing.axis]
         extent = whole.shape[self.undoing.axis]
