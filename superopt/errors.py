@@ -169,6 +169,12 @@ class RuntimeDiedError(SuperoptError):
     exit_code = 31
 
 
+class CacheError(SuperoptError):
+    """A file that was given as a time cache is not a time cache, or cannot be read or written."""
+
+    exit_code = 32
+
+
 class OutputError(SuperoptError):
     """The standard output cannot be written, for example because the disk is full."""
 

@@ -41,6 +41,11 @@ class OptimizationPolicy:
 
     A stopped run must end within ten seconds. The comparison on one thread is only reported.
     """
+    max_remembered_noise: float = 0.02
+    """The largest noise of the last comparison at which the result of a search without a gain is kept in the time cache.
+
+    On a busy machine, a search may miss a gain. The limit is the margin at which a candidate model is accepted. Not measured.
+    """
     memory_factor: float = 3.0
     """The memory limit of a search, as a multiple of the model's bytes. `memory_bytes` is added.
 

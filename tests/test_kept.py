@@ -54,7 +54,7 @@ def test_what_is_kept_is_not_searched_again(searches: list[object], tmp_path: Pa
     first, again = (kept(tmp_path) for _ in range(2))
     assert len(searches) == 1
     assert list(again.seconds) == ["load"]
-    assert dataclasses.replace(again, seconds=first.seconds) == first
+    assert dataclasses.replace(again, seconds=first.seconds, reason=first.reason, searched="") == first
     assert first.timing is not None
     assert first.rules
     assert first.segments
@@ -109,4 +109,35 @@ def test_what_was_accepted_is_made_again(searches: list[object], tmp_path: Path,
         made = superopt.optimize(branches(), budget=20.0, cache=tmp_path / "times.sqlite")
         assert made.report.accepted
         assert len(made.model.graph.node) == 1
+    assert len(searches) == 2
+
+
+def test_a_result_from_the_cache_states_the_date_of_its_search(searches: list[object], tmp_path: Path) -> None:
+    first, again = kept(tmp_path), kept(tmp_path)
+    assert len(searches) == 1
+    assert first.searched == ""
+    assert again.searched
+    assert again.reason == f"{first.reason} (found by a search on {again.searched}; --fresh searches again)"
+
+
+def test_a_fresh_search_replaces_the_stored_result_and_a_search_without_cache_stores_none(
+    searches: list[object], tmp_path: Path
+) -> None:
+    kept(tmp_path, no_cache=True)
+    assert not (tmp_path / "times.sqlite").exists()
+    kept(tmp_path)
+    kept(tmp_path, fresh=True)
+    assert len(searches) == 3
+    assert kept(tmp_path).searched
+    assert len(searches) == 3
+    with pytest.raises(ValueError, match="nothing is stored without a cache"):
+        kept(tmp_path, fresh=True, no_cache=True)
+
+
+def test_a_result_of_a_noisy_machine_is_not_kept(
+    searches: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare_as(monkeypatch, lambda _: dataclasses.replace(measured(1.0), noise=0.05))
+    for _ in range(2):
+        kept(tmp_path)
     assert len(searches) == 2

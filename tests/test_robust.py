@@ -38,7 +38,7 @@ from superopt.runtime.bounds import IndexRange, index_bounds
 from superopt.runtime.child import Child, child, require_loads, reuse_child
 from superopt.runtime.feasible import Feasible, find_feasible
 from superopt.runtime.input_source import DRAWN
-from superopt.runtime.multi_shape import ComparisonSettings, cached_comparison
+from superopt.runtime.multi_shape import ComparisonSettings, compare_at_all_sizes
 from superopt.runtime.session import Device, Port, Session, random_inputs
 from superopt.search import roofline
 from superopt.search.backtracking import SearchResult
@@ -338,7 +338,7 @@ def test_a_candidate_at_which_onnx_runtime_dies_is_not_loaded_here(tmp_path: Pat
     program = tmp_path / "dying.py"
     program.write_text(DYING)
     with reuse_child(program), pytest.raises(InvalidModelError, match=r"dies while loading the model \(SIGSEGV\)"):
-        cached_comparison(linear(), linear(), Device(), [DimBinding({})], ComparisonSettings(0.1), tmp_path / "cache")
+        compare_at_all_sizes(linear(), linear(), Device(), [DimBinding({})], ComparisonSettings(0.1))
     require_loads(linear(), Device())
     with pytest.raises(InvalidModelError, match="cannot load the model"):
         require_loads(b"no model", Device())

@@ -55,6 +55,7 @@ def parser() -> argparse.ArgumentParser:
     _add_generate(commands)
     _add_prove(commands)
     _add_rules(commands)
+    _add_cache_commands(commands)
     return top
 
 
@@ -144,8 +145,27 @@ def _add_optimize(commands: Commands) -> None:
     command.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
     about = "write every rewrite step as JSON, for `superopt verify`"
     command.add_argument("--certificate", type=Path, metavar="FILE", help=about)
-    command.add_argument("--cache", type=Path, metavar="FILE", help="file for measured times (in the user's cache folder)")
+    _add_cache(command)
+    how = command.add_mutually_exclusive_group()
+    about = "measure and search again, and replace entries of the cache"
+    how.add_argument("--fresh", action="store_true", help=about)
+    how.add_argument("--no-cache", action="store_true", help="neither read the cache nor write to it")
     command.set_defaults(run="optimize")
+
+
+def _add_cache(command: argparse.ArgumentParser) -> None:
+    about = "file for measured times and results of searches (in the user's cache folder)"
+    command.add_argument("--cache", type=Path, metavar="FILE", help=about)
+
+
+def _add_cache_commands(commands: Commands) -> None:
+    about = "Show or clear the file in which measured times and results of searches are kept between runs."
+    command = commands.add_parser("cache", help="show or clear the time cache", description=about)
+    actions = command.add_subparsers(title="actions", required=True, metavar="action")
+    for name, about in (("info", "show the file, its size and its entries"), ("clear", "remove all entries")):
+        action = actions.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+        _add_cache(action)
+        action.set_defaults(run=f"cache {name}")
 
 
 def _add_profile(commands: Commands) -> None:
@@ -160,7 +180,7 @@ def _add_profile(commands: Commands) -> None:
     command.add_argument("--export", type=Path, metavar="FILE", help=about)
     about = "add the times of this device profile, for example from a machine of the same kind; repeatable"
     command.add_argument("--import", dest="merge", type=Path, action="append", default=[], metavar="FILE", help=about)
-    command.add_argument("--cache", type=Path, metavar="FILE", help="file for measured times (in the user's cache folder)")
+    _add_cache(command)
     command.set_defaults(run="profile")
 
 

@@ -487,6 +487,25 @@ def run_rules_derive(options: argparse.Namespace) -> int:
     return 0
 
 
+def run_cache_info(options: argparse.Namespace) -> int:
+    """Run `superopt cache info`: print the path and the size of the time cache, its dates, and the number of its entries."""
+    from superopt.report.caching import cache_lines
+    from superopt.runtime.cache import cache_content, default_path
+
+    for line in cache_lines(cache_content(options.cache or default_path())):
+        out.print(line, soft_wrap=True, markup=False)
+    return 0
+
+
+def run_cache_clear(options: argparse.Namespace) -> int:
+    """Run `superopt cache clear`: remove all entries of the time cache, and print their number."""
+    from superopt.runtime.cache import clear_cache, default_path
+
+    path = options.cache or default_path()
+    out.print(f"{clear_cache(path)} entries removed from {path}", soft_wrap=True, markup=False)
+    return 0
+
+
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "optimize": run_optimize,
     "profile": run_profile,
@@ -497,6 +516,8 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "rules export": run_rules_export,
     "rules show": run_rules_show,
     "rules derive": run_rules_derive,
+    "cache info": run_cache_info,
+    "cache clear": run_cache_clear,
 }
 """The function for each command. The keys are the values of the option `run`, which the parser sets for a command."""
 

@@ -58,7 +58,7 @@ from superopt.rules.accuracy import admit_by_growth
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.rule import Rule
 from superopt.rules.store import load_rules
-from superopt.runtime.cache import Cache, default_path
+from superopt.runtime.cache import Cache, default_path, replacing_entries
 from superopt.runtime.child import reuse_child
 from superopt.runtime.input_source import InputSource
 from superopt.runtime.multi_shape import SizeComparisons
@@ -114,6 +114,8 @@ def optimize(
     inputs: Sequence[Given] = (),
     fix: Mapping[str, Fixable] | None = None,
     cache: str | os.PathLike[str] | None = None,
+    fresh: bool = False,
+    no_cache: bool = False,
     tune: bool = False,
     ort_config: bool = False,
     tolerance: float = CHECK.max_error_factor,
@@ -155,8 +157,11 @@ def optimize(
         fix: Values of inputs and sizes of dynamic dimensions, by name, at which alone the result is right, such as
             `{"sr": 16000}`. The inputs stay. ONNX Runtime raises an error if the result is run with another value or size. A
             single number fixes all elements of an input.
-        cache: The file for measured times. By default, it is a file in the user's cache folder. If a complete search finds no
-            faster model, this is recorded in the file, and the model is not searched again.
+        cache: The file for measured times of nodes and for results of searches. By default, it is a file in the user's cache
+            folder. If a complete search finds no faster model, this is recorded in the file, and the model is not searched
+            again. Whole models are always compared anew.
+        fresh: Measure and search again, and replace entries of the cache.
+        no_cache: Neither read the cache nor write to it.
         tune: Measure the model in sessions with different settings first (`superopt.runtime.tuning`), and optimize it for the
             best settings.
         ort_config: With `tune`, write the best settings to the metadata of the result, as far as ONNX Runtime can read them
@@ -188,28 +193,32 @@ def optimize(
         StoreError: A stored rule lacks a valid proof.
         CheckFailedError: The rewritten nodes cannot be put into the model, because the model would have a cycle.
         ValueError: A number is too small or NaN, a kind of rewrites or a mode is unknown, `tune` is given with a device
-            profile, or `ort_config` is given without `tune`.
+            profile, `ort_config` is given without `tune`, or both `fresh` and `no_cache` are given.
     """
-    settings = OptimizationSettings(
-        provider=provider,
-        budget=duration_seconds(budget) if isinstance(budget, str) else budget,
-        seed=seed,
-        threads=threads,
-        cuda_graph=cuda_graph,
-        shapes=size_combinations(shapes) if isinstance(shapes, Mapping) else shapes,
-        cache=Path(cache) if cache is not None else default_path(),
-        tune=tune,
-        ort_config=ort_config,
-        tolerance=tolerance,
-        growth=growth,
-        moves=moves,
-        fp=fp,
-        device_profile=device_profile,
-        allow_contrib=allow_contrib,
-        opset=opset,
-    )
+    if fresh and no_cache:
+        raise ValueError("fresh=True cannot be used with no_cache=True, because nothing is stored without a cache")
     phases = PhaseTimer(progress or ignore_progress)
-    with allow_early_stop(stop), temporary_scratch() as scratch, reuse_child():
+    stored = Path(cache) if cache is not None else default_path()
+    times = replacing_entries(stored, keep=fresh) if fresh or no_cache else nullcontext(stored)
+    with allow_early_stop(stop), temporary_scratch() as scratch, reuse_child(), times as file:
+        settings = OptimizationSettings(
+            provider=provider,
+            budget=duration_seconds(budget) if isinstance(budget, str) else budget,
+            seed=seed,
+            threads=threads,
+            cuda_graph=cuda_graph,
+            shapes=size_combinations(shapes) if isinstance(shapes, Mapping) else shapes,
+            cache=file,
+            tune=tune,
+            ort_config=ort_config,
+            tolerance=tolerance,
+            growth=growth,
+            moves=moves,
+            fp=fp,
+            device_profile=device_profile,
+            allow_contrib=allow_contrib,
+            opset=opset,
+        )
         with phases("load"):
             loaded = load(model)
             if ort_config:
@@ -225,7 +234,8 @@ def optimize(
             )
             known = None if unimproved is None else unimproved.before()
         if known is not None:
-            report = replace(known, model=loaded.label, seconds=dict(phases.seconds))
+            note = f"{known.reason} (found by a search on {known.searched}; --fresh searches again)"
+            report = replace(known, model=loaded.label, reason=note, seconds=dict(phases.seconds))
             at = [sizing.numbers for sizing in sizings if sizing.numbers]
             evidence = Evidence(loaded.model, rewritten=False, sizes=at, opset=opset, arithmetic=report.arithmetic)
             return result(model, loaded, loaded.model, report, evidence, embed=False)
@@ -237,7 +247,8 @@ def optimize(
                 if outcomes[-1].accepted:
                     break
         report = report_of(prepared, outcomes)
-        if unimproved is not None and report.stopped == WHOLE and not report.accepted:
+        noisy = report.timing is not None and report.timing.noise > OPTIMIZATION.max_remembered_noise
+        if unimproved is not None and report.stopped == WHOLE and not (report.accepted or noisy):
             unimproved.remember(report)
     last = outcomes[-1].candidate
     passes, rewritten = (last.passes, last.model) if report.accepted else ((), None)

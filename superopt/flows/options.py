@@ -36,6 +36,8 @@ class Options(TypedDict, total=False):
     inputs: Sequence[Given]
     fix: Mapping[str, Fixable] | None
     cache: str | os.PathLike[str] | None
+    fresh: bool
+    no_cache: bool
     tune: bool
     ort_config: bool
     tolerance: float

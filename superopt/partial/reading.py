@@ -90,8 +90,8 @@ class Reading:
     """An interpretation of index notation that finds the elements of operands that a box of result positions reads.
 
     An index is an affine function of the position in the box (`Affine`), and a value is the set of the elements on which it
-    depends (`Parts`). A definition is interpreted at many positions at once: at all combinations of several offsets along each axis of
-    the result. The last axes of an array of offsets are these axes. Every summation index adds an axis in front.
+    depends (`Parts`). A definition is interpreted at many positions at once: at all combinations of several offsets along each
+    axis of the result. The last axes of an array of offsets are these axes. Every summation index adds an axis in front.
     """
 
     def __init__(self, box: Box, depth: int) -> None:

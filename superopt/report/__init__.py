@@ -1,7 +1,8 @@
 """Reports of runs as frozen values, rendered as terminal tables or as JSON.
 
-The package may import `superopt.model` and the packages below it, but imports only `superopt.rules`, `superopt.algebra` and
-`superopt.policy`. The package only renders results, and computes none. Read `optimization` first.
+The package imports only `superopt.model` and the packages below it, and of these only `superopt.model.coverage`,
+`superopt.runtime.cache`, `superopt.rules`, `superopt.algebra` and `superopt.policy`. The package only renders results, and
+computes none. Read `optimization` first.
 
     `optimization`: the report of `superopt.optimize`: its fields and tables; `superopt.flows.report_fields` fills the fields.
     `profiling`: the report of `superopt profile`, and numbers with metric prefixes.
@@ -9,6 +10,7 @@ The package may import `superopt.model` and the packages below it, but imports o
     `proof`: the tables of verdicts of `superopt prove`.
     `verification`: the report of `superopt verify`.
     `reading`: rules as text: lists of rules, one rule in detail, an explained proof.
+    `caching`: the content of the time cache as lines of text.
     `drawing`: a rule as an SVG drawing of two graphs.
     `progress`: the progress of a run as a value for listeners.
 """

@@ -198,6 +198,7 @@ class Report:
         inlined: The number of branches of the original that are always taken and were inlined.
         uncovered: If nothing faster was found, the nodes that the search cannot rewrite, by operator and reason.
         hints: If nothing faster was found, sentences that say which options may lead to a gain.
+        searched: The date and time of the search, if the report comes from the time cache, or else an empty text.
     """
 
     model: str
@@ -229,6 +230,7 @@ class Report:
     inlined: int = 0
     uncovered: tuple[UncoveredNodes, ...] = ()
     hints: tuple[str, ...] = ()
+    searched: str = ""
 
     @property
     def speedup(self) -> float:

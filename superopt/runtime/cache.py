@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from superopt.budget import is_stop_requested
-from superopt.files import cache_folder
+from superopt.errors import CacheError
+from superopt.files import cache_folder, scratch_folder
 from superopt.policy import PROCESS
 
 T = TypeVar("T")
@@ -22,6 +23,8 @@ T = TypeVar("T")
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 """A value that can be written as JSON, or that was read from JSON. Tuples are written as lists."""
 
+TABLE = "CREATE TABLE IF NOT EXISTS measured (key TEXT PRIMARY KEY, description TEXT, value TEXT, stored REAL)"
+INSERT = "INSERT OR IGNORE INTO measured VALUES (?, ?, ?, ?)"
 _locked: dict[Path, float] = {}
 """For each cache file, the monotonic time of the last attempt to open the file that failed because the file was locked."""
 
@@ -72,7 +75,7 @@ class Cache:
             self._unsaved.setdefault(text_of(key), value)
             return
         try:
-            self._file.execute("INSERT OR IGNORE INTO measured VALUES (?, ?, ?)", (digest, text_of(key), text_of(value)))
+            self._file.execute(INSERT, (digest, text_of(key), text_of(value), time.time()))
         except sqlite3.Error as error:
             self._unsaved.setdefault(text_of(key), value)
             self.error = str(error)
@@ -121,6 +124,95 @@ class Part:
     def put(self, key: Sequence[Json], value: Json) -> None:
         """Store the value for the key and the settings, as `Cache.put`."""
         self.cache.put([*key, *self.settings], value)
+
+
+@dataclass(frozen=True)
+class CacheContent:
+    """The content of a time cache.
+
+    Attributes:
+        path: The file.
+        bytes: The size of the file with its journal.
+        counts: The number of entries of each kind, the most frequent kind first.
+        first: The time at which the oldest entry was stored, in seconds since 1970, or None if no entry has a time.
+        last: The time at which the newest entry was stored, or None.
+    """
+
+    path: Path
+    bytes: int
+    counts: Mapping[str, int]
+    first: float | None
+    last: float | None
+
+
+@contextlib.contextmanager
+def replacing_entries(path: Path, *, keep: bool) -> Iterator[Path]:
+    """Yield the path of an empty cache. If `keep` is True, its entries replace entries of the cache at `path` at the end.
+
+    If the context raises an exception, no entry is replaced.
+    """
+    with scratch_folder() as folder:
+        empty = folder / path.name
+        yield empty
+        if keep and empty.is_file():
+            with contextlib.suppress(OSError, sqlite3.Error), contextlib.closing(_connected(path)) as connection:
+                connection.execute("ATTACH ? AS fresh", (str(empty),))
+                connection.execute("INSERT OR REPLACE INTO measured SELECT * FROM fresh.measured")
+
+
+def cache_content(path: Path) -> CacheContent:
+    """Return the content of the cache at `path`. A missing file is an empty cache.
+
+    Raises:
+        CacheError: The file is not a time cache, or cannot be read.
+    """
+    files = [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm")]
+    with _existing_cache(path) as connection:
+        counts: dict[str, int] = {}
+        times: list[float] = []
+        if connection is not None:
+            for description, stored in connection.execute("SELECT description, stored FROM measured"):
+                kind = str(json_list(json.loads(description))[0])
+                counts[kind] = counts.get(kind, 0) + 1
+                times += [] if stored is None else [stored]
+        size = sum(file.stat().st_size for file in files if file.is_file())
+    ordered = dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
+    return CacheContent(path, size, ordered, min(times, default=None), max(times, default=None))
+
+
+def clear_cache(path: Path) -> int:
+    """Remove all entries of the cache at `path`, and return their number.
+
+    Raises:
+        CacheError: The file is not a time cache, or cannot be written.
+    """
+    with _existing_cache(path) as connection:
+        if connection is None:
+            return 0
+        removed = connection.execute("DELETE FROM measured").rowcount
+        connection.execute("VACUUM")
+        return removed
+
+
+@contextlib.contextmanager
+def _existing_cache(path: Path) -> Iterator[sqlite3.Connection | None]:
+    """Yield a connection to the cache at `path`, or None if there is no such file.
+
+    Raises:
+        CacheError: The file is not a time cache, or an operation inside the context fails.
+    """
+    try:
+        if not path.exists():
+            yield None
+            return
+        address = f"{path.resolve().as_uri()}?mode=rw"
+        with contextlib.closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
+            if not [*connection.execute("PRAGMA table_info(measured)")]:
+                raise CacheError(f"{path}: not a time cache")
+            _prepare(connection)
+            yield connection
+    except (OSError, sqlite3.Error) as error:
+        raise CacheError(f"{path}: not a usable time cache ({error})") from error
 
 
 def text_of(value: Json) -> str:
@@ -206,8 +298,16 @@ def _opened(path: Path) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")
-        connection.execute("CREATE TABLE IF NOT EXISTS measured (key TEXT PRIMARY KEY, description TEXT, value TEXT)")
+        _prepare(connection)
     except sqlite3.Error:
         connection.close()
         raise
     return connection
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    """Create the table, or add the column that files of earlier versions lack."""
+    connection.execute(TABLE)
+    if not any(column[1] == "stored" for column in connection.execute("PRAGMA table_info(measured)")):
+        with contextlib.suppress(sqlite3.OperationalError):  # another process has just added the column
+            connection.execute("ALTER TABLE measured ADD COLUMN stored REAL")

@@ -7,11 +7,11 @@ from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
 from superopt.algebra.dim_binding import DimBinding
-from superopt.budget import is_stop_requested
+from superopt.budget import active_time, is_stop_requested
 from superopt.errors import CheckFailedError
 from superopt.policy import CHECK, COMPARISON
 from superopt.protobuf.stored import Loadable
-from superopt.runtime.cache import Json, json_list
+from superopt.runtime.cache import Json
 from superopt.runtime.check import Check, CheckSizes, check_all
 from superopt.runtime.child import require_loads
 from superopt.runtime.compare import DECIDED, Comparison, compare_settings
@@ -45,13 +45,11 @@ class ComparisonSettings:
         seconds: The time limit of the comparison in seconds, for all sizes together.
         seed: The seed of the inputs.
         loads: The most times that the models are loaded, as in `compare_in_turns`.
-        again: Whether the same two models were compared before. The result cache stores the second comparison separately.
     """
 
     seconds: float
     seed: int = 0
     loads: int = COMPARISON.max_loads
-    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,13 +141,12 @@ def cached_check(
     return from_fields(Check, record), seconds
 
 
-def cached_comparison(
+def compare_at_all_sizes(
     original: Loadable,
     candidate: Loadable,
     device: Device,
     sizings: Sequence[DimBinding],
     settings: ComparisonSettings,
-    cache: Path,
     progress: Callable[[float], None] | None = None,
     source: InputSource = DRAWN,
 ) -> tuple[SizeComparisons, float]:
@@ -157,30 +154,24 @@ def cached_comparison(
 
     On the CPU, the candidate is loaded in a child process first, in case ONNX Runtime crashes.
 
-    Timing stops when further rounds are unlikely to change whether the candidate counts as faster. The comparisons and the
-    seconds come from the cache if possible; see `cached_result`.
+    Timing stops when further rounds are unlikely to change whether the candidate counts as faster. Comparisons of whole models
+    are never cached, because a comparison on a busy machine would otherwise decide all later runs.
 
     Raises:
         InvalidModelError, ProviderError: as `compare_settings`.
     """
-    sizes = [sizing.numbers for sizing in sizings]
-
-    def find() -> Json:
-        require_loads(candidate, device)
-        compared = compare_settings(
-            (original, device),
-            [(candidate, device)],
-            at=sizes,
-            seconds=settings.seconds,
-            seed=settings.seed,
-            source=source,
-            loads=settings.loads,
-            until=DECIDED,
-            progress=progress,
-        )
-        return [asdict(comparison) for (comparison,) in compared]
-
-    about = ["compared everywhere", device.identity, *astuple(settings), source.digest, sizes]
-    record, taken = cached_result(cache, about, [original, candidate], find)
-    found = (from_fields(Comparison, row) for row in json_list(record))
-    return SizeComparisons(tuple(zip(sizings, found, strict=True))), taken
+    start = active_time()
+    require_loads(candidate, device)
+    compared = compare_settings(
+        (original, device),
+        [(candidate, device)],
+        at=[sizing.numbers for sizing in sizings],
+        seconds=settings.seconds,
+        seed=settings.seed,
+        source=source,
+        loads=settings.loads,
+        until=DECIDED,
+        progress=progress,
+    )
+    found = (comparison for (comparison,) in compared)
+    return SizeComparisons(tuple(zip(sizings, found, strict=True))), active_time() - start

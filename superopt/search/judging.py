@@ -18,7 +18,7 @@ from superopt.protobuf.stored import Loadable
 from superopt.runtime.cache import json_integer, json_list, json_number
 from superopt.runtime.check import Check
 from superopt.runtime.input_source import InputSource
-from superopt.runtime.multi_shape import CheckSettings, ComparisonSettings, SizeComparisons, cached_check, cached_comparison
+from superopt.runtime.multi_shape import CheckSettings, ComparisonSettings, SizeComparisons, cached_check, compare_at_all_sizes
 from superopt.runtime.result_cache import cached_result
 from superopt.runtime.session import Device
 from superopt.search.passes import SearchedModel
@@ -169,7 +169,7 @@ class CandidateJudge:
             compared, own = self._compared(rewritten, seconds)
             spent = replace(spent, comparing=spent.comparing + own)
             if compared.promising and spent.comparing <= OPTIMIZATION.repeated_comparison_seconds and not is_stop_requested():
-                compared, own = self._compared(rewritten, seconds, again=True)
+                compared, own = self._compared(rewritten, seconds)
                 spent = replace(spent, comparing=spent.comparing + own)
             return compared, spent
 
@@ -253,10 +253,9 @@ class CandidateJudge:
         seconds: float,
         *,
         loads: int = COMPARISON.max_loads,
-        again: bool = False,
         at: Sequence[DimBinding] = (),
     ) -> tuple[SizeComparisons, float]:
-        settings = ComparisonSettings(seconds, self.settings.seed, loads, again)
-        return cached_comparison(
-            self.original, candidate, self.device, at or self.sizings, settings, self.cache, self.progress, self.source
+        settings = ComparisonSettings(seconds, self.settings.seed, loads)
+        return compare_at_all_sizes(
+            self.original, candidate, self.device, at or self.sizings, settings, self.progress, self.source
         )

@@ -9,6 +9,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 from superopt.algebra.operators import specs_folder, substitutions_folder
@@ -40,9 +41,10 @@ class UnimprovedModelCache:
         return None if record is None else _report(json_object(record))
 
     def remember(self, report: Report) -> None:
-        """Store the report of a model that the search left unchanged."""
+        """Store the report of a model that the search left unchanged, with the current date."""
+        now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
         with closing(Cache(self.cache)) as known:
-            known.put(self._key, asdict(report))
+            known.put(self._key, asdict(replace(report, searched=now)))
 
     @functools.cached_property
     def _key(self) -> Sequence[Json]:

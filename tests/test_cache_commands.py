@@ -1,0 +1,119 @@
+"""The time cache as a user sees it: `superopt cache`, entries of earlier versions, and caches that are replaced or not used."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from superopt.cli import main as cli
+from superopt.errors import CacheError
+from superopt.runtime.cache import Cache, cache_content, clear_cache, replacing_entries
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "times.sqlite"
+    with closing(Cache(file)) as cache:
+        cache.put(["kernel", "cpu", 1], 0.5)
+        cache.put(["kernel", "cpu", 2], 0.25)
+        cache.put(["pace", "cpu"], 3)
+    return file
+
+
+def test_the_content_of_a_cache_is_counted(path: Path) -> None:
+    content = cache_content(path)
+    assert content.counts == {"kernel": 2, "pace": 1}
+    assert content.bytes > 0
+    assert content.first is not None
+    assert content.last is not None
+    assert time.time() - 60 < content.first <= content.last <= time.time()
+    assert cache_content(path.with_name("absent")).counts == {}
+
+
+def test_a_cache_of_an_earlier_version_is_read_and_gets_times(tmp_path: Path) -> None:
+    path = tmp_path / "old.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE measured (key TEXT PRIMARY KEY, description TEXT, value TEXT)")
+        connection.execute("INSERT INTO measured VALUES ('k', '[\"kernel\",1]', '2')")
+    content = cache_content(path)
+    assert (content.counts, content.first) == ({"kernel": 1}, None)
+    with closing(Cache(path)) as cache:
+        assert not cache.error
+        cache.put(["kernel", 2], 3)
+    assert cache_content(path).counts == {"kernel": 2}
+    assert cache_content(path).first is not None
+
+
+def test_a_cleared_cache_is_empty_and_usable(path: Path) -> None:
+    assert clear_cache(path) == 3
+    assert clear_cache(path) == 0
+    assert clear_cache(path.with_name("absent")) == 0
+    with closing(Cache(path)) as cache:
+        assert cache.get(["pace", "cpu"]) is None
+        cache.put(["pace", "cpu"], 4)
+        assert cache.get(["pace", "cpu"]) == 4
+
+
+@pytest.mark.parametrize("content", [b"text", b"SQLite format 3\0 but broken"])
+def test_other_files_are_neither_read_nor_cleared(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    for used in (cache_content, clear_cache):
+        with pytest.raises(CacheError, match="not a usable time cache"):
+            used(path)
+    assert path.read_bytes() == content
+
+
+def test_other_databases_are_neither_read_nor_cleared(tmp_path: Path) -> None:
+    path = tmp_path / "other.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE notes (text TEXT)")
+    before = path.read_bytes()
+    for used in (cache_content, clear_cache):
+        with pytest.raises(CacheError, match="not a time cache"):
+            used(path)
+    assert path.read_bytes() == before
+
+
+def test_new_entries_replace_entries_of_the_same_key(path: Path) -> None:
+    with replacing_entries(path, keep=True) as empty, closing(Cache(empty)) as cache:
+        assert cache.get(["pace", "cpu"]) is None
+        cache.put(["pace", "cpu"], 7)
+    with closing(Cache(path)) as cache:
+        assert cache.get(["pace", "cpu"]) == 7
+        assert cache.get(["kernel", "cpu", 1]) == 0.5
+    assert not empty.exists()
+
+
+def test_entries_replace_nothing_without_a_cache_or_after_a_failure(path: Path) -> None:
+    with replacing_entries(path, keep=False) as empty, closing(Cache(empty)) as cache:
+        cache.put(["pace", "cpu"], 7)
+
+    def fail() -> None:
+        with replacing_entries(path, keep=True) as empty, closing(Cache(empty)) as cache:
+            cache.put(["pace", "cpu"], 8)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    with closing(Cache(path)) as cache:
+        assert cache.get(["pace", "cpu"]) == 3
+
+
+def test_the_commands_show_and_clear_the_cache(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["cache", "info", "--cache", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert f"{path}: 3 entries" in shown
+    assert "2 kernel" in shown
+    assert "stored from 20" in shown
+    assert cli.main(["cache", "clear", "--cache", str(path)]) == 0
+    assert f"3 entries removed from {path}" in capsys.readouterr().out
+    assert cache_content(path).counts == {}
+    path.write_text("text")
+    assert cli.main(["cache", "info", "--cache", str(path)]) == CacheError.exit_code
+    with pytest.raises(SystemExit):
+        cli.main(["optimize", "a.onnx", "b.onnx", "--fresh", "--no-cache"])
