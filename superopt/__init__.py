@@ -1,12 +1,13 @@
 """superopt: a superoptimizer for ONNX models.
 
 `superopt.optimize(model)` searches for an equivalent model that is faster in a measured comparison. The result contains the
-model and a report of the optimization. Read `flows/optimize` first. The docstring of each package is a map of its modules.
+model and a report of the optimization. `superopt.compare(first, second)` compares two models. Read `flows/optimize` first. The
+docstring of each package is a map of its modules.
 
 Packages, from the top layer to the bottom layer. A package imports only from layers below its own:
 
     `cli/`: the command line: commands, options, signals, progress display and exit codes. Only this package prints.
-    `flows/`: the stages of optimize, generate, verify, profile and rules export, in order; certificates are written here.
+    `flows/`: the stages of optimize, compare, generate, verify, profile and rules export; certificates are written here.
     `search/`: the search for a cheaper equivalent of a model: rewriting, sweeps, windows, passes, choice of a candidate model.
     `discovery/`: the discovery of rewrite rules: enumeration of terms, fingerprints, generalisation, pruning, minimal core.
     `verification/`: the independent checker of `superopt verify` (translation validation by certificates).
@@ -43,14 +44,18 @@ from typing import TYPE_CHECKING
 from superopt.errors import SuperoptError
 
 if TYPE_CHECKING:
+    from superopt.flows.compare import compare
     from superopt.flows.optimize import optimize
     from superopt.flows.optimized import Optimized
+    from superopt.report.comparison import ModelComparison
     from superopt.report.optimization import Report
 
-__all__ = ["Optimized", "Report", "SuperoptError", "__version__", "optimize"]
+__all__ = ["ModelComparison", "Optimized", "Report", "SuperoptError", "__version__", "compare", "optimize"]
 
 _MODULES = {
+    "compare": "superopt.flows.compare",
     "optimize": "superopt.flows.optimize",
+    "ModelComparison": "superopt.report.comparison",
     "Optimized": "superopt.flows.optimized",
     "Report": "superopt.report.optimization",
 }

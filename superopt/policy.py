@@ -630,6 +630,8 @@ class ComparisonPolicy:
     If the models have more bytes, one model at a time is loaded and timed. Safety limit: `scripts/check_memory` compares peak
     memory with the documented bound.
     """
+    min_compared_inputs: int = 3
+    """The fewest sets of input values on which `superopt compare` compares outputs. Not measured."""
     max_loads: int = 6
     """The most times that the models of a comparison are loaded, unless loading is quick.
 

@@ -24,7 +24,7 @@ from superopt.cli.types import (
     time_span,
 )
 from superopt.flows.options import MOVES
-from superopt.policy import CHECK, PROCESS
+from superopt.policy import CHECK, OPTIMIZATION, PROCESS
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.store import CORE, SEARCH
 
@@ -50,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--debug", action="store_true", help="show a traceback for an internal error")
     commands = top.add_subparsers(title="commands", required=True, metavar="command")
     _add_optimize(commands)
+    _add_compare(commands)
     _add_profile(commands)
     _add_verify(commands)
     _add_generate(commands)
@@ -75,7 +76,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         names = [name for name, _ in options.fix]
         if repeated := [name for name in names if names.count(name) > 1]:
             top.error(f"argument --fix: {quote_option_value(repeated[0])} is given twice")
-    if options.run in ("optimize", "profile"):
+    if options.run in ("compare", "optimize", "profile"):
         names = [name for name, _ in options.shape]
         if repeated := [name for name in names if names.count(name) > 1]:
             top.error(f"argument --shape: {quote_option_value(repeated[0])} is given twice: write all of its sizes as NAME=N,N")
@@ -151,6 +152,27 @@ def _add_optimize(commands: Commands) -> None:
     how.add_argument("--fresh", action="store_true", help=about)
     how.add_argument("--no-cache", action="store_true", help="neither read the cache nor write to it")
     command.set_defaults(run="optimize")
+
+
+def _add_compare(commands: Commands) -> None:
+    about = "Compare two models with the same inputs and outputs: speed, outputs, operators and weights."
+    command = commands.add_parser("compare", help="compare two models", description=about)
+    command.add_argument("first", type=Path, metavar="a.onnx", help="the model to compare with, usually an original")
+    command.add_argument("second", type=Path, metavar="b.onnx", help="the other model")
+    command.add_argument("--provider", default="cpu", help=f"execution provider that runs both models: {WHERE}")
+    command.add_argument("--threads", type=threads, metavar="N", help="CPU threads of each session (all cores)")
+    about = "run both models by replaying a CUDA graph (with --provider cuda)"
+    command.add_argument("--cuda-graph", action="store_true", help=about)
+    about = "sizes of a dynamic dimension; repeat the option for each dimension"
+    command.add_argument("--shape", type=extents, action="append", default=[], metavar="NAME=N,N", help=about)
+    about = "inputs to run both models on: an .npz file or a folder, as for `superopt optimize`; repeatable"
+    command.add_argument("--input", type=Path, action="append", default=[], metavar="FILE", dest="inputs", help=about)
+    about = f"time limit of the timing, such as 10s ({OPTIMIZATION.full_comparison_seconds:g}s)"
+    limit = OPTIMIZATION.full_comparison_seconds
+    command.add_argument("--seconds", type=time_span, default=limit, metavar="TIME", help=about)
+    command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the comparison as JSON")
+    command.set_defaults(run="compare")
 
 
 def _add_cache(command: argparse.ArgumentParser) -> None:

@@ -235,6 +235,35 @@ def argument_data_files(label: str, model: Path) -> dict[str, Path]:
     return {f"{file.name}, in which {label} keeps tensors": file for file in data_files(model)}
 
 
+def run_compare(options: argparse.Namespace) -> int:
+    """Run `superopt compare`: print the verdict and the tables, and write the comparison as JSON if requested."""
+    for model in (options.first, options.second):
+        require_model_file(model)
+    from superopt.report.comparison import comparison_summary
+
+    read = argument_data_files("a.onnx", options.first) | argument_data_files("b.onnx", options.second)
+    require_distinct({"--json": options.json}, {"a.onnx": options.first, "b.onnx": options.second, **read})
+    if options.json is not None:
+        require_writable(options.json)
+    with progress_listener() as listener:
+        compared = superopt.compare(
+            options.first,
+            options.second,
+            provider=options.provider,
+            threads=options.threads,
+            cuda_graph=options.cuda_graph,
+            shapes=dict(options.shape),
+            inputs=options.inputs,
+            seconds=options.seconds,
+            seed=options.seed,
+            progress=listener,
+        )
+    if options.json is not None:
+        write_text_atomically(compared.json(), options.json)
+    out.print(comparison_summary(compared))
+    return 0
+
+
 def run_profile(options: argparse.Namespace) -> int:
     """Run `superopt profile`: print all measurements of the device, and write them to a file if requested."""
     from superopt.flows.profile import profile
@@ -508,6 +537,7 @@ def run_cache_clear(options: argparse.Namespace) -> int:
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "optimize": run_optimize,
+    "compare": run_compare,
     "profile": run_profile,
     "verify": run_verify,
     "generate": run_generate,

@@ -5,6 +5,7 @@ The package imports only `superopt.model` and the packages below it, and of thes
 computes none. Read `optimization` first.
 
     `optimization`: the report of `superopt.optimize`: its fields and tables; `superopt.flows.report_fields` fills the fields.
+    `comparison`: the report of `superopt.compare`.
     `profiling`: the report of `superopt profile`, and numbers with metric prefixes.
     `generation`: the report of `superopt generate`: counts for each universe, as a table and as JSON.
     `proof`: the tables of verdicts of `superopt prove`.
