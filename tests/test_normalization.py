@@ -12,7 +12,7 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from superopt.errors import CheckFailedError
-from superopt.protobuf.normalization import SHIFTED, conditioning, normalizations
+from superopt.protobuf.normalization import SHIFTED, conditioning, denormalized, normalizations
 from superopt.runtime.check import check
 from superopt.runtime.input_source import InputSource
 from superopt.runtime.session import Array, Device
@@ -98,6 +98,15 @@ def test_a_constant_after_a_transpose_belongs_to_the_axis_that_was_moved() -> No
     np.testing.assert_allclose(maps[1][1, :, 2], -MEAN)
 
 
+def test_single_constants_are_found_after_moved_elements() -> None:
+    nodes = [node("Reshape", "x", "n", to="r"), node("Sub", "r", "m"), node("Div", "y", "m", to="z")]
+    maps = found(nodes, [2, 3], m=np.array([4.0]), n=np.array([6.0]))
+    assert maps is not None
+    np.testing.assert_allclose(maps[0], 0.25)
+    np.testing.assert_allclose(maps[1], -1)
+    assert found(nodes, [2, 3], m=np.arange(1.0, 7.0), n=np.array([6.0])) is None
+
+
 def test_batch_normalization_of_an_input_is_found() -> None:
     nodes = [node("BatchNormalization", "x", "one", "zero", "m", "s", epsilon=0.0)]
     maps = found(nodes, [2, 3, 4, 4], one=np.ones(3), zero=np.zeros(3), m=MEAN, s=STD)
@@ -131,6 +140,10 @@ def test_inputs_are_the_values_that_the_model_normalizes() -> None:
     np.testing.assert_allclose((values - 500) / 0.25, normal)
     assert maps["x"].inputs(np.ones((ROWS, COLUMNS + 1))) is None
     assert normalizations(scaler(np.ones(COLUMNS), 0.0))["x"].inputs(normal) is None
+    small = denormalized(maps, "x", np.ones((ROWS, COLUMNS), np.int16))
+    assert small.dtype == np.int16
+    assert {*small.ravel()} == {500}
+    assert {*denormalized(maps, "x", np.ones((ROWS, COLUMNS), np.uint8)).ravel()} == {255}
     source = InputSource(normalized=maps)
     feeds = source.denormalized({"x": normal.astype(np.float32), "n": np.arange(3)})
     np.testing.assert_allclose(feeds["x"], values, rtol=1e-6)

@@ -42,22 +42,27 @@ class Normalization:
 
 @dataclass(frozen=True, eq=False)
 class _Mapped:
-    """A value that is an elementwise map of an input, with its axes in the order `axes` of the input's axes.
+    """A value whose elements are elements of an input, after an elementwise map.
 
     Attributes:
         name: The name of the input.
-        axes: For each axis of the value, the axis of the input.
+        axes: For each axis of the value, the axis of the input, or None if the elements have moved in another way.
         map: The map.
         shifted: Whether the map adds a constant.
     """
 
     name: str
-    axes: tuple[int, ...]
+    axes: tuple[int, ...] | None
     map: Normalization
     shifted: bool = False
 
     def aligned(self, constant: Array) -> Array | None:
-        """Return the constant, which broadcasts against the value, such that it broadcasts against the input."""
+        """Return the constant, which broadcasts against the value, such that it broadcasts against the input.
+
+        The result is None if this is not possible.
+        """
+        if self.axes is None:
+            return constant.reshape(()) if constant.size == 1 else None
         rank = len(self.axes)
         if constant.ndim > rank:
             return None
@@ -66,6 +71,23 @@ class _Mapped:
 
 SHIFTED = "shifted"
 """The name of a set of input values that lie near constants that the model subtracts: once normalized, they are ordinary."""
+
+
+def denormalized(normalized: Mapping[str, Normalization], name: str, normal: Array) -> Array:
+    """Return the values of the input `name` that the model normalizes to `normal`, or `normal` if there are no such values.
+
+    Integers are rounded, and limited to the range of their type.
+    """
+    if name not in normalized or normal.dtype.kind not in "iuf":
+        return normal
+    values = normalized[name].inputs(normal.astype(np.float64))
+    if values is None:
+        return normal
+    if normal.dtype.kind == "f":
+        return values.astype(normal.dtype)
+    limits = np.iinfo(normal.dtype)
+    whole: Array = np.rint(np.clip(values, limits.min, limits.max)).astype(normal.dtype)
+    return whole
 
 
 def conditioning(normalized: Mapping[str, Normalization]) -> float:
@@ -119,10 +141,15 @@ def _after(node: NodeProto, of: _Mapped, *, first: bool, stored: _Constants) -> 
         case "Cast":
             return of if attributes["to"] in _FLOATS else None
         case "Transpose":
+            if of.axes is None:
+                return of
             order = attributes.get("perm", [*reversed(range(len(of.axes)))])
             return replace(of, axes=tuple(of.axes[axis] for axis in order)) if len(order) == len(of.axes) else None
+        case "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" | "Slice" | "Gather" | "Concat" | "Expand" if first:
+            return replace(of, axes=None)
     with np.errstate(all="ignore"):
-        found = _factor_and_constant(node, attributes, rank=len(of.axes), first=first, stored=stored)
+        rank = 0 if of.axes is None else len(of.axes)
+        found = _factor_and_constant(node, attributes, rank=rank, first=first, stored=stored)
     return None if found is None else _scaled_and_shifted(of, *found)
 
 

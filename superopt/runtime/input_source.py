@@ -7,10 +7,9 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 from onnx import ModelProto
 
-from superopt.protobuf.normalization import Normalization, normalizations
+from superopt.protobuf.normalization import Normalization, denormalized, normalizations
 from superopt.runtime.bounds import IndexRange, index_bounds
 from superopt.runtime.session import Array, Port, is_floating, random_inputs
 
@@ -93,13 +92,7 @@ class InputSource:
 
         If the model has input `x` and begins with `(x - mean) / std`, the value `n` of `x` becomes `n * std + mean`.
         """
-        found = dict(feeds)
-        for name, normalization in self.normalized.items():
-            if name in feeds and is_floating(feeds[name].dtype):
-                values = normalization.inputs(feeds[name].astype(np.float64))
-                if values is not None:
-                    found[name] = values.astype(feeds[name].dtype)
-        return found
+        return {name: denormalized(self.normalized, name, value) for name, value in feeds.items()}
 
     def _with(self, known: Example, ports: Sequence[Port], seed: int, sizes: Mapping[str, int] | None) -> dict[str, Array]:
         known = {**known, **self.fixed}

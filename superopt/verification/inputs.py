@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from superopt.policy import VERIFY
-from superopt.protobuf.normalization import SHIFTED
+from superopt.protobuf.normalization import SHIFTED, denormalized
 from superopt.verification.models import DeclaredInput, ModelSource, dimension_expression_extent
 
 Array = npt.NDArray[Any]
@@ -124,15 +124,7 @@ def ordinary_feeds(source: ModelSource, at: Mapping[str, int], bound: int, seed:
         feeds = {port.name: _array(port, at, draw, bound, turn, rng) for port in source.inputs}
         yield name, feeds
         if name == "normal" and source.normalized:
-            yield SHIFTED, {name: _denormalized(source, name, value) for name, value in feeds.items()}
-
-
-def _denormalized(source: ModelSource, name: str, normal: Array) -> Array:
-    """Return the values of an input that the model normalizes to `normal`, or `normal` if the model has no such values."""
-    if name not in source.normalized or normal.dtype.kind != "f":
-        return normal
-    values = source.normalized[name].inputs(normal.astype(np.float64))
-    return normal if values is None else values.astype(normal.dtype)
+            yield SHIFTED, {name: denormalized(source.normalized, name, value) for name, value in feeds.items()}
 
 
 def adversarial_feeds(
