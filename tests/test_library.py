@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -153,3 +155,18 @@ def test_a_mapping_of_sizes_chooses_where_the_model_is_measured(tmp_path: Path) 
         superopt.optimize(branches("rows"), shapes={"columns": 3}, cache=cache)
     with pytest.raises(ValueError, match="'soon' is not a duration"):
         superopt.optimize(branches(), budget="soon", cache=cache)
+
+
+@pytest.mark.slow
+def test_the_python_example_of_the_readme_runs(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parent.parent
+    code, *_ = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "examples").symlink_to(root / "examples")
+    environment = {**os.environ, "PYTHONPATH": str(root), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 2, done.stdout
+    first, second = done.stdout.splitlines()
+    assert first
+    assert second.startswith("faster.onnx: ")
