@@ -100,10 +100,10 @@ def check_weights(original: ModelSource, optimized: ModelSource, certificate: Ce
             made.require(name, array)
             counts["computed"] += 1
         elif name in before.protos:
-            if not _identical(before.array(name), array):
+            if not _same_bytes(before.array(name), array):
                 raise CertificateError(f"weight {name!r} of the optimized model differs from the original's weight")
             counts["kept"] += 1
-        elif name in known and _identical(known[name], array):
+        elif name in known and _same_bytes(known[name], array):
             counts["kept"] += 1
         elif name in certificate.stored:
             counts["kept"] += 1  # `check_stored` compares this weight with the value of the same name in the original
@@ -116,7 +116,7 @@ def check_weights(original: ModelSource, optimized: ModelSource, certificate: Ce
     return Weights(**counts)
 
 
-def _identical(one: Array, other: Array) -> bool:
+def _same_bytes(one: Array, other: Array) -> bool:
     return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
@@ -511,7 +511,7 @@ def check_stored(original: ModelSource, optimized: ModelSource, certificate: Cer
             or (certificate.opset is None and not original.proto.functions)
             or array.size > VERIFY.max_untermed_elements
         )
-        if known and not (name in values and _identical(np.asarray(values[name]), array)):
+        if known and not (name in values and _same_bytes(np.asarray(values[name]), array)):
             raise CertificateError(f"weight {name!r} of the optimized model differs from the original's value of that name")
 
 

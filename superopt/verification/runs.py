@@ -248,7 +248,7 @@ class _Pair:
         for place, output in enumerate(self.before.source.outputs):
             what = describe_difference(wanted[place], found[place], [run[place] for run in others], conditioning)
             if self.identical and not what:
-                what = "" if _identical(wanted[place], found[place]) else "the bits are not the same"
+                what = "" if _same_bits(wanted[place], found[place]) else "the bits are not the same"
             if what:
                 raise CheckFailedError(f"output {output!r} differs on {name}: {what}")
             value = wanted[place]
@@ -361,12 +361,12 @@ def _alike(wanted: object, found: object, near: Sequence[object]) -> bool:
     return bool(wanted == found)
 
 
-def _identical(wanted: object, found: object) -> bool:
+def _same_bits(wanted: object, found: object) -> bool:
     """Return whether two outputs have the same bits, except for signs of zeros and bits of NaN."""
     if isinstance(wanted, list) and isinstance(found, list):
-        return len(wanted) == len(found) and all(map(_identical, wanted, found))
+        return len(wanted) == len(found) and all(map(_same_bits, wanted, found))
     if isinstance(wanted, dict) and isinstance(found, dict):
-        return wanted.keys() == found.keys() and all(_identical(wanted[key], found[key]) for key in wanted)
+        return wanted.keys() == found.keys() and all(_same_bits(wanted[key], found[key]) for key in wanted)
     a, b = np.asarray(wanted), np.asarray(found)
     return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
 
