@@ -489,3 +489,59 @@ def test_an_input_that_where_may_replace_may_hold_nan() -> None:
     facts = Chart(model).facts
     assert facts.named("x").nan
     assert not facts.named("scores").nan
+
+
+MATRICES = "for x[2], y[2], z[2]"
+
+
+@pytest.mark.parametrize(
+    ("op", "known", "expected"),
+    [
+        ("sub", ORDINARY_INPUT, False),
+        ("sub", Facts(0.0, 1.0), False),
+        ("add", ORDINARY_INPUT, False),
+        ("add", Facts(0.0, 1.0), True),
+    ],
+)
+def test_products_of_a_sum_that_may_cancel_are_not_distributed(op: str, known: Facts, expected: bool) -> None:
+    sign = "-" if op == "sub" else "+"
+    away = flagged(parse_rule(f"away: (x {sign} y) @ z => x @ z {sign} y @ z {MATRICES}"), FpFlag.REASSOC)
+    back = flagged(parse_rule(f"back: x @ z {sign} y @ z => (x {sign} y) @ z {MATRICES}"), FpFlag.REASSOC)
+    x, y, z = (variable(name, (4, 4)) for name in "xyz")
+    assert admitted(away, apply("matmul", apply(op, x, y), z), FpMode.RELAXED, x=known, y=known) == expected
+    assert admitted(away, apply("matmul", apply(op, x, y), z), FpMode.FAST, x=known, y=known)
+    assert admitted(back, apply(op, apply("matmul", x, z), apply("matmul", y, z)), FpMode.RELAXED, x=known, y=known)
+
+
+def test_moves_and_constants_are_distributed() -> None:
+    flip = "transpose(x - y, perm=(-1, -2)) => transpose(x, perm=(-1, -2)) - transpose(y, perm=(-1, -2)) for x[2], y[2]"
+    rule = flagged(parse_rule(f"flip: {flip}"), FpFlag.REASSOC)
+    assert admitted(rule, apply("transpose", apply("sub", X, Y), perm=(-1, -2)), FpMode.RELAXED)
+    away = flagged(parse_rule(f"away: (x - y) @ z => x @ z - y @ z {MATRICES}"), FpFlag.REASSOC)
+    x, z = variable("x", (4, 4)), variable("z", (4, 4))
+    shift = apply("ones", shape=(4, 4))
+    assert admitted(away, apply("matmul", apply("sub", x, shift), z), FpMode.RELAXED)
+
+
+@pytest.mark.parametrize(
+    ("divisor", "expected"),
+    [
+        ("k = Neg(d) q = Div(y, k) out = Atan(q)", True),
+        ("k = Neg(d) r = Reshape(k, sides) q = Reciprocal(r) out = Atan(q)", True),
+        ("k = Neg(d) s = Abs(k) e = Add(s, h) q = Div(y, e) out = Atan(q)", False),
+        ("k = Neg(d) e = Exp(k) q = Div(y, e) out = Atan(q)", False),
+        ("k = Neg(d) out = Atan(k)", False),
+    ],
+)
+def test_signs_of_zeros_matter_if_they_reach_a_divisor(divisor: str, expected: bool) -> None:
+    model = load(parsed(f"d = Sub(x, h) {divisor}")).model
+    for mode in (FpMode.RELAXED, FpMode.PRECISE):
+        islands = [island for island in Charts(mode).of(model).islands() if any(n.op_type == "Neg" for n in island.nodes)]
+        assert [island.signed for island in islands] == [expected]
+    rule = flagged(parse_rule(f"swap: scale(x - y, factor=-1) => y - x {RANKS}"), FpFlag.NSZ)
+    term = apply("scale", apply("sub", X, Y), factor=-1)
+    (match,) = (match for _, match in RuleSet([rule]).matches(term))
+    for mode, permitted in ((FpMode.RELAXED, False), (FpMode.PRECISE, False), (FpMode.FAST, True)):
+        gate = Gate(mode, dict.fromkeys("xy", ORDINARY_INPUT), absorption, signed_zeros=True)
+        assert gate.permits(rule, match) == permitted
+        assert Gate(mode, dict.fromkeys("xy", ORDINARY_INPUT), absorption).permits(rule, match)

@@ -18,6 +18,7 @@ from superopt.algebra.integers import base_atoms, evaluate, is_unknown
 from superopt.algebra.terms import Term, subterms
 from superopt.model.dimensions import dynamic_dimension_names, dynamic_dimensions, representative_sizings
 from superopt.model.islands import Chart
+from superopt.model.lift import constant_tensor
 from superopt.model.shape_values import describe_inferred_sizes
 from superopt.model.splice import Replacement, splice
 from superopt.model.views import Views
@@ -446,3 +447,50 @@ def test_a_condition_on_a_size_is_exact_at_no_elements() -> None:
     seven = numpy_helper.from_array(np.array(7, np.float32), "seven")
     proto = model(nodes, {"x": ["n", 4]}, ["y"], [*CONSTANTS, seven])
     require_alike(proto, relowered(proto), [{"x": (n, 4)} for n in (0, 1, 3)])
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([("a", TensorProto.FLOAT), ("b", TensorProto.INT64)], False),
+        ([("a", TensorProto.INT32), ("b", TensorProto.INT64)], False),
+        ([("a", TensorProto.INT64), ("b", TensorProto.INT64)], True),
+    ],
+)
+def test_a_cast_of_data_to_a_narrower_type_is_not_exact(steps: list[tuple[str, int]], expected: bool) -> None:
+    names = ["i", *(name for name, _ in steps)]
+    nodes = [node("Cast", [names[at]], [name], to=to) for at, (name, to) in enumerate(steps)]
+    ends = [node("Equal", [names[-1], "i"], ["same"]), node("Cast", ["same"], ["y"], to=TensorProto.FLOAT)]
+    proto = model([*nodes, *ends], {"x": ["n", 64]}, ["y"], CONSTANTS)
+    proto.graph.input.append(helper.make_tensor_value_info("i", TensorProto.INT64, [1]))
+    views = Views(ir.from_proto(proto))
+    (value,) = (v for n in views.model.graph for v in n.outputs if v.name == "same")
+    constant = value.const_value is not None or constant_tensor(value) is not None
+    found = views.values.content(value)
+    assert (constant or (found is not None and found.item() is True)) == expected
+
+
+def test_a_slice_with_starts_of_unknown_shape_has_an_unknown_size() -> None:
+    body = helper.make_graph(
+        [node("Identity", ["going"], ["goes"]), node("Add", ["carried", "one"], ["next"])],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("going", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("carried", TensorProto.INT64, None),
+        ],
+        [
+            helper.make_tensor_value_info("goes", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("next", TensorProto.INT64, None),
+        ],
+    )
+    nodes = [
+        node("Loop", ["times", "", "zero"], ["start"], body=body),
+        node("Slice", ["x", "start", "c64v", "zero"], ["s"]),
+        node("Relu", ["s"], ["y"]),
+    ]
+    weights = [whole("times", 3), whole("one", [1]), whole("c64v", [64])]
+    views = Views(ir.from_proto(model(nodes, {"x": ["n", 64]}, ["y"], [*CONSTANTS, *weights])))
+    (value,) = (v for n in views.model.graph for v in n.outputs if v.name == "s")
+    shape = views.values.shape(value)
+    assert shape is None or shape[1] == 64

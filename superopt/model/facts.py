@@ -92,6 +92,23 @@ Moves: TypeAlias = "tuple[tuple[str, int, tuple[tuple[str, Attribute], ...]], ..
 """The operators that move an operand's elements on their way to a sum: operator, position of the operand and attributes."""
 
 
+_PASSES_ZEROS = frozenset(
+    {
+        "Add", "Cast", "Clip", "Concat", "Div", "Expand", "Flatten", "Gather", "Identity", "LeakyRelu", "Max", "Min", "Mul",
+        "Neg", "PRelu", "Pad", "ReduceMean", "ReduceSum", "Relu", "Reshape", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum",
+        "Tanh", "Tile", "Transpose", "Unsqueeze", "Where",
+    }
+)  # fmt: skip
+"""ONNX operators whose results may be zeros with the signs of zeros of their operands."""
+
+
+def _divisors(node: ir.Node) -> list[ir.Value]:
+    """Return the operands of the node for which a zero gives an infinity whose sign is the sign of the zero."""
+    place = {"Div": 1, "Reciprocal": 0, "Pow": 0}.get(node.op_type)
+    value = None if place is None or len(node.inputs) <= place else node.inputs[place]
+    return [] if value is None else [value]
+
+
 class SumOperand(NamedTuple):
     """An operand of a sum.
 
@@ -196,6 +213,26 @@ class ModelFacts:
                 seen |= sums
                 if _cancel(operands):
                     found.update(node for inner in sums for node in self._computing(*inner))
+        return frozenset(found)
+
+    def signed_zeros(self) -> frozenset[ir.Value]:
+        """Return the values whose zeros have a sign that may decide the sign of an infinity.
+
+        These values are divisors that may be 0, and values from which products, sums and moves pass a zero on to such a
+        divisor. Sums of many products, such as MatMul and Conv, are not followed, because all of their products would have to
+        be 0.
+        """
+        nodes = list(ir.traversal.RecursiveGraphIterator(self._top))
+        stack = [value for node in nodes for value in _divisors(node)]
+        found: set[ir.Value] = set()
+        while stack:
+            value = stack.pop()
+            if value in found or value.dtype not in FLOATS or not self.of(value).zero:
+                continue
+            found.add(value)
+            producer = value.producer()
+            if producer is not None and producer.op_type in _PASSES_ZEROS:
+                stack += [operand for operand in producer.inputs if operand is not None]
         return frozenset(found)
 
     def is_nested(self, term: Term, graph: GraphOrNone) -> bool:

@@ -18,6 +18,7 @@ graph counts as an input of the body's islands.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -60,6 +61,7 @@ class Island:
         sizings: bindings of the dynamic dimensions to sample sizes.
         scope: the location of the graph that contains the nodes.
         facts: bounds of the variables, by name, and whether a variable may be infinite or NaN.
+        signed: whether the sign of a zero that the island computes may decide the sign of an infinity.
     """
 
     nodes: tuple[ir.Node, ...]
@@ -70,6 +72,7 @@ class Island:
     sizings: tuple[DimBinding, ...] = FIXED
     scope: Scope = TOP
     facts: Mapping[str, Facts] = field(default_factory=dict)
+    signed: bool = False
 
     @property
     def reads(self) -> dict[ir.Node, tuple[ir.Node | str, ...]]:
@@ -167,7 +170,12 @@ class Chart:
         graph = _graph_of(nodes[0])
         scope = self._scopes[graph]
         facts = {x.name: self.facts.named(x.name, graph) for x in variables(*values.values())}
-        return Island(tuple(nodes), values, wanted, dtype, conditions, self.views.small, scope, facts)
+        signed = any(value in self._signed_zeros for value in terms)
+        return Island(tuple(nodes), values, wanted, dtype, conditions, self.views.small, scope, facts, signed)
+
+    @functools.cached_property
+    def _signed_zeros(self) -> frozenset[ir.Value]:
+        return self.facts.signed_zeros()
 
     def _used_outside(self, value: ir.Value, inside: set[ir.Node]) -> bool:
         if value.is_graph_output():

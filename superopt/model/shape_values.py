@@ -140,7 +140,7 @@ class ShapeValues:
 
         An extent is a number, a name, or None.
         """
-        titles = {f"d{n}": extent for n, extent in enumerate(dict.fromkeys(self._dimensions.values()))}
+        titles = {f"superopt.d{n}": extent for n, extent in enumerate(dict.fromkeys(self._dimensions.values()))}
         names = {extent: title for title, extent in titles.items()}
         for value in self.model.graph.inputs:
             if value.shape is not None:
@@ -257,7 +257,7 @@ class ShapeValues:
         if rule is not None:
             try:
                 found = getattr(self, f"_{rule}")(node, inputs)
-            except (ShapeError, ZeroDivisionError, IndexError, ValueError, TypeError):
+            except (ShapeError, ZeroDivisionError, LookupError, ValueError, TypeError):
                 found = None
         if found is None:
             found = self._by_schema(node)
@@ -529,12 +529,16 @@ class ShapeValues:
         x = [*_given(inputs[0])]
         starts, ends = self._slot(node, 1, "starts"), self._slot(node, 2, "ends")
         axes = self._optional(node, 3, "axes")
-        count = self.shapes[node.inputs[1]][0] if len(node.inputs) > 1 and node.inputs[1] is not None else len(starts or ())
-        places = _ints(axes) if axes is not None else tuple(range(int(str(count))))
+        if axes is None:
+            given = node.inputs[1] if len(node.inputs) > 1 else None
+            count = len(starts or ()) if given is None else _ints(_given(self.shapes.get(given))[:1])[0]
+            places = tuple(range(count))
+        else:
+            places = _ints(axes)
         steps = self._slot(node, 4, "steps") if len(node.inputs) > 4 and node.inputs[4] is not None else (1,) * len(places)
         for at, axis in enumerate(places):
             n = x[axis]
-            first, last, step = (None if given is None else given[at] for given in (starts, ends, steps))
+            first, last, step = (None if numbers is None else numbers[at] for numbers in (starts, ends, steps))
             x[axis] = _cut(n, first, last, step) if None not in (first, last) and isinstance(step, int) else self._fresh_size()
         return [tuple(x)]
 
@@ -693,7 +697,7 @@ class ShapeValues:
             return
         try:
             found = rule(self, node)
-        except (ShapeError, ZeroDivisionError, IndexError, ValueError, TypeError, OverflowError):
+        except (ShapeError, ZeroDivisionError, LookupError, ValueError, TypeError, OverflowError):
             return
         for value, elements in zip(outputs, found if isinstance(found, list) else [found], strict=False):
             if elements is not None:
@@ -1076,6 +1080,13 @@ def _cast(values: ShapeValues, node: ir.Node, floats: bool, element: Element) ->
     if target == ir.DataType.BOOL:
         return _condition(element)
     number = _whole(element)
+    given = None if node.inputs[0] is None else node.inputs[0].dtype
+    if (
+        given not in FLOATS
+        and BITS.get(target, 0) < BITS.get(given, max(BITS.values()))
+        and any(map(is_unknown, atoms(number)))
+    ):
+        raise ShapeError("an integer that depends on data may not be a number of the type that it is cast to")
     if not floats or target in FLOATS:
         if floats:
             values._float()

@@ -25,6 +25,10 @@ State: TypeAlias = "tuple[Term, ...]"
 EXACT = frozenset({FpFlag.NSZ})
 """The floating-point flags (freedoms to change results) that the precise mode admits."""
 SUMS = frozenset({"add", "sub"})
+ROUNDING_SUMS = frozenset(
+    {"avg_pool", "avg_pool1d", "conv", "conv1d", "div", "matmul", "mul", "reduce_mean", "reduce_sum", "scale"}
+)
+"""Operators that are linear in an operand and round: sums of products, and products with numbers."""
 SPECIAL = frozenset({FpFlag.NNAN, FpFlag.NINF})
 DROPS_NAN = frozenset({"max_pool", "max_pool1d", "reduce_max", "reduce_min"})
 """Operators whose kernels in ONNX Runtime drop a NaN or return it, depending on its position."""
@@ -61,12 +65,20 @@ class Gate:
         absorption: a function that returns the variables of a rule whose NaN and infinities reach the result on one side only.
         strict: if False, values that are finite on ordinary inputs count as finite. The caller then has to run the result on
             other inputs too.
+        signed_zeros: whether the sign of a zero may decide the sign of an infinity, because the zero reaches a divisor. If so,
+            only the fast mode permits rules that change signs of zeros.
     """
 
     def __init__(
-        self, mode: FpMode, facts: Mapping[str, Facts], absorption: Callable[[Rule], Absorption], *, strict: bool = True
+        self,
+        mode: FpMode,
+        facts: Mapping[str, Facts],
+        absorption: Callable[[Rule], Absorption],
+        *,
+        strict: bool = True,
+        signed_zeros: bool = False,
     ) -> None:
-        self.mode, self.strict, self._absorption = mode, strict, absorption
+        self.mode, self.strict, self._absorption, self._signed_zeros = mode, strict, absorption, signed_zeros
         self._variables = facts
         self._facts: dict[Term, Facts] = {}
         self._known: dict[tuple[str, tuple[Term, ...], tuple[Term, ...]], bool] = {}
@@ -74,11 +86,13 @@ class Gate:
     @functools.cached_property
     def key(self) -> str:
         """A text that is different for gates that may decide differently."""
-        return f"{self.mode} {self.strict} {sorted(self._variables.items())}"
+        return f"{self.mode} {self.strict} {self._signed_zeros} {sorted(self._variables.items())}"
 
     def permits(self, rule: Rule, match: Match) -> bool:
         """Return whether the floating-point mode permits the rule to be applied at this match."""
         if self.mode is FpMode.PRECISE and not rule.flags <= EXACT:
+            return False
+        if self._signed_zeros and self.mode is not FpMode.FAST and FpFlag.NSZ in rule.flags:
             return False
         key = rule.name, match.roots, match.replacements
         known = self._known.get(key)
@@ -185,7 +199,7 @@ class Gate:
         ordinary = all(self.facts(term).ordinary for term in constants)
         cancels = FpFlag.CANCEL in rule.flags
         regroups = match.roots[0].op == "add" and any(match.rests)
-        if FpFlag.REASSOC in rule.flags and self._moves_large_constant(match):
+        if FpFlag.REASSOC in rule.flags and (self._moves_large_constant(match) or self._distributes_over_difference(match)):
             return False
         if (cancels or regroups) and not ordinary:
             return False
@@ -208,6 +222,30 @@ class Gate:
         )
         large = (term for term in old - new if any(arg.constant and not self.facts(arg).ordinary for arg in term.args))
         return len(new - old) > 0 and next(large, None) is not None
+
+    def _distributes_over_difference(self, match: Match) -> bool:
+        """Return whether the match replaces products of a sum of variables by a sum of products, although the sum may cancel.
+
+        For example, `(x - y) @ w => x @ w - y @ w` loses the digits of `x - y` if x is near y.
+        """
+        stop = _outside(match)
+        old, new = ({*subterms(*terms, stop=stop)} for terms in (match.roots, match.replacements))
+        if not any(term.op in SUMS and any(arg.op in ROUNDING_SUMS for arg in term.args) for term in new - old):
+            return False
+        return any(
+            term.op in SUMS
+            and term not in match.roots
+            and not all(arg.op in ROUNDING_SUMS for arg in term.args)
+            and self._cancels(term)
+            for term in old - new
+        )
+
+    def _cancels(self, term: Term) -> bool:
+        """Return whether two operands of a sum or difference that are not constant may have opposite signs in the sum."""
+        signs = (1, -1) if term.op == "sub" else (1,) * len(term.args)
+        known = [(sign, self.facts(arg)) for sign, arg in zip(signs, term.args, strict=True) if not arg.constant]
+        ends = [sorted((sign * facts.low, sign * facts.high)) for sign, facts in known]
+        return len(known) > 1 and any(low < 0 for low, _ in ends) and any(high > 0 for _, high in ends)
 
     def _new(self, match: Match) -> Mapping[Term, Facts]:
         """Return the terms that the match adds, each with the bounds and other facts that follow from facts of the operands."""
