@@ -10,6 +10,7 @@ from superopt.speclib.elementwise import increasing, pointwise, pooled
 
 ONNX = "Sigmoid"
 ROUNDS_BY_POSITION = ("float64",)
+ABSOLUTE_ERROR = True
 
 COMPOSITE = """
     reciprocal(ones(shape=x.shape) + exp(scale(x, factor=-1)))

@@ -10,6 +10,7 @@ from superopt.speclib.elementwise import pointwise
 
 ONNX = "Swish"
 ROUNDS_BY_POSITION = ("float64",)
+ABSOLUTE_ERROR = True
 
 COMPOSITE = """
     x * sigmoid(scale(x, factor=alpha))

@@ -545,3 +545,32 @@ def test_signs_of_zeros_matter_if_they_reach_a_divisor(divisor: str, expected: b
         gate = Gate(mode, dict.fromkeys("xy", ORDINARY_INPUT), absorption, signed_zeros=True)
         assert gate.permits(rule, match) == permitted
         assert Gate(mode, dict.fromkeys("xy", ORDINARY_INPUT), absorption).permits(rule, match)
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        ("out = Log(p)", True),
+        ("s = ReduceSum<keepdims = 1>(p, last) out = Div(p, s)", True),
+        ("k = Mul(p, y) out = Log(k)", True),
+        ("a = ArgMax(p) c = Cast<to = 1>(a) out = Add(c, p)", True),
+        ("out = Mul(p, y)", False),
+        ("k = Add(p, h) out = Log(k)", False),
+    ],
+)
+def test_tiny_values_matter_if_a_logarithm_or_a_quotient_is_computed_of_them(end: str, expected: bool) -> None:
+    constants = f"{LARGE}, int64[1] last = {{-1}}, float one = {{1.0}}"
+    model = load(parsed(f"g = Neg(x) e = Exp(g) d = Add(e, one) p = Div(one, d) {end}", constants)).model
+    assert any(island.relative for island in Charts(FpMode.RELAXED).of(model).islands()) == expected
+
+
+@pytest.mark.parametrize(
+    ("mode", "relative", "expected"), [("relaxed", True, False), ("relaxed", False, True), ("fast", True, True)]
+)
+def test_a_kernel_with_an_absolute_error_replaces_no_tiny_values(mode: str, relative: bool, expected: bool) -> None:
+    text = "logistic: reciprocal(ones(shape=x.shape) + exp(scale(x, factor=-1))) => sigmoid(x) for x[2]"
+    rule = flagged(parse_rule(text), FpFlag.REASSOC)
+    term = apply("reciprocal", apply("add", apply("ones", shape=(3, 4)), apply("exp", apply("scale", X, factor=-1))))
+    (match,) = (match for _, match in RuleSet([rule]).matches(term))
+    gate = Gate(FpMode(mode), {"x": Facts(-1.0, 1.0)}, absorption, relative=relative)
+    assert gate.permits(rule, match) == expected

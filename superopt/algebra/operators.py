@@ -197,6 +197,7 @@ class Operator:
             kernels of runtimes are. The text is empty if the definition is NaN or infinite there too.
         rounds_by_position: The types for which ONNX Runtime's kernel rounds an element by its position in the tensor. Such a
             kernel computes most elements in vectors, and the last elements or a single element by another routine.
+        absolute_error: Whether ONNX Runtime's kernel has a small absolute error only, so that a tiny result may become 0.
         domain: The inputs on which the operator is tested: `REAL`, or `POSITIVE` if the operator is NaN for other inputs.
         rounding: For an operator that is a fast algorithm for another operator, a function of the attributes. The function
             returns the typical ratio of the rounding errors of the two operators.
@@ -212,6 +213,7 @@ class Operator:
     composite: str
     kernel: str
     rounds_by_position: frozenset[str]
+    absolute_error: bool
     onnx: tuple[str, ...]
     lift: Callable[[Node], Term | tuple[Term, ...] | None] | None = field(compare=False)
     lower: Callable[..., str] | None = field(compare=False)
@@ -295,6 +297,7 @@ def _load(path: Path, digest: str) -> Operator:
         composite=" ".join(composite.split()),
         kernel=" ".join(getattr(module, "KERNEL", "").split()),
         rounds_by_position=frozenset(getattr(module, "ROUNDS_BY_POSITION", ())),
+        absolute_error=getattr(module, "ABSOLUTE_ERROR", False),
         onnx=(onnx,) if isinstance(onnx, str) else tuple(onnx),
         lift=getattr(module, "lift", None),
         lower=getattr(module, "lower", None),

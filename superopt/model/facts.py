@@ -93,18 +93,57 @@ Moves: TypeAlias = "tuple[tuple[str, int, tuple[tuple[str, Attribute], ...]], ..
 
 
 _PASSES_ZEROS = frozenset(
-    {
-        "Add", "Cast", "Clip", "Concat", "Div", "Expand", "Flatten", "Gather", "Identity", "LeakyRelu", "Max", "Min", "Mul",
-        "Neg", "PRelu", "Pad", "ReduceMean", "ReduceSum", "Relu", "Reshape", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum",
-        "Tanh", "Tile", "Transpose", "Unsqueeze", "Where",
-    }
-)  # fmt: skip
+    [
+        "Add",
+        "Cast",
+        "Clip",
+        "Concat",
+        "Div",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "Identity",
+        "LeakyRelu",
+        "Max",
+        "Min",
+        "Mul",
+        "Neg",
+        "PRelu",
+        "Pad",
+        "ReduceMax",
+        "ReduceMean",
+        "ReduceMin",
+        "ReduceSum",
+        "Relu",
+        "Reshape",
+        "Slice",
+        "Split",
+        "Sqrt",
+        "Squeeze",
+        "Sub",
+        "Sum",
+        "Tanh",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+        "Where",
+    ]
+)
 """ONNX operators whose results may be zeros with the signs of zeros of their operands."""
 
 
-def _divisors(node: ir.Node) -> list[ir.Value]:
-    """Return the operands of the node for which a zero gives an infinity whose sign is the sign of the zero."""
-    place = {"Div": 1, "Reciprocal": 0, "Pow": 0}.get(node.op_type)
+_TELLS_TINY_APART = ("ArgMax", "ArgMin", "Log", "TopK")
+"""ONNX operators that give different results for different tiny elements of their first operand."""
+_NEAR_ZERO = 1e-6
+"""Results of a magnitude below this number may be lost by kernels with an absolute error of a float32."""
+
+
+def _divisors(node: ir.Node, *others: str) -> list[ir.Value]:
+    """Return the operands of the node for which a zero gives an infinity whose sign is the sign of the zero.
+
+    The first operands of the operators `others` are returned too.
+    """
+    place = {"Div": 1, "Reciprocal": 0, "Pow": 0, **dict.fromkeys(others, 0)}.get(node.op_type)
     value = None if place is None or len(node.inputs) <= place else node.inputs[place]
     return [] if value is None else [value]
 
@@ -234,6 +273,27 @@ class ModelFacts:
             if producer is not None and producer.op_type in _PASSES_ZEROS:
                 stack += [operand for operand in producer.inputs if operand is not None]
         return frozenset(found)
+
+    def relative_values(self) -> frozenset[ir.Value]:
+        """Return products and quotients that need a small relative error.
+
+        They are divisors, operands of a logarithm, or operands of an operator that orders elements.
+        Products, moves, maxima and sums over axes pass the need on to their operands. Values that are never near 0 are left
+        out.
+        """
+        stack = [v for node in ir.traversal.RecursiveGraphIterator(self._top) for v in _divisors(node, *_TELLS_TINY_APART)]
+        found: set[ir.Value] = set()
+        while stack:
+            value = stack.pop()
+            producer = value.producer()
+            known = self.of(value)
+            if value in found or value.dtype not in FLOATS or not known.low < _NEAR_ZERO or not known.high > -_NEAR_ZERO:
+                continue
+            found.add(value)
+            if producer is not None and producer.op_type in _PASSES_ZEROS - {"Add", "Sub", "Sum", "Tanh"}:
+                stack += [operand for operand in producer.inputs if operand is not None]
+        roots = {"Div", "Mul", "Reciprocal", "Sub"}
+        return frozenset(v for v in found if (producer := v.producer()) is not None and producer.op_type in roots)
 
     def is_nested(self, term: Term, graph: GraphOrNone) -> bool:
         """Return whether an operand of the commutative operator at the root is the result of the same operator.

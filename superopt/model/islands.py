@@ -62,6 +62,7 @@ class Island:
         scope: the location of the graph that contains the nodes.
         facts: bounds of the variables, by name, and whether a variable may be infinite or NaN.
         signed: whether the sign of a zero that the island computes may decide the sign of an infinity.
+        relative: whether a value of the island needs a small relative error, because its logarithm or a quotient is computed.
     """
 
     nodes: tuple[ir.Node, ...]
@@ -73,6 +74,7 @@ class Island:
     scope: Scope = TOP
     facts: Mapping[str, Facts] = field(default_factory=dict)
     signed: bool = False
+    relative: bool = False
 
     @property
     def reads(self) -> dict[ir.Node, tuple[ir.Node | str, ...]]:
@@ -170,12 +172,16 @@ class Chart:
         graph = _graph_of(nodes[0])
         scope = self._scopes[graph]
         facts = {x.name: self.facts.named(x.name, graph) for x in variables(*values.values())}
-        signed = any(value in self._signed_zeros for value in terms)
-        return Island(tuple(nodes), values, wanted, dtype, conditions, self.views.small, scope, facts, signed)
+        signed, relative = (any(value in some for value in terms) for some in (self._signed_zeros, self._relative_values))
+        return Island(tuple(nodes), values, wanted, dtype, conditions, self.views.small, scope, facts, signed, relative)
 
     @functools.cached_property
     def _signed_zeros(self) -> frozenset[ir.Value]:
         return self.facts.signed_zeros()
+
+    @functools.cached_property
+    def _relative_values(self) -> frozenset[ir.Value]:
+        return self.facts.relative_values()
 
     def _used_outside(self, value: ir.Value, inside: set[ir.Node]) -> bool:
         if value.is_graph_output():

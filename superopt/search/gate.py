@@ -67,6 +67,8 @@ class Gate:
             other inputs too.
         signed_zeros: whether the sign of a zero may decide the sign of an infinity, because the zero reaches a divisor. If so,
             only the fast mode permits rules that change signs of zeros.
+        relative: whether values need a small relative error, because a logarithm or a quotient is computed from them. If so,
+            only the fast mode permits rules that bring in operators whose kernels turn tiny results into 0.
     """
 
     def __init__(
@@ -77,7 +79,9 @@ class Gate:
         *,
         strict: bool = True,
         signed_zeros: bool = False,
+        relative: bool = False,
     ) -> None:
+        self._relative = relative
         self.mode, self.strict, self._absorption, self._signed_zeros = mode, strict, absorption, signed_zeros
         self._variables = facts
         self._facts: dict[Term, Facts] = {}
@@ -86,7 +90,7 @@ class Gate:
     @functools.cached_property
     def key(self) -> str:
         """A text that is different for gates that may decide differently."""
-        return f"{self.mode} {self.strict} {self._signed_zeros} {sorted(self._variables.items())}"
+        return f"{self.mode} {self.strict} {self._signed_zeros} {self._relative} {sorted(self._variables.items())}"
 
     def permits(self, rule: Rule, match: Match) -> bool:
         """Return whether the floating-point mode permits the rule to be applied at this match."""
@@ -149,6 +153,8 @@ class Gate:
         if self.mode is FpMode.FAST:
             new_defined = all(known.defined for known in self._new(match).values())
             return new_defined or not rule.flags & SPECIAL or not self._absorption(rule).partial
+        if self._relative and rule.flags and any(operator(term.op).absolute_error for term in self._new(match)):
+            return False
         return self._is_special_safe(rule, match, bound) and self._is_bounded(rule, match, bound)
 
     def _is_special_safe(self, rule: Rule, match: Match, bound: Mapping[str, Facts]) -> bool:

@@ -182,4 +182,5 @@ def gate_of(copies: Sequence[Segment], mode: FpMode, *, strict: bool = True) -> 
     first, *others = (segment.facts for segment in copies)
     facts = {name: join_facts(known, *(one[name] for one in others)) for name, known in first.items()}
     signed = any(segment.island.signed for segment in copies)
-    return Gate(mode, facts, absorption, strict=strict, signed_zeros=signed)
+    relative = any(segment.island.relative for segment in copies)
+    return Gate(mode, facts, absorption, strict=strict, signed_zeros=signed, relative=relative)
