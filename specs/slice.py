@@ -70,11 +70,17 @@ def lift(node: Node) -> Term | tuple[Term, ...] | None:
     return _sliced(node) if node.op_type == "Slice" else _split(node)
 
 
+INT32_MAX = 2**31 - 1
+"""An end of a slice that ONNX Runtime, unlike the ONNX standard, takes as the start of the axis if the step is negative."""
+
+
 def _sliced(node: Node) -> Term | None:
     x = node.operand(0)
     starts, ends = node.attribute("starts"), node.attribute("ends")
     axes, steps = node.attribute("axes", tuple(range(len(starts)))), node.attribute("steps", (1,) * len(starts))
     for axis, first, last, step in zip(axes, starts, ends, steps, strict=True):
+        if step < 0 and last >= INT32_MAX:
+            return None
         n = x.sizes[axis]
         begin, end = (v + n if v < 0 else v for v in (first, last))
         start, stop = (min(max(v, 0), n) for v in ((begin, end) if step > 0 else (end + 1, begin + 1)))

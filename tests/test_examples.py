@@ -151,3 +151,11 @@ def test_a_file_that_cannot_be_read_is_one_line(
     assert code == ExampleError.exit_code
     (line,) = (text for text in capsys.readouterr().err.splitlines() if text.startswith("superopt:"))
     assert "example inputs cannot be read" in line
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.npz"])
+def test_a_file_of_one_array_without_a_name_is_refused(tmp_path: Path, name: str) -> None:
+    with (tmp_path / name).open("wb") as file:
+        np.save(file, np.ones(3))
+    with pytest.raises(ExampleError, match="an array without the name of an input"):
+        read_examples([tmp_path / name], as_model(rows()))

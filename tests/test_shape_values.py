@@ -494,3 +494,15 @@ def test_a_slice_with_starts_of_unknown_shape_has_an_unknown_size() -> None:
     (value,) = (v for n in views.model.graph for v in n.outputs if v.name == "s")
     shape = views.values.shape(value)
     assert shape is None or shape[1] == 64
+
+
+@pytest.mark.parametrize("end", [2**31 - 1, 2**63 - 1])
+@pytest.mark.parametrize("first", ["n", 8])
+def test_a_backward_slice_to_the_largest_integer_is_left_alone(end: int, first: int | str) -> None:
+    bounds = [whole("s", [4]), whole("e", [end]), whole("a", [0]), whole("t", [-1])]
+    nodes = [node("Slice", ["x", "s", "e", "a", "t"], ["p"]), node("Relu", ["p"], ["y"])]
+    chart = Chart(ir.from_proto(model(nodes, {"x": [first, 64]}, ["y"], bounds)))
+    assert not any(part.op_type == "Slice" for island in chart.islands() for part in island.nodes)
+    (value,) = (v for part in chart.model.graph for v in part.outputs if v.name == "p")
+    shape = chart.views.values.shape(value) if chart.views.dynamic else None
+    assert shape is None or shape[0] != 0

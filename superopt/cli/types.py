@@ -35,7 +35,7 @@ def threads(text: str) -> int:
 
 
 def _whole(text: str, least: int, most: int) -> int:
-    if not text.isdecimal() or (len(text.lstrip("0")) <= len(str(most)) and int(text) < least):
+    if not (text.isascii() and text.isdecimal()) or (len(text.lstrip("0")) <= len(str(most)) and int(text) < least):
         raise argparse.ArgumentTypeError(f"{quote_option_value(text)} is not an integer of at least {least}")
     if len(text.lstrip("0")) > len(str(most)) or int(text) > most:
         raise argparse.ArgumentTypeError(f"{quote_option_value(text)} is more than {most}")

@@ -69,9 +69,10 @@ def _read(given: Given, names: Sequence[str]) -> tuple[str, dict[str, Array]]:
     try:
         if path.is_dir():
             return str(path), _tensors(path, names)
-        with np.load(path, allow_pickle=False) as stored:
-            if not isinstance(stored, np.lib.npyio.NpzFile):
-                raise ExampleError(f"{path}: not an .npz file")
+        opened = np.load(path, allow_pickle=False)
+        if not isinstance(opened, np.lib.npyio.NpzFile):
+            raise ExampleError(f"{path}: an array without the name of an input; use numpy.savez to write an .npz file")
+        with opened as stored:
             return str(path), {name: stored[name] for name in stored.files}
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
         raise ExampleError(f"{path}: example inputs cannot be read: {first_line(error)}") from error

@@ -81,12 +81,23 @@ def _sliced(node: _Node) -> Term:
         n = x.shape[axis]
         if not isinstance(step, int):
             raise ShapeError(f"{node.op_type}: the step depends on the dynamic dimensions")
+        require_end(last, step)
         begin, end = (slice_bound(v, n, step) for v in (first, last))
         start, stop = (_clamped(v, n) for v in ((begin, end) if step > 0 else (end + 1, begin + 1)))
         x = apply("slice", x, axis=axis, start=start, stop=stop) if (start, stop) != (0, n) else x
         x = apply("reverse", x, axis=axis) if step < 0 else x
         x = apply("stride", x, axis=axis, step=abs(step)) if abs(step) > 1 else x
     return x
+
+
+def require_end(bound: Extent, step: int) -> None:
+    """Check that the ONNX standard and ONNX Runtime agree about the end of a slice.
+
+    Raises:
+        ShapeError: The end is INT_MAX, and the step is negative. ONNX Runtime then slices down to the start of the axis.
+    """
+    if step < 0 and isinstance(bound, int) and bound >= UNBOUNDED:
+        raise ShapeError("ONNX Runtime does not take INT_MAX for the end of an axis if the step is negative")
 
 
 def slice_bound(bound: Extent, extent: Extent, step: int) -> Extent:

@@ -80,6 +80,7 @@ from superopt.model.lift import (
     is_standard,
     leaf_of,
     lift_node,
+    require_end,
     results_of,
     slice_bound,
 )
@@ -794,6 +795,7 @@ class ShapeValues:
         for at, axis in enumerate(places):
             step = 1 if steps is None else _ints(steps)[at]
             n, first, last = elements.shape[axis], starts[at], ends[at]
+            require_end(last, step)
             begin, end = (v + n if v < 0 else v for v in (first, last))
             if step > 0:
                 bounds[axis] = slice(min(max(begin, 0), n), min(max(end, 0), n), step)
@@ -962,6 +964,7 @@ def _cut(n: Extent, first: Extent | None, last: Extent | None, step: int) -> Ext
     """Return the number of positions in a slice, from `first` to `last` in steps of `step`, of an axis of extent `n`."""
     assert first is not None
     assert last is not None
+    require_end(last, step)
     low, high = (0, n) if step > 0 else (-1, n - 1)
     begin = minimum(maximum(slice_bound(first, n, step), 0), high if step > 0 else n - 1)
     end = minimum(maximum(slice_bound(last, n, step), low), high)
