@@ -556,10 +556,13 @@ def test_signs_of_zeros_matter_if_they_reach_a_divisor(divisor: str, expected: b
         ("a = ArgMax(p) c = Cast<to = 1>(a) out = Add(c, p)", True),
         ("out = Mul(p, y)", False),
         ("k = Add(p, h) out = Log(k)", False),
+        ("k = Add(p, tiny) out = Log(k)", True),
+        ("out = Pow(p, h)", True),
+        ("out = Pow(p, two)", False),
     ],
 )
 def test_tiny_values_matter_if_a_logarithm_or_a_quotient_is_computed_of_them(end: str, expected: bool) -> None:
-    constants = f"{LARGE}, int64[1] last = {{-1}}, float one = {{1.0}}"
+    constants = f"{LARGE}, int64[1] last = {{-1}}, float one = {{1.0}}, float tiny = {{1e-12}}"
     model = load(parsed(f"g = Neg(x) e = Exp(g) d = Add(e, one) p = Div(one, d) {end}", constants)).model
     assert any(island.relative for island in Charts(FpMode.RELAXED).of(model).islands()) == expected
 

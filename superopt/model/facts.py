@@ -138,11 +138,19 @@ _NEAR_ZERO = 1e-6
 """Results of a magnitude below this number may be lost by kernels with an absolute error of a float32."""
 
 
+def _is_tiny(known: Facts) -> bool:
+    return -_NEAR_ZERO < known.low <= known.high < _NEAR_ZERO
+
+
 def _divisors(node: ir.Node, *others: str) -> list[ir.Value]:
     """Return the operands of the node for which a zero gives an infinity whose sign is the sign of the zero.
 
-    The first operands of the operators `others` are returned too.
+    The first operands of the operators `others` are returned too. A base is left out if its exponent is a natural number.
     """
+    exponent = node.inputs[1] if node.op_type == "Pow" else None
+    powers = None if exponent is None else constant_array(exponent)
+    if powers is not None and bool(((powers >= 0) & (powers == np.rint(powers))).all()):
+        return []
     place = {"Div": 1, "Reciprocal": 0, "Pow": 0, **dict.fromkeys(others, 0)}.get(node.op_type)
     value = None if place is None or len(node.inputs) <= place else node.inputs[place]
     return [] if value is None else [value]
@@ -278,8 +286,8 @@ class ModelFacts:
         """Return products and quotients that need a small relative error.
 
         They are divisors, operands of a logarithm, or operands of an operator that orders elements.
-        Products, moves, maxima and sums over axes pass the need on to their operands. Values that are never near 0 are left
-        out.
+        Products, moves, maxima, sums over axes and sums with tiny numbers pass the need on to their operands. Values that are
+        never near 0 are left out.
         """
         stack = [v for node in ir.traversal.RecursiveGraphIterator(self._top) for v in _divisors(node, *_TELLS_TINY_APART)]
         found: set[ir.Value] = set()
@@ -290,8 +298,12 @@ class ModelFacts:
             if value in found or value.dtype not in FLOATS or not known.low < _NEAR_ZERO or not known.high > -_NEAR_ZERO:
                 continue
             found.add(value)
-            if producer is not None and producer.op_type in _PASSES_ZEROS - {"Add", "Sub", "Sum", "Tanh"}:
-                stack += [operand for operand in producer.inputs if operand is not None]
+            if producer is None:
+                continue
+            operands = [operand for operand in producer.inputs if operand is not None]
+            shifted = producer.op_type == "Add" and any(_is_tiny(self.of(operand)) for operand in operands)
+            if shifted or producer.op_type in _PASSES_ZEROS - {"Add", "Sub", "Sum", "Tanh"}:
+                stack += operands
         roots = {"Div", "Mul", "Reciprocal", "Sub"}
         return frozenset(v for v in found if (producer := v.producer()) is not None and producer.op_type in roots)
 
@@ -470,7 +482,7 @@ def _any_magnitude(node: ir.Node) -> Iterator[int]:
             yield 1
         case "Pow":
             exponent = _array(node, 1)
-            if exponent is None or exponent.size != 1 or float(exponent) < 0 or float(exponent) != int(exponent):
+            if exponent is None or exponent.size != 1 or exponent.item() < 0 or exponent.item() != int(exponent.item()):
                 yield from (0, 1)
 
 
