@@ -558,6 +558,8 @@ def test_signs_of_zeros_matter_if_they_reach_a_divisor(divisor: str, expected: b
         ("k = Add(p, h) out = Log(k)", False),
         ("k = Add(p, tiny) out = Log(k)", True),
         ("out = Pow(p, h)", True),
+        ("b = Greater(p, tiny) c = Cast<to = 1>(b) out = Add(c, x)", True),
+        ("b = Greater(p, h) c = Cast<to = 1>(b) out = Add(c, x)", False),
         ("out = Pow(p, two)", False),
     ],
 )

@@ -134,6 +134,7 @@ _PASSES_ZEROS = frozenset(
 
 _TELLS_TINY_APART = ("ArgMax", "ArgMin", "Log", "TopK")
 """ONNX operators that give different results for different tiny elements of their first operand."""
+_COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 _NEAR_ZERO = 1e-6
 """Results of a magnitude below this number may be lost by kernels with an absolute error of a float32."""
 
@@ -285,11 +286,16 @@ class ModelFacts:
     def relative_values(self) -> frozenset[ir.Value]:
         """Return products and quotients that need a small relative error.
 
-        They are divisors, operands of a logarithm, or operands of an operator that orders elements.
+        They are divisors, operands of a logarithm, operands of an operator that orders elements, or compared with tiny numbers.
         Products, moves, maxima, sums over axes and sums with tiny numbers pass the need on to their operands. Values that are
         never near 0 are left out.
         """
-        stack = [v for node in ir.traversal.RecursiveGraphIterator(self._top) for v in _divisors(node, *_TELLS_TINY_APART)]
+        stack: list[ir.Value] = []
+        for node in ir.traversal.RecursiveGraphIterator(self._top):
+            stack += _divisors(node, *_TELLS_TINY_APART)
+            operands = [value for value in node.inputs if value is not None]
+            if node.op_type in _COMPARISONS and any(_is_tiny(self.of(value)) for value in operands):
+                stack += operands
         found: set[ir.Value] = set()
         while stack:
             value = stack.pop()
