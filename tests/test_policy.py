@@ -83,8 +83,8 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     },
     "codes, sentinels, precedences, units and drawings": {
         "algebra/exact": "Fields.tail",
+        "budget": "_UNITS",
         "cli/main": "INTERRUPTED TERMINATED INTERNAL CLOSED",
-        "cli/types": "UNITS",
         "cost/calibrate": "_UNBOUNDED",
         "notation/printing": "PRECEDENCE",
         "partial/arrange": "NOTHING NUMBER",

@@ -135,12 +135,10 @@ _PASSES_ZEROS = frozenset(
 _TELLS_TINY_APART = ("ArgMax", "ArgMin", "Log", "TopK")
 """ONNX operators that give different results for different tiny elements of their first operand."""
 _COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
-_NEAR_ZERO = 1e-6
-"""Results of a magnitude below this number may be lost by kernels with an absolute error of a float32."""
 
 
 def _is_tiny(known: Facts) -> bool:
-    return -_NEAR_ZERO < known.low <= known.high < _NEAR_ZERO
+    return -MODEL.max_tiny_error < known.low <= known.high < MODEL.max_tiny_error
 
 
 def _divisors(node: ir.Node, *others: str) -> list[ir.Value]:
@@ -301,7 +299,12 @@ class ModelFacts:
             value = stack.pop()
             producer = value.producer()
             known = self.of(value)
-            if value in found or value.dtype not in FLOATS or not known.low < _NEAR_ZERO or not known.high > -_NEAR_ZERO:
+            if (
+                value in found
+                or value.dtype not in FLOATS
+                or not known.low < MODEL.max_tiny_error
+                or not known.high > -MODEL.max_tiny_error
+            ):
                 continue
             found.add(value)
             if producer is None:
