@@ -92,46 +92,16 @@ Moves: TypeAlias = "tuple[tuple[str, int, tuple[tuple[str, Attribute], ...]], ..
 """The operators that move an operand's elements on their way to a sum: operator, position of the operand and attributes."""
 
 
+# fmt: off
 _PASSES_ZEROS = frozenset(
-    [
-        "Add",
-        "Cast",
-        "Clip",
-        "Concat",
-        "Div",
-        "Expand",
-        "Flatten",
-        "Gather",
-        "Identity",
-        "LeakyRelu",
-        "Max",
-        "Min",
-        "Mul",
-        "Neg",
-        "PRelu",
-        "Pad",
-        "ReduceMax",
-        "ReduceMean",
-        "ReduceMin",
-        "ReduceSum",
-        "Relu",
-        "Reshape",
-        "Slice",
-        "Split",
-        "Sqrt",
-        "Squeeze",
-        "Sub",
-        "Sum",
-        "Tanh",
-        "Tile",
-        "Transpose",
-        "Unsqueeze",
-        "Where",
-    ]
+    {
+        "Add", "Cast", "Clip", "Concat", "Div", "Expand", "Flatten", "Gather", "Identity", "LeakyRelu", "Max", "Min", "Mul",
+        "Neg", "PRelu", "Pad", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "Relu", "Reshape", "Slice", "Split", "Sqrt",
+        "Squeeze", "Sub", "Sum", "Tanh", "Tile", "Transpose", "Unsqueeze", "Where",
+    }
 )
+# fmt: on
 """ONNX operators whose results may be zeros with the signs of zeros of their operands."""
-
-
 _TELLS_TINY_APART = ("ArgMax", "ArgMin", "Log", "TopK")
 """ONNX operators that give different results for different tiny elements of their first operand."""
 _COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
@@ -146,6 +116,8 @@ def _divisors(node: ir.Node, *others: str) -> list[ir.Value]:
 
     The first operands of the operators `others` are returned too. A base is left out if its exponent is a natural number.
     """
+    if node.domain not in STANDARD:
+        return []
     exponent = node.inputs[1] if node.op_type == "Pow" else None
     powers = None if exponent is None else constant_array(exponent)
     if powers is not None and bool(((powers >= 0) & (powers == np.rint(powers))).all()):
