@@ -22,18 +22,20 @@ _stop: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
 _UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
-def duration_seconds(text: str) -> float:
-    """Parse a duration and return its seconds. The number may have a unit: ms, s, m, min or h. `2m` gives 120.
+def duration_seconds(duration: str | float) -> float:
+    """Return the seconds of a duration: a number of seconds, or a text with a unit: ms, s, m, min or h. `2m` gives 120.
 
     Raises:
         ValueError: The text is not a duration, or the duration is more than a year.
     """
-    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*([a-z]*)", text.strip().lower())
+    if not isinstance(duration, str):
+        return duration
+    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*([a-z]*)", duration.strip().lower())
     if match is None or match[2] not in _UNITS:
-        raise ValueError(f"{text!r} is not a duration such as 90, 60s or 2m")
+        raise ValueError(f"{duration!r} is not a duration such as 90, 60s or 2m")
     found = float(match[1]) * _UNITS[match[2]]
     if found > PROCESS.max_time_seconds:
-        raise ValueError(f"{text!r} is more than a year")
+        raise ValueError(f"{duration!r} is more than a year")
     return found
 
 

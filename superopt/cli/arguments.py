@@ -106,7 +106,7 @@ def _add_optimize(commands: Commands) -> None:
     about = "optimize for replay as a CUDA graph (with --provider cuda)"
     command.add_argument("--cuda-graph", action="store_true", help=about)
     about = "sizes of a dynamic dimension to optimize for; repeat the option for each dimension; dimensions stay dynamic"
-    command.add_argument("--shape", type=extents, action="append", default=[], metavar="NAME=N,N", help=about)
+    _add_shape(command, about)
     about = (
         "inputs to run, time and check the model on, besides random inputs: an .npz file with an array for each input, or a "
         "folder of tensors input_0.pb, input_1.pb and so on; repeatable; the model is optimized for their sizes too"
@@ -163,8 +163,7 @@ def _add_compare(commands: Commands) -> None:
     command.add_argument("--threads", type=threads, metavar="N", help="CPU threads of each session (all cores)")
     about = "run both models by replaying a CUDA graph (with --provider cuda)"
     command.add_argument("--cuda-graph", action="store_true", help=about)
-    about = "sizes of a dynamic dimension; repeat the option for each dimension"
-    command.add_argument("--shape", type=extents, action="append", default=[], metavar="NAME=N,N", help=about)
+    _add_shape(command, "sizes of a dynamic dimension; repeat the option for each dimension")
     about = "inputs to run both models on: an .npz file or a folder, as for `superopt optimize`; repeatable"
     command.add_argument("--input", type=Path, action="append", default=[], metavar="FILE", dest="inputs", help=about)
     about = f"time limit of the timing, such as 10s ({OPTIMIZATION.full_comparison_seconds:g}s)"
@@ -173,6 +172,10 @@ def _add_compare(commands: Commands) -> None:
     command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
     command.add_argument("--json", type=Path, metavar="FILE", help="write the comparison as JSON")
     command.set_defaults(run="compare")
+
+
+def _add_shape(command: argparse.ArgumentParser, about: str) -> None:
+    command.add_argument("--shape", type=extents, action="append", default=[], metavar="NAME=N,N", help=about)
 
 
 def _add_cache(command: argparse.ArgumentParser) -> None:
@@ -196,8 +199,7 @@ def _add_profile(commands: Commands) -> None:
     command.add_argument("model", type=Path, nargs="*", metavar="MODEL", help="models whose nodes to time")
     command.add_argument("--provider", default="cpu", help=f"execution provider to measure: {WHERE}")
     command.add_argument("--threads", type=threads, default=1, metavar="N", help="CPU threads of each session (1)")
-    about = "sizes of a dynamic dimension; repeat the option for each dimension"
-    command.add_argument("--shape", type=extents, action="append", default=[], metavar="NAME=N,N", help=about)
+    _add_shape(command, "sizes of a dynamic dimension; repeat the option for each dimension")
     about = "write all measurements of the device, for `superopt optimize --device-profile`"
     command.add_argument("--export", type=Path, metavar="FILE", help=about)
     about = "add the times of this device profile, for example from a machine of the same kind; repeatable"

@@ -66,7 +66,6 @@ def compare(
     """
     told = progress or ignore_progress
     device = Device(provider, threads or core_count(), cuda_graph)
-    limit = duration_seconds(seconds) if isinstance(seconds, str) else seconds
     with temporary_scratch() as scratch, reuse_child():
         told(Progress("load"))
         loaded = load(first), load(second)
@@ -88,7 +87,7 @@ def compare(
             (models[0], device),
             [(models[1], device)],
             at=feasible.sizes,
-            seconds=limit,
+            seconds=duration_seconds(seconds),
             seed=seed,
             source=feasible.source,
             progress=lambda share: told(Progress("measure", round(100 * share), 100)),

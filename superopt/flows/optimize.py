@@ -203,7 +203,7 @@ def optimize(
     with allow_early_stop(stop), temporary_scratch() as scratch, reuse_child(), times as file:
         settings = OptimizationSettings(
             provider=provider,
-            budget=duration_seconds(budget) if isinstance(budget, str) else budget,
+            budget=None if budget is None else duration_seconds(budget),
             seed=seed,
             threads=threads,
             cuda_graph=cuda_graph,
