@@ -20,7 +20,7 @@ from superopt.model.external_data import temporary_scratch
 from superopt.model.load import Loaded, Source, all_nodes, load, weight_bytes
 from superopt.model.save import loadable
 from superopt.policy import COMPARISON, OPTIMIZATION
-from superopt.protobuf.stored import Loadable, parse_model
+from superopt.protobuf.stored import parse_model
 from superopt.report.comparison import ModelComparison, ModelContent, OutputDifference
 from superopt.report.progress import Listener, Progress, ignore_progress
 from superopt.runtime.child import reuse_child
@@ -75,13 +75,14 @@ def compare(
         asked = [*filter(None, chosen), *example_sizes(examples, loaded[0].model)]
         sizings = representative_sizings(loaded[0].model, asked)
         source = InputSource(examples=examples).bounded(parse_model(models[0], external=False))
-        session = Session(models[0], device)
-        _require_same_interface(session, Session(models[1], device))
-        feasible = find_feasible(session, [sizing.numbers for sizing in sizings], source, chosen=bool(asked))
+        sessions = [Session(model, device) for model in models]
+        _require_same_interface(*sessions)
+        feasible = find_feasible(sessions[0], [sizing.numbers for sizing in sizings], source, chosen=bool(asked))
         if feasible.error:
             raise InvalidModelError(f"{loaded[0].label}: {feasible.error}")
         told(Progress("run"))
-        runs = [*_differences(models, device, feasible.sizes, feasible.source, seed)]
+        runs = [*_differences(sessions, feasible.sizes, feasible.source, seed)]
+        del sessions
         told(Progress("measure"))
         compared = compare_settings(
             (models[0], device),
@@ -122,14 +123,13 @@ def _require_same_interface(first: Session, second: Session) -> None:
 
 
 def _differences(
-    models: Sequence[Loadable], device: Device, sizes: Sequence[Mapping[str, int]], source: InputSource, seed: int
+    sessions: Sequence[Session], sizes: Sequence[Mapping[str, int]], source: InputSource, seed: int
 ) -> Iterator[list[OutputDifference]]:
     """Yield the differences between the outputs of the two models, for each of a few sets of input values at each of the sizes.
 
     Raises:
         CheckFailedError: The second model does not run, or an output has another type or shape.
     """
-    sessions = [Session(model, device) for model in models]
     for at in sizes:
         ports = sessions[0].inputs
         turns = max(COMPARISON.min_compared_inputs, len(source.fitting(ports, at)))

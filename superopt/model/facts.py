@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import collections
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -240,18 +240,9 @@ class ModelFacts:
         divisor. Sums of many products, such as MatMul and Conv, are not followed, because all of their products would have to
         be 0.
         """
-        nodes = list(ir.traversal.RecursiveGraphIterator(self._top))
-        stack = [value for node in nodes for value in _divisors(node)]
-        found: set[ir.Value] = set()
-        while stack:
-            value = stack.pop()
-            if value in found or value.dtype not in FLOATS or not self.of(value).zero:
-                continue
-            found.add(value)
-            producer = value.producer()
-            if producer is not None and producer.op_type in _PASSES_ZEROS:
-                stack += [operand for operand in producer.inputs if operand is not None]
-        return frozenset(found)
+        nodes = ir.traversal.RecursiveGraphIterator(self._top)
+        divisors = [value for node in nodes for value in _divisors(node)]
+        return self._traced(divisors, lambda known: known.zero, lambda node: node.op_type in _PASSES_ZEROS)
 
     def relative_values(self) -> frozenset[ir.Value]:
         """Return products and quotients that need a small relative error.
@@ -260,33 +251,39 @@ class ModelFacts:
         Products, moves, maxima, sums over axes and sums with tiny numbers pass the need on to their operands. Values that are
         never near 0 are left out.
         """
-        stack: list[ir.Value] = []
+        needed: list[ir.Value] = []
         for node in ir.traversal.RecursiveGraphIterator(self._top):
-            stack += _divisors(node, *_TELLS_TINY_APART)
+            needed += _divisors(node, *_TELLS_TINY_APART)
             operands = [value for value in node.inputs if value is not None]
             if node.op_type in _COMPARISONS and any(_is_tiny(self.of(value)) for value in operands):
-                stack += operands
-        found: set[ir.Value] = set()
-        while stack:
-            value = stack.pop()
-            producer = value.producer()
-            known = self.of(value)
-            if (
-                value in found
-                or value.dtype not in FLOATS
-                or not known.low < MODEL.max_tiny_error
-                or not known.high > -MODEL.max_tiny_error
-            ):
-                continue
-            found.add(value)
-            if producer is None:
-                continue
-            operands = [operand for operand in producer.inputs if operand is not None]
-            shifted = producer.op_type == "Add" and any(_is_tiny(self.of(operand)) for operand in operands)
-            if shifted or producer.op_type in _PASSES_ZEROS - {"Add", "Sub", "Sum", "Tanh"}:
-                stack += operands
+                needed += operands
+
+        def passes(node: ir.Node) -> bool:
+            shifted = node.op_type == "Add" and any(v is not None and _is_tiny(self.of(v)) for v in node.inputs)
+            return shifted or node.op_type in _PASSES_ZEROS - {"Add", "Sub", "Sum", "Tanh"}
+
+        least = MODEL.max_tiny_error
+        found = self._traced(needed, lambda known: known.low < least and known.high > -least, passes)
         roots = {"Div", "Mul", "Reciprocal", "Sub"}
         return frozenset(v for v in found if (producer := v.producer()) is not None and producer.op_type in roots)
+
+    def _traced(
+        self, values: Iterable[ir.Value], counts: Callable[[Facts], bool], passes: Callable[[ir.Node], bool]
+    ) -> frozenset[ir.Value]:
+        """Return the values and, through nodes that `passes` admits, the values from which they are computed.
+
+        Values that are not floating-point numbers, or whose facts `counts` rejects, are left out and not traced.
+        """
+        stack, found = list(values), set[ir.Value]()
+        while stack:
+            value = stack.pop()
+            if value in found or value.dtype not in FLOATS or not counts(self.of(value)):
+                continue
+            found.add(value)
+            producer = value.producer()
+            if producer is not None and passes(producer):
+                stack += [operand for operand in producer.inputs if operand is not None]
+        return frozenset(found)
 
     def is_nested(self, term: Term, graph: GraphOrNone) -> bool:
         """Return whether an operand of the commutative operator at the root is the result of the same operator.
