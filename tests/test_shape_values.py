@@ -239,6 +239,10 @@ def attribute_cases() -> list[tuple[str, list[NodeProto], list[TensorProto]]]:
             cases.append((f"max-{name}", [node("MaxPool", ["x"], ["y"], **pool)], []))
             cases.append((f"average-{name}", [node("AveragePool", ["x"], ["y"], **pool)], []))
     cases.append(("transpose-conv", [node("ConvTranspose", ["x", "k"], ["y"], strides=[2, 2], output_padding=[1, 1])], image))
+    for kernel, stride in ((1, 2), (2, 3), (3, 2), (4, 3)):
+        taps = [weight("k", 3, 2, kernel, kernel)]
+        window = {"strides": [stride] * 2, "auto_pad": "SAME_LOWER"}
+        cases.append((f"transpose-conv-same-{kernel}-{stride}", [node("ConvTranspose", ["x", "k"], ["y"], **window)], taps))
     bounds = [(1, 7, 1), (-3, 1000, 1), (0, -2, 2), (5, 2, 1), (-1, -1000, -1), (6, 1, -2), (-4, -1, 3), (1000, -1000, -3)]
     for first, last, step in bounds:
         given = [whole("b", [first]), whole("e", [last]), whole("a", [2]), whole("s", [step])]
@@ -275,8 +279,17 @@ def test_shapes_are_those_of_onnx_runtime(nodes: list[NodeProto], weights: list[
     assert compared >= 4
 
 
-def test_a_sum_over_two_dynamic_extents_has_the_extent_that_is_not_one() -> None:
-    views = Views(ir.from_proto(model([node("Add", ["x", "z"], ["y"])], {"x": ["n", 8], "z": ["m", 8]}, ["y"], [])))
+@pytest.mark.parametrize(
+    "broadcast",
+    [
+        node("Add", ["x", "z"], ["y"]),
+        node("PRelu", ["x", "z"], ["y"]),
+        node("Einsum", ["x", "z"], ["y"], equation="ij,ij->ij"),
+    ],
+    ids=["Add", "PRelu", "Einsum"],
+)
+def test_an_operation_over_two_dynamic_extents_has_the_extent_that_is_not_one(broadcast: NodeProto) -> None:
+    views = Views(ir.from_proto(model([broadcast], {"x": ["n", 8], "z": ["m", 8]}, ["y"], [])))
     shape = views.values.shape(views.model.graph.outputs[0])
     assert shape is not None
     for n, m, whole_extent in ((1, 5, 5), (5, 1, 5), (4, 4, 4)):
@@ -468,6 +481,60 @@ def test_a_cast_of_data_to_a_narrower_type_is_not_exact(steps: list[tuple[str, i
     constant = value.const_value is not None or constant_tensor(value) is not None
     found = views.values.content(value)
     assert (constant or (found is not None and found.item() is True)) == expected
+
+
+@pytest.mark.parametrize(("equation", "expected"), [("ab,cb", "ac"), ("ba, ca -> cb", "cb"), ("za,ba", "bz")])
+def test_the_axes_of_an_einsum_are_those_of_its_equation(equation: str, expected: str) -> None:
+    """Without an arrow, the labels that occur once are the axes, in the order of the alphabet."""
+    proto = model([node("Einsum", ["x", "z"], ["y"], equation=equation)], {"x": ["n", 8], "z": ["m", 8]}, ["y"], [])
+    views = Views(ir.from_proto(proto))
+    first, second = (operand.strip() for operand in equation.partition("->")[0].split(","))
+    sizes = dict(zip(first, ("n", "8"), strict=True)) | dict(zip(second, ("m", "8"), strict=True))
+    shape = views.values.shape(views.model.graph.outputs[0])
+    assert shape is not None
+    assert [describe_inferred_sizes(extent) for extent in shape] == [sizes[label] for label in expected]
+
+
+def test_dilated_pooling_with_computed_pads_has_unknown_extents() -> None:
+    """ONNX Runtime ignores the dilations when it computes the pads of `SAME_UPPER`."""
+    pool: dict[str, Any] = {"kernel_shape": [3, 3], "auto_pad": "SAME_UPPER"}
+    for dilations, unknown in (([1, 1], False), ([2, 2], True)):
+        nodes = [node("MaxPool", ["x"], ["y"], **pool, dilations=dilations)]
+        views = Views(ir.from_proto(model(nodes, {"x": ["n", 3, "h", "w"]}, ["y"], [])))
+        shape = views.values.shape(views.model.graph.outputs[0])
+        assert shape is not None
+        assert [any(map(is_unknown, base_atoms(extent))) for extent in shape] == [False, False, unknown, unknown]
+
+
+@pytest.mark.parametrize(("pads", "assumed"), [([0, 0, 0, 0], True), ([1, 1, 1, 1], False)])
+def test_pooling_assumes_that_an_image_holds_a_window(pads: list[int], assumed: bool) -> None:
+    nodes = [node("MaxPool", ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2], pads=pads)]
+    views = Views(ir.from_proto(model(nodes, {"x": ["n", 3, "h", "w"]}, ["y"], [])))
+    assert any("h >= 3" in sentence for sentence in views.assumptions) == assumed
+
+
+@pytest.mark.parametrize("axes", [[], None])
+def test_a_reduction_without_axes_that_is_an_identity_is_known(axes: list[int] | None) -> None:
+    weights = [] if axes is None else [whole("axes", axes)]
+    total = node("ReduceSum", ["shape", *(w.name for w in weights)], ["same"], noop_with_empty_axes=1)
+    assert computed([total, node("Gather", ["same", "axis"], ["r"])], weights) == "n"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ([node("Add", ["i", "c1"], ["j"]), node("Greater", ["j", "i"], ["r"])], "unknown"),
+        ([node("Mul", ["i", "c2"], ["j"]), node("Div", ["j", "c2"], ["k"]), node("Sub", ["k", "i"], ["r"])], "unknown"),
+        ([node("Abs", ["i"], ["j"]), node("Less", ["j", "axis"], ["r"])], "unknown"),
+        ([node("Add", ["i", "c1"], ["j"]), node("Sub", ["j", "i"], ["r"])], "1"),
+        ([node("Add", ["n", "c1"], ["j"]), node("Greater", ["j", "n"], ["r"])], "True"),
+    ],
+)
+def test_data_that_is_computed_with_may_overflow(nodes: list[NodeProto], expected: str) -> None:
+    """Integers that a model reads may be the largest of their type, sizes are not; sums and products are modular."""
+    read = [node("Cast", ["x"], ["all"], to=TensorProto.INT64), node("ReduceMax", ["all"], ["i"], keepdims=0)]
+    found = computed([*read, *nodes])
+    assert found == expected or (expected == "unknown" and found.startswith("?"))
 
 
 def test_a_slice_with_starts_of_unknown_shape_has_an_unknown_size() -> None:

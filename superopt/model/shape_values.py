@@ -38,6 +38,7 @@ from superopt.algebra.extent import (
     Extent,
     Indicator,
     Size,
+    Sym,
     at_least,
     atoms,
     collect,
@@ -96,7 +97,7 @@ CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 BROADCAST = frozenset(
     {
         "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual", "Less",
-        "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "Sub", "Sum", "Where", "Xor",
+        "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "PRelu", "Pow", "Sub", "Sum", "Where", "Xor",
     }
 )
 # fmt: on
@@ -406,6 +407,15 @@ class ShapeValues:
         self._agree(x[1], y[0])
         return [(x[0], y[1])]
 
+    def _einsum(self, node: ir.Node, inputs: Sequence[Shape | None]) -> Sequence[Shape]:
+        left, arrow, right = node.attributes["equation"].as_string().replace(" ", "").partition("->")
+        extents: dict[str, Extent] = {}
+        for labels, shape in zip(left.split(","), map(_given, inputs), strict=True):
+            for label, extent in zip(labels, shape, strict=True):
+                extents[label] = self._common(extents.get(label, 1), extent)
+        once = "".join(sorted(c for c in extents if left.count(c) == 1))
+        return [tuple(extents[label] for label in (right if arrow else once))]
+
     def _concat(self, node: ir.Node, inputs: Sequence[Shape | None]) -> Sequence[Shape]:
         shapes = [_given(s) for s in inputs]
         rank = len(shapes[0])
@@ -425,19 +435,30 @@ class ShapeValues:
         return [result] * len(node.outputs)
 
     def _windows(self, node: ir.Node, image: Shape, kernel: Sequence[int]) -> Shape:
+        """Return the number of windows along each axis of an image.
+
+        ONNX Runtime deviates from ONNX in two cases: pooling with dilations and `auto_pad=SAME_*`, whose extents count as
+        unknown, and pooling of an image that is smaller than a window, which is assumed not to occur.
+        """
         count = len(kernel)
         strides = _attribute(node, "strides", (1,) * count)
         dilations = _attribute(node, "dilations", (1,) * count)
         pads = _attribute(node, "pads", (0,) * (2 * count))
         auto_pad = node.attributes.get_string("auto_pad", "NOTSET")
+        pools = node.op_type != "Conv"
         result: list[Extent] = []
         for axis, (n, k, s, d) in enumerate(zip(image, kernel, strides, dilations, strict=True)):
             reach = (k - 1) * d + 1
             if auto_pad.startswith("SAME"):
-                result.append(floor_quotient(n + s - 1, s))
+                result.append(self._fresh_size() if pools and d != 1 else floor_quotient(n + s - 1, s))
                 continue
             before, after = (0, 0) if auto_pad == "VALID" else (pads[axis], pads[axis + count])
             whole = n + before + after - reach
+            fits = at_least(whole, 0)
+            if pools and s > 1 and self._runs and not prove(fits, 1):
+                self.assumptions[
+                    f"The windows of {node.op_type} fit into the padded image: {describe_inferred_sizes(fits)}."
+                ] = None
             if node.attributes.get_int("ceil_mode", 0):
                 found = floor_quotient(whole + s - 1, s) + 1
                 found = found - indicator(at_least((found - 1) * s, n + before))
@@ -460,7 +481,7 @@ class ShapeValues:
         image: list[Extent] = []
         for axis, (n, k, s, d, o) in enumerate(zip(x[2:], kernel, strides, dilations, longer, strict=True)):
             if auto_pad.startswith("SAME"):
-                image.append(n * s)
+                image.append(n * s + min(0, (k - 1) * d + 1 + o - s))
             else:
                 cut = 0 if auto_pad == "VALID" else pads[axis] + pads[axis + count]
                 image.append(s * (n - 1) + o + (k - 1) * d + 1 - cut)
@@ -848,6 +869,7 @@ class ShapeValues:
         floats = any(v is not None and v.dtype in FLOATS for v in (*node.inputs, *node.outputs))
         if any(v is not None and v.dtype == ir.DataType.FLOAT16 for v in (*node.inputs, *node.outputs)):
             raise ShapeError(f"{node.op_type} computes in half precision, which does not represent sizes exactly")
+        _require_exact(node, operands)
         function = functools.partial(_FUNCTIONS[node.op_type], self, node, floats)
         spread = [np.broadcast_to(o, shape) for o in operands]
         result = np.empty(shape, dtype=object)
@@ -858,12 +880,13 @@ class ShapeValues:
     def _reduction(self, node: ir.Node) -> Contents:
         (elements,) = self._operands(node)[:1]
         axes = self._optional(node, 1, "axes")
-        if axes is None and node.attributes.get_int("noop_with_empty_axes", 0) != 0:
+        if not axes and node.attributes.get_int("noop_with_empty_axes", 0) != 0:
             return elements
         over = tuple(a % elements.ndim for a in _ints(axes)) if axes else tuple(range(elements.ndim))
         if elements.size and node.inputs[0] is not None and node.inputs[0].dtype in FLOATS:
             raise ShapeError(f"{node.op_type} of floating-point numbers may be rounded")
         kept = node.attributes.get_int("keepdims", 1) != 0
+        _require_exact(node, [elements])
         combine = _REDUCTIONS[node.op_type]
         rest = [a for a in range(elements.ndim) if a not in over]
         shape = tuple(elements.shape[a] for a in rest)
@@ -1016,6 +1039,18 @@ def _rounded_down(extent: Extent) -> Extent:
 
 
 Function: TypeAlias = "Callable[..., Element]"
+
+
+def _require_exact(node: ir.Node, operands: Sequence[Contents]) -> None:
+    """Raise a `ShapeError` if an operand may have overflowed and the node is not computed modulo a power of two."""
+    if node.op_type not in _MODULAR and any(_may_overflow(e) for o in operands for e in o.ravel().tolist()):
+        raise ShapeError(f"an operand of {node.op_type} is computed from data and may have overflowed")
+
+
+def _may_overflow(element: Element) -> bool:
+    """Return whether the element is computed from integers that depend on data, and is not such an integer itself."""
+    data = [size(a) for a in element.atoms() if isinstance(a, Sym) and is_unknown(a)] if isinstance(element, Size) else []
+    return bool(data) and element not in data
 
 
 def _arithmetic(function: Callable[..., Extent]) -> Function:
@@ -1190,6 +1225,8 @@ _FUNCTIONS: Mapping[str, Function] = {
     "Not": _logic(negation),
     "Xor": _logic(_xor),
 }
+_MODULAR = frozenset({"Add", "And", "Mul", "Neg", "Not", "Or", "Pow", "ReduceProd", "ReduceSum", "Sub", "Sum", "Where", "Xor"})
+"""Operators that are right for integers that overflow: sums and products modulo a power of two follow the laws of integers."""
 _REDUCTIONS: Mapping[str, Callable[[list[Extent]], Extent]] = {
     "ReduceProd": _product,
     "ReduceSum": _total,
@@ -1210,6 +1247,7 @@ _CONTENTS: Mapping[str, Callable[[ShapeValues, ir.Node], Contents | list[Content
 }
 _SHAPES: Mapping[str, str] = {
     "MatMul": "matmul",
+    "Einsum": "einsum",
     "Gemm": "gemm",
     "Concat": "concat",
     "Conv": "conv",
