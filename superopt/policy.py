@@ -875,6 +875,11 @@ class CostPolicy:
     """Seconds that a kernel launch on a GPU takes. Not measured."""
     convolution_lane_count: int = 16
     """The number of channels of a convolution group that a kernel computes at once: the float32 lanes of AVX-512."""
+    max_surplus_load: float = 0.75
+    """The number of threads by which the load average may exceed the machine's hardware threads, and times are still stored.
+
+    The process itself adds about as many threads as the machine has cores. Not measured.
+    """
     node_timing_seconds: float = 0.005
     """Seconds for which a node is timed. Not measured."""
     max_described_elements: int = 64

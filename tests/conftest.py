@@ -19,6 +19,12 @@ def _one_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("superopt.flows.settings.core_count", lambda: 1)
 
 
+@pytest.fixture(autouse=True)
+def _quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the time cache store times, although the processes of pytest keep the machine busy."""
+    monkeypatch.setattr("superopt.runtime.cache.is_busy", lambda: False)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark `long` tests as slow too, so that -m "not slow" leaves both out."""

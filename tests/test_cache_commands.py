@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from contextlib import closing
@@ -12,6 +13,7 @@ import pytest
 from superopt.cli import main as cli
 from superopt.errors import CacheError
 from superopt.runtime.cache import Cache, cache_content, clear_cache, replacing_entries
+from superopt.runtime.hardware import is_busy
 
 
 @pytest.fixture
@@ -117,3 +119,22 @@ def test_the_commands_show_and_clear_the_cache(path: Path, capsys: pytest.Captur
     assert cli.main(["cache", "info", "--cache", str(path)]) == CacheError.exit_code
     with pytest.raises(SystemExit):
         cli.main(["optimize", "a.onnx", "b.onnx", "--fresh", "--no-cache"])
+
+
+def test_times_of_a_busy_machine_are_not_stored(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("superopt.runtime.cache.is_busy", lambda: True)
+    with closing(Cache(path)) as cache:
+        cache.put(["kernel", "cpu", 3], 0.75)
+        assert cache.get(["kernel", "cpu", 3]) == 0.75
+        assert cache.was_busy
+    with closing(Cache(path)) as cache:
+        assert cache.get(["kernel", "cpu", 3]) is None
+        assert cache.get(["kernel", "cpu", 1]) == 0.5
+
+
+@pytest.mark.parametrize(("surplus", "expected"), [(0, False), (2, True)])
+def test_a_machine_is_busy_if_more_threads_run_than_it_has(
+    surplus: int, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: ((os.cpu_count() or 1) + surplus, 0.0, 0.0))
+    assert is_busy() == expected

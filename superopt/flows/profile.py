@@ -84,7 +84,7 @@ def profile(
         roofline = calibrate_roofline(Clock(device, times))
         run = [_timed(path, device, times, shapes, told) for path in models]
         known = build_profile(device, roofline, times)
-        unkept = times.error
+        unkept = times.error or ("the machine is busy" if times.was_busy else "")
         others = Counter(str(key[1]) for key, _ in times.entries("kernel") if key[1] != device.identity)
     prices = Prices(known)
     rows = tuple(_model_time(timing, prices) for timing in run)

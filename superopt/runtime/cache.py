@@ -17,6 +17,7 @@ from superopt.budget import is_stop_requested
 from superopt.errors import CacheError
 from superopt.files import cache_folder, scratch_folder
 from superopt.policy import PROCESS
+from superopt.runtime.hardware import is_busy
 
 T = TypeVar("T")
 
@@ -39,8 +40,9 @@ class Cache:
 
     Entries are found by the digest of the key. Entries in the file never change. If several processes store a value for one
     key, the first value stays. If the file is not a database, or if the folder cannot be written, the cache exists only in
-    memory, and `error` contains the reason. After the search was asked to stop, new values are stored only in memory, because
-    the computation of a value may have been cut short.
+    memory, and `error` contains the reason. New values are stored only in memory after the search was asked to stop, because
+    the computation of a value may have been cut short, and while the machine is busy, because its times would mislead later
+    searches. `was_busy` is True after a value was not stored for the second reason.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -48,6 +50,7 @@ class Cache:
         self._unsaved: dict[str, Json] = {}
         self._file: sqlite3.Connection | None = None
         self.error = ""
+        self.was_busy = False
         if path is not None:
             try:
                 self._file = _connected(path)
@@ -67,11 +70,14 @@ class Cache:
     def put(self, key: Sequence[Json], value: Json) -> None:
         """Store the value for the key.
 
-        When this method returns, the value is on disk. If the file cannot be written, the value is only in memory.
+        When this method returns, the value is on disk. If the file cannot be written or the machine is busy, the value is only
+        in memory.
         """
         digest = json_digest(key)
         self._known[digest] = value
-        if self._file is None or is_stop_requested():
+        busy = is_busy()
+        self.was_busy |= busy
+        if self._file is None or busy or is_stop_requested():
             self._unsaved.setdefault(text_of(key), value)
             return
         try:

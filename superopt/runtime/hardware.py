@@ -9,6 +9,8 @@ import platform
 import subprocess
 from pathlib import Path
 
+from superopt.policy import COST
+
 _VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX"}
 """The names of vector extensions, by processor flag, the widest first. ONNX Runtime chooses kernels by vector extension."""
 
@@ -67,6 +69,14 @@ def core_count() -> int:
         except OSError:
             cores.add(str(number))
     return len(cores)
+
+
+def is_busy() -> bool:
+    """Return whether more threads want to run than the machine has hardware threads, by the load average of the last minute.
+
+    The result is False where the operating system has no load average.
+    """
+    return hasattr(os, "getloadavg") and os.getloadavg()[0] > (os.cpu_count() or 1) + COST.max_surplus_load
 
 
 @functools.cache

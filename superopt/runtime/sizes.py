@@ -8,13 +8,20 @@ that the model compares with or slices at.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Iterator, Mapping, Sequence
+import math
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+import numpy as np
+import numpy.typing as npt
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from superopt.policy import CHECK
-from superopt.protobuf.graphs import all_graphs
 from superopt.protobuf.names import dimension_key
+
+Array = npt.NDArray[Any]
 
 _DECIDES = frozenset(
     {"Slice", "Min", "Max", "Mod", "Div", "Clip", "Where", "TopK", "Split", "Range", "Equal", "Less", "Greater"}
@@ -23,6 +30,14 @@ _DECIDES = frozenset(
 """Operators whose constants may be thresholds. Models may behave differently for sizes below and above a threshold."""
 _SHIFTS_SIZES = frozenset({"Add", "Sub", "Mul", "Pad", "Gather", "Expand", "Tile", "Resize", "Reshape", "ConstantOfShape"})
 _FACTORS = frozenset({"Mul", "Div", "Mod"})
+_FOLDED = frozenset(
+    {"Abs", "Add", "Cast", "Ceil", "Concat", "Div", "Floor", "Gather", "Identity", "Max", "Min", "Mod", "Mul", "Neg", "Pow"}
+    | {"ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Round", "Shape", "Slice", "Sqrt", "Squeeze", "Sub"}
+    | {"Sum", "Transpose", "Unsqueeze", "Where"}
+)
+"""Operators that are evaluated if all of their operands are constants. None of them makes a large result of small operands."""
+_READ = frozenset({TensorProto.INT32, TensorProto.INT64, TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.BOOL})
+"""The types of constants whose elements are read."""
 _ATTRIBUTES = ("starts", "ends", "strides", "kernel_shape", "split", "pads", "blocksize")
 
 
@@ -120,22 +135,20 @@ def _by_turns(kinds: Sequence[Iterator[dict[str, int]]]) -> Iterator[dict[str, i
 def telling_constants(model: ModelProto) -> list[int]:
     """Return positive integers with which the model compares, slices or computes, the most significant first.
 
-    If the model also multiplies or divides by constants, the products of these factors and of thresholds (such as constants in
-    comparisons) are included. For example, `N // 2 > 100` becomes true near N = 200, so 200 is included.
+    An integer may be stored in the model, or computed from small constants only, such as 2500 from `50 * 50`. If the model also
+    multiplies or divides by constants, the products of these factors and of thresholds (such as constants in comparisons) are
+    included. For example, `N // 2 > 100` becomes true near N = 200, so 200 is included.
     """
     ranks: dict[int, int] = {}
     factors: dict[int, None] = {}
-    found_in = list(all_graphs(model))
-    values = dict(itertools.chain.from_iterable(map(_integers, found_in)))
-    for graph in found_in:
-        for node in graph.node:
-            for value in itertools.chain(*(values.get(name, ()) for name in node.input), _attributes(node)):
-                size = abs(value)
-                if 1 < size <= CHECK.max_size:
-                    rank = 0 if node.op_type in _DECIDES else 1 if node.op_type in _SHIFTS_SIZES else 2
-                    ranks[size] = min(rank, ranks.get(size, rank))
-                    if node.op_type in _FACTORS:
-                        factors[size] = None
+    for node, read in _reads(model):
+        for value in itertools.chain(read, _attributes(node)):
+            size = abs(value)
+            if 1 < size <= CHECK.max_size:
+                rank = 0 if node.op_type in _DECIDES else 1 if node.op_type in _SHIFTS_SIZES else 2
+                ranks[size] = min(rank, ranks.get(size, rank))
+                if node.op_type in _FACTORS:
+                    factors[size] = None
     found = sorted(ranks, key=lambda size: (ranks[size], size <= max(CHECK.small_sizes), size))
     scaled = [size * factor for size in found if not ranks[size] for factor in factors if size != factor]
     return list(dict.fromkeys((*found[: CHECK.max_constants], *(size for size in scaled if size <= CHECK.max_size))))[
@@ -143,36 +156,91 @@ def telling_constants(model: ModelProto) -> list[int]:
     ]
 
 
-def _integers(graph: GraphProto) -> Iterator[tuple[str, list[int]]]:
-    """Yield the name of each small constant of a graph, with the elements of the constant that are whole numbers."""
-    for tensor in graph.initializer:
-        yield tensor.name, _whole(tensor)
-    for node in graph.node:
+def _reads(model: ModelProto) -> Iterator[tuple[NodeProto, list[int]]]:
+    """Yield each node of the model that reads a value which is not constant, and the integers in the constants that it reads.
+
+    Nodes of nested graphs and of functions are included. If the constants of a node cannot be folded, the node is included too.
+    """
+    waiting: list[tuple[GraphProto | FunctionProto, _Constants]] = [(model.graph, _Constants())]
+    waiting += [(function, _Constants()) for function in model.functions]
+    while waiting:
+        graph, outer = waiting.pop()
+        constants = outer.inside(graph)
+        for node in graph.node:
+            if not constants.fold(node, model.opset_import):
+                values = (constants.values[name] for name in node.input if name in constants.values)
+                yield node, [number for value in values for number in _whole_numbers(value)]
+            waiting += [(body, constants) for a in node.attribute for body in (*((a.g,) if a.HasField("g") else ()), *a.graphs)]
+
+
+@dataclass(frozen=True)
+class _Constants:
+    """The constants that the nodes of a graph may read: the elements of small constants, and the extents of stored tensors."""
+
+    values: dict[str, Array] = field(default_factory=dict)
+    extents: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def inside(self, graph: GraphProto | FunctionProto) -> _Constants:
+        """Return the constants within a graph that may read these constants: these, and the initializers of the graph."""
+        found = _Constants({**self.values}, {**self.extents})
+        for name in graph.input if isinstance(graph, FunctionProto) else [port.name for port in graph.input]:
+            found.values.pop(name, None)
+            found.extents.pop(name, None)
+        for tensor in () if isinstance(graph, FunctionProto) else graph.initializer:
+            found.add(tensor.name, tensor)
+        return found
+
+    def add(self, name: str, tensor: TensorProto) -> None:
+        """Add a stored tensor. Of a large tensor, and of a tensor outside of the ModelProto, only the extents are added."""
+        self.values.pop(name, None)
+        self.extents[name] = (*tensor.dims,)
+        local = tensor.data_type in _READ and tensor.data_location != TensorProto.EXTERNAL
+        if local and math.prod(tensor.dims) <= CHECK.max_constant_elements:
+            self.values[name] = numpy_helper.to_array(tensor)
+
+    def fold(self, node: NodeProto, opsets: Iterable[OperatorSetIdProto]) -> bool:
+        """Add the results of a node that computes small constants from constants, and return whether it is such a node."""
+        if node.domain not in ("", "ai.onnx"):
+            return False
         if node.op_type == "Constant":
             for attribute in node.attribute:
                 value = helper.get_attribute_value(attribute)
                 if attribute.name == "value":
-                    yield node.output[0], _whole(value)
+                    self.add(node.output[0], value)
                 elif attribute.name.startswith(("value_int", "value_float")):
-                    yield node.output[0], _whole_numbers(value if isinstance(value, list) else [value])
+                    self.add(node.output[0], numpy_helper.from_array(np.asarray(value)))
+            return True
+        if node.op_type == "Shape":
+            operands = [np.broadcast_to(np.int8(0), self.extents[name]) for name in node.input if name in self.extents]
+        else:
+            operands = [self.values[name] for name in node.input if name in self.values]
+        if node.op_type not in _FOLDED or not operands or len(operands) < sum(map(bool, node.input)):
+            return False
+        results = _results(node, [name for name in node.input if name], operands, opsets)
+        if not results or any(result.size > CHECK.max_constant_elements for result in results):
+            return False
+        self.values.update(zip(node.output, results, strict=False))
+        return True
 
 
-def _whole(tensor: TensorProto) -> list[int]:
-    """Return the elements of a tensor that are whole numbers.
-
-    The result is empty if the tensor has many elements or is stored outside the ModelProto.
-    """
-    kinds = (TensorProto.INT32, TensorProto.INT64, TensorProto.FLOAT, TensorProto.DOUBLE)
-    count = 1
-    for extent in tensor.dims:
-        count *= extent
-    if tensor.data_type not in kinds or count > CHECK.max_constant_elements or tensor.data_location == TensorProto.EXTERNAL:
+def _results(
+    node: NodeProto, names: Sequence[str], operands: Sequence[Array], opsets: Iterable[OperatorSetIdProto]
+) -> list[Array]:
+    """Return the results of a node by ONNX's reference evaluator, or an empty list if the evaluator cannot compute them."""
+    ports = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    given = [helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(names)]
+    alone = helper.make_model(helper.make_graph([node], "constants", given, ports), opset_imports=[*opsets])
+    try:
+        with np.errstate(all="ignore"):
+            found = ReferenceEvaluator(alone).run(None, dict(zip(names, operands, strict=True)))
+    except Exception:  # noqa: BLE001
         return []
-    return _whole_numbers(numpy_helper.to_array(tensor).ravel().tolist())
+    return [np.asarray(result) for result in found]
 
 
-def _whole_numbers(values: Sequence[float]) -> list[int]:
-    return [int(value) for value in values if abs(value) <= CHECK.max_size and value == int(value)]
+def _whole_numbers(constant: Array) -> list[int]:
+    """Return the elements of a constant that are whole numbers, and not too large."""
+    return [int(value) for value in constant.ravel().tolist() if abs(value) <= CHECK.max_size and value == int(value)]
 
 
 def _attributes(node: NodeProto) -> Iterator[int]:
