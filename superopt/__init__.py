@@ -24,6 +24,8 @@ Packages, from the top layer to the bottom layer. A package imports only from la
     `notation/`: the text form of rules: parser and printer.
     `algebra/`: extents, terms, operators, index notation, evaluation, exact fields, value analysis, digests of definitions.
 
+    `ir_pass`: superopt as a pass of `onnx_ir.passes`.
+
 Modules below all packages, which every package may import:
 
     `budget`: deadlines and early stops of a search: active time without waiting, memory limits, requests to stop.

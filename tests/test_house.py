@@ -25,7 +25,7 @@ ONNX = tuple(f"superopt/{package}/" for package in ("protobuf", "runtime", "mode
 HOMES = {
     "z3": ("superopt/proof/", "superopt/floating_point/"),
     "onnx": ONNX,
-    "onnx_ir": ONNX,
+    "onnx_ir": (*ONNX, "superopt/ir_pass.py"),
     "onnxruntime": ("superopt/runtime/", "superopt/verification/"),
     "rich": ("superopt/report/", "superopt/cli/main.py"),
 }
