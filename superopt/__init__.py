@@ -25,6 +25,7 @@ Packages, from the top layer to the bottom layer. A package imports only from la
     `algebra/`: extents, terms, operators, index notation, evaluation, exact fields, value analysis, digests of definitions.
 
     `ir_pass`: superopt as a pass of `onnx_ir.passes`.
+    `olive_pass`: superopt as a pass of Olive.
 
 Modules below all packages, which every package may import:
 
