@@ -34,7 +34,7 @@ OPTIONS: dict[str, tuple[type, str]] = {
 """The options of `superopt.optimize` that a configuration of Olive may set, each with its type and its description."""
 
 
-class Superopt(Pass):  # type: ignore[misc]
+class SuperoptPass(Pass):  # type: ignore[misc]
     """A pass that replaces an ONNX model by an equivalent model that is faster in a measured comparison."""
 
     @classmethod
@@ -57,7 +57,7 @@ def package_config() -> dict[str, Any]:
     """Return the package configuration of Olive with the pass `Superopt`, for `olive.workflows.run`."""
     found: dict[str, Any] = json.loads(Path(OlivePackageConfig.get_default_config_path()).read_text(encoding="utf-8"))
     found["passes"]["Superopt"] = {
-        "module_path": "superopt.olive_pass.Superopt",
+        "module_path": "superopt.olive_pass.SuperoptPass",
         "supported_providers": list(PROVIDERS),
         "supported_accelerators": ["cpu", "gpu"],
         "supported_precisions": ["*"],
