@@ -151,6 +151,52 @@ def test_sizes_have_mixed_residues_and_stand_around_constants() -> None:
     assert list(sizes_to_check(model(nodes, {"x": [4, 4]}, weights={"zero": [0], "end": [77]}), {})) == []
 
 
+def compared_with(value: str, *nodes: NodeProto, weights: Mapping[str, object]) -> ModelProto:
+    """A model that adds an input to itself only if its number of rows is less than a value that the nodes compute."""
+    decided = [node("Shape", ["x"], ["n"], end=1), node("Less", ["n", value], ["c"]), node("Where", ["c", "d", "x"], ["y"])]
+    return model([*nodes, node("Add", ["x", "x"], ["d"]), *decided], {"x": ["N", 4]}, weights=weights)
+
+
+def test_sizes_stand_around_constants_that_are_computed_from_constants() -> None:
+    squared = compared_with("m", node("Mul", ["a", "a"], ["m"]), weights={"a": [50]})
+    assert telling_constants(squared) == [2500]
+    assert {2499, 2500, 2501} <= {sizes.get("N") for sizes in sizes_to_check(squared, {"N": 8})}
+    refuses(squared, model([node("Add", ["x", "x"], ["y"])], {"x": ["N", 4]}), "off by", {"N": 8})
+    chain = [
+        node("Constant", [], ["b"], value_ints=[30, 7]),
+        node("Gather", ["b", "one"], ["g"]),
+        node("Add", ["g", "a"], ["s"]),
+        node("Cast", ["s"], ["f"], to=TensorProto.FLOAT),
+        node("Mul", ["f", "f"], ["q"]),
+        node("Cast", ["q"], ["m"], to=TensorProto.INT64),
+    ]
+    assert telling_constants(compared_with("m", *chain, weights={"a": [50], "one": [1]})) == [57 * 57]
+    rows = [node("Shape", ["table"], ["t"], end=1), node("Sub", ["t", "a"], ["m"])]
+    assert telling_constants(compared_with("m", *rows, weights={"a": [50], "table": [[1, 2]] * 400})) == [350]
+
+
+def test_constants_that_cannot_be_computed_are_left_out() -> None:
+    for wrong in (node("Mul", ["a", "b"], ["m"]), node("Reshape", ["a", "b"], ["m"]), node("Unheard", ["a"], ["m"])):
+        found = telling_constants(compared_with("m", wrong, weights={"a": [50, 60], "b": [7, 8, 9]}))
+        assert {50, 60} <= {*found} <= {7, 8, 9, 50, 60}
+    text = compared_with("m", node("Cast", ["a"], ["m"], to=TensorProto.STRING), weights={"a": [50]})
+    assert telling_constants(text) == [50]
+
+
+def test_constants_are_read_in_branches_and_in_functions() -> None:
+    nodes = [node("Mul", ["a", "b"], ["m"]), *compared_with("m", weights={}).graph.node]
+    proto = model(nodes, {"x": ["N", 4]}, weights={"a": [50], "b": [60]})
+    constant = node("Constant", [], ["b"], value_int=60)
+    for graph in (proto.graph, helper.make_graph([constant, *nodes], "b", [], list(proto.graph.output))):
+        again = model([node("If", ["c"], ["y"], then_branch=graph, else_branch=graph)], {"x": ["N", 4]}, weights={"a": [50]})
+        assert telling_constants(again) == [3000]
+    call = model([node("F", ["x"], ["y"], domain="local")], {"x": ["N", 4]})
+    body = [node("Constant", [], ["a"], value_int=50), constant, *nodes]
+    opsets = [helper.make_opsetid("", 17)]
+    call.functions.append(helper.make_function("local", "F", ["x"], ["y"], body, opsets))
+    assert telling_constants(call) == [3000]
+
+
 def test_one_dimension_is_empty_beside_others_that_are_not() -> None:
     proto = model([node("Concat", ["x", "y"], ["z"], axis=0)], {"x": ["a", 4], "y": ["b", 4]})
     drawn = list(sizes_to_check(proto, {"a": 1, "b": 1}))[:12]

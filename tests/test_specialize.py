@@ -189,11 +189,26 @@ def test_a_fixed_size_is_declared_and_others_stay_dynamic() -> None:
         ({"x": 1}, "input 'x' cannot be fixed, because its shape is not fixed"),
         ({"n": 0}, "'0' is not a size of dimension 'n'"),
         ({"n": "many"}, "'many' is not a size of dimension 'n'"),
+        ({"n": 2, "x[0]": 3}, "'n' is fixed to 2"),
+        ({"x[1]": 16}, r"'x\[1\]'"),
     ],
 )
 def test_values_that_do_not_fit_are_named(fixed: dict[str, Any], message: str) -> None:
     with pytest.raises(FixedInputError, match=message):
         read_fixed(fixed, as_model(by_rate()))
+
+
+@pytest.mark.parametrize("spelling", ["n", "x[0]", "x.0"])
+def test_a_dimension_is_fixed_by_its_name_or_by_its_place(spelling: str) -> None:
+    assert read_fixed({spelling: "2", "n": 2}, as_model(by_rate())).sizes == {"n": 2}
+    special = fixed_model(by_rate(), **{spelling: 2})
+    assert special.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 2
+
+
+def test_a_placeholder_fixes_all_of_its_dimensions() -> None:
+    inputs: dict[str, tuple[int, list[Any]]] = {"x": (FLOAT, ["?", 1]), "z": (FLOAT, ["?", 1])}
+    added = as_model(model([node("Add", ["x", "z"], ["y"])], inputs, {"y": ["?", 1]}))
+    assert read_fixed({"?": 4}, added).sizes == {"x[0]": 4, "z[0]": 4}
 
 
 def test_sizes_and_examples_may_not_contradict_fixed_ones() -> None:
@@ -203,6 +218,8 @@ def test_sizes_and_examples_may_not_contradict_fixed_ones() -> None:
         at_fixed_sizes([{"n": 4}], Specialization(sizes={"n": 3}))
     with pytest.raises(FixedInputError, match="'rate' is fixed to 16000, and an example has 8000"):
         superopt.optimize(by_rate(), fix={"rate": 16000}, inputs=[{"rate": 8000}])
+    with pytest.raises(FixedInputError, match="'n' is fixed to 3"):
+        superopt.optimize(by_rate(), fix={"n": 3}, shapes={"x[0]": 4})
 
 
 def test_fixed_inputs_and_sizes_are_not_drawn() -> None:
@@ -302,6 +319,14 @@ def test_verify_finds_a_branch_that_is_not_taken(optimized: Path) -> None:
     text = forged(optimized, as_proto(special.of(loaded)), record)
     with pytest.raises((CheckFailedError, CertificateError)):
         verify(optimized / "in.onnx", optimized / "forged.onnx", text)
+
+
+def test_the_command_fixes_a_dimension_by_its_place(tmp_path: Path) -> None:
+    onnx.save(by_rate(), tmp_path / "in.onnx")
+    paths = [str(tmp_path / name) for name in ("in.onnx", "out.onnx")]
+    options = ["--budget", "1s", "--json", str(tmp_path / "report.json"), "--cache", str(tmp_path / "cache.db")]
+    assert cli.main(["optimize", *paths, *options, "--fix", "x[0]=2", "--fix", "rate=16000"]) == 0
+    assert json.loads((tmp_path / "report.json").read_text())["fixed"] == {"n": "2", "rate": "16000"}
 
 
 @pytest.mark.parametrize("wrong", ["rate", "=1", "rate="])

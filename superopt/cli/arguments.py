@@ -113,8 +113,8 @@ def _add_optimize(commands: Commands) -> None:
     )
     command.add_argument("--input", type=Path, action="append", default=[], metavar="FILE", dest="inputs", help=about)
     about = (
-        "a value of an input, such as sr=16000, or a size of a dynamic dimension, such as batch=1, at which alone the result "
-        "has to be right; the input stays, and the result fails at run time with another value; repeatable"
+        "a value of an input, such as sr=16000, or a size of a dynamic dimension, such as batch=1 or x[0]=1, at which alone "
+        "the result has to be right; the input stays, and the result fails at run time with another value; repeatable"
     )
     command.add_argument("--fix", type=name_and_value, action="append", default=[], metavar="NAME=VALUE", help=about)
     about = (

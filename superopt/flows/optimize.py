@@ -39,7 +39,7 @@ from superopt.flows.settings import OptimizationSettings
 from superopt.model.bodies import count_body_runs
 from superopt.model.convert_opset import convert_opset
 from superopt.model.coverage import UncoveredNodes, uncovered_nodes
-from superopt.model.dimensions import dynamic_dimension_names, representative_sizings, size_combinations
+from superopt.model.dimensions import dynamic_dimension_names, named_sizes, representative_sizings, size_combinations
 from superopt.model.examples import Given, example_sizes, read_examples
 from superopt.model.external_data import Scratch, temporary_scratch
 from superopt.model.inline_functions import inline_functions
@@ -224,7 +224,8 @@ def optimize(
             if ort_config:
                 config_of(loaded.model)
             fixed, examples = read_fixed(fix or {}, loaded.model), read_examples(inputs, loaded.model)
-            sizes = at_fixed_sizes([*filter(None, settings.shapes), *example_sizes(examples, loaded.model)], fixed)
+            asked = [*filter(None, settings.shapes), *example_sizes(examples, loaded.model)]
+            sizes = at_fixed_sizes(named_sizes(loaded.model, asked), fixed)
             sizings = representative_sizings(loaded.model, sizes)
             original = loadable(loaded.model, scratch, loaded.path)
             given = InputSource(examples=agreeing_examples(examples, fixed), fixed=fixed.values, fixed_sizes=fixed.sizes)

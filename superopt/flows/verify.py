@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from superopt.errors import CertificateError, InvalidModelError, ModelNotFoundError
+from superopt.protobuf.sparse import without_sparse
+from superopt.protobuf.validate import require_well_formed
 from superopt.report.progress import Listener, Progress, ignore_progress
 from superopt.report.verification import EvidenceKind, Verification
 from superopt.rules.rule import Rule
@@ -140,7 +142,9 @@ def _source(path: str | os.PathLike[str]) -> ModelSource:
         raise ModelNotFoundError(f"{file}: no such file")
     if not file.is_file():
         raise InvalidModelError(f"{file}: not a file")
-    return ModelSource.read(file)
+    source = ModelSource.read(file)
+    require_well_formed(source.proto, str(file))
+    return ModelSource(file, without_sparse(source.proto))
 
 
 def _require_identity(source: ModelSource, digest: str, which: str) -> None:

@@ -102,37 +102,51 @@ def sample_sizings(model: Model) -> tuple[DimBinding, ...]:
     )
 
 
-def representative_sizings(model: Model, given: Sequence[Numbers]) -> list[DimBinding]:
-    """Return the choices of sizes for the dynamic dimensions at which the model is measured.
+def dimension_spellings(model: Model) -> dict[str, list[str]]:
+    """Return the names of dynamic dimensions that each spelling of a dimension means.
 
-    Each mapping from names to sizes in `given` makes one choice. Default sizes are added for dimensions that the mapping does
-    not contain. If `given` is empty, one choice with only default sizes is returned.
+    A spelling is the name of a dimension, `input[axis]`, or the older `input.axis`. A placeholder name, such as "?", means all
+    dimensions with this placeholder.
+    """
+    names = dynamic_dimension_names(model)
+    found: dict[str, list[str]] = {name: [name] for name in names}
+    for value, axis, extent in _dynamic(model):
+        name = dimension_name(value, axis, extent)
+        for spelling in (declared_name(extent), f"{value.name}.{axis}", f"{value.name}[{axis}]"):
+            if spelling and spelling not in names:
+                found.setdefault(spelling, []).append(name)
+    return found
 
-    A size for a placeholder name, such as "?", applies to all dimensions with this placeholder. `input.axis` is an older
-    spelling of `input[axis]`.
+
+def named_sizes(model: Model, given: Sequence[Numbers]) -> list[dict[str, int]]:
+    """Return the mappings from dimensions to sizes, with the dimensions' own names in place of other spellings.
 
     Raises:
         DimensionError: a name does not belong to a dynamic dimension.
     """
-    found = dynamic_dimension_names(model)
-    aliases: dict[str, list[str]] = {name: [name] for name in found}
-    firsts = set()
-    for value, axis, extent in _dynamic(model):
-        name = dimension_name(value, axis, extent)
-        for alias in (declared_name(extent), f"{value.name}.{axis}", f"{value.name}[{axis}]"):
-            if alias and alias not in found:
-                aliases.setdefault(alias, []).append(name)
-        firsts.update([name] if axis == 0 else [])
-    unknown = sorted({name for numbers in given for name in numbers} - aliases.keys())
-    if unknown:
+    spellings = dimension_spellings(model)
+    if unknown := sorted({name for numbers in given for name in numbers} - spellings.keys()):
+        found = dynamic_dimension_names(model)
         open_ones = f"its dynamic dimensions are {', '.join(found)}" if found else "all of its dimensions are fixed"
         raise DimensionError(f"the model has no dynamic dimension {unknown[0]!r}: {open_ones}")
+    return [{own: n for name, n in numbers.items() for own in spellings[name]} for numbers in given]
+
+
+def representative_sizings(model: Model, given: Sequence[Numbers]) -> list[DimBinding]:
+    """Return the choices of sizes for the dynamic dimensions at which the model is measured.
+
+    Each mapping from names to sizes in `given` makes one choice. Default sizes are added for dimensions that the mapping does
+    not contain. If `given` is empty, one choice with only default sizes is returned. Names may be any `dimension_spellings`.
+
+    Raises:
+        DimensionError: a name does not belong to a dynamic dimension.
+    """
+    firsts = {dimension_name(value, axis, extent) for value, axis, extent in _dynamic(model) if axis == 0}
     usual = {
         n: MODEL.default_image_size if image else MODEL.default_batch_size if n in firsts else MODEL.default_length_size
-        for n, image in found.items()
+        for n, image in dynamic_dimension_names(model).items()
     }
-    spelled = [{own: n for name, n in numbers.items() for own in aliases[name]} for numbers in given or [{}]]
-    return [DimBinding({**usual, **numbers}) for numbers in spelled]
+    return [DimBinding({**usual, **numbers}) for numbers in named_sizes(model, given or [{}])]
 
 
 def size_combinations(choices: Mapping[str, int | Sequence[int]]) -> list[dict[str, int]]:

@@ -18,6 +18,7 @@ from superopt.errors import InvalidModelError, ModelNotFoundError, first_line
 from superopt.files import require_model_file
 from superopt.model.shape_inference import with_shapes
 from superopt.protobuf.map_types import to_proto, untype_zipmap_nodes, without_maps
+from superopt.protobuf.sparse import without_sparse
 from superopt.protobuf.validate import require_well_formed
 
 __all__ = [
@@ -138,8 +139,8 @@ def _parse(path: Path) -> ModelProto:
 def _read(proto: ModelProto, path: Path, label: str) -> Model:
     if not proto.HasField("graph") or not proto.HasField("ir_version") or not proto.opset_import:
         raise InvalidModelError(f"{label}: not an ONNX model (no graph, IR version or opset in it)")
-    if proto.graph.sparse_initializer or proto.training_info:
-        raise InvalidModelError(f"{label}: sparse initializers and training information are not supported")
+    if proto.training_info:
+        raise InvalidModelError(f"{label}: training information is not supported")
     require_well_formed(proto, label)
     try:
         model = as_model(proto)
@@ -176,14 +177,14 @@ def _is_ordered(graph: ir.Graph) -> bool:
 
 
 def as_model(model: Model | ModelProto | ExportedProgram | bytes) -> Model:
-    """Return the model as an `onnx_ir.Model`."""
+    """Return the model as an `onnx_ir.Model`, in which sparse tensors are dense."""
     if isinstance(model, bytes):
         model = onnx.load_model_from_string(model)
     if not isinstance(model, ModelProto):
         return model if isinstance(model, Model) else model.model
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return ir.from_proto(without_maps(model))
+        return ir.from_proto(without_maps(without_sparse(model)))
 
 
 def as_proto(model: Model) -> ModelProto:

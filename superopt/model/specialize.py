@@ -15,7 +15,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from superopt.errors import FixedInputError
-from superopt.model.dimensions import dynamic_dimension_names
+from superopt.model.dimensions import dimension_spellings, dynamic_dimension_names
 from superopt.model.lift import constant_tensor
 from superopt.model.load import Model
 from superopt.model.views import Views
@@ -30,21 +30,26 @@ Fixable: TypeAlias = "str | npt.ArrayLike"
 def read_fixed(given: Mapping[str, Fixable], model: Model) -> Specialization:
     """Return the values of inputs and the sizes of dimensions that the user fixed, in the types of the model.
 
-    A single number fixes all elements of an input.
+    A single number fixes all elements of an input. A dimension is given by its name, or as `input[axis]`, as for `--shape`.
 
     Raises:
-        FixedInputError: A name is neither an input nor a dynamic dimension, or a value does not fit the input.
+        FixedInputError: A name is neither an input nor a dynamic dimension, a value does not fit the input, or a dimension is
+            fixed to two sizes.
     """
     inputs = {value.name: value for value in model.graph.inputs if not value.is_initializer()}
-    dimensions = dynamic_dimension_names(model)
-    values, sizes = {}, {}
+    spellings = dimension_spellings(model)
+    values = dict[str, npt.NDArray[np.generic]]()
+    sizes = dict[str, int]()
     for name, value in given.items():
         if name in inputs:
             values[name] = _value(inputs[name], value)
-        elif name in dimensions:
-            sizes[name] = _size(name, value)
+        elif name in spellings:
+            size = _size(name, value)
+            for own in spellings[name]:
+                if sizes.setdefault(own, size) != size:
+                    raise FixedInputError(f"dimension {own!r} is fixed to {sizes[own]}, and as {name!r} to {size}")
         else:
-            known = ", ".join([*filter(None, inputs), *dimensions])
+            known = ", ".join([*filter(None, inputs), *dynamic_dimension_names(model)])
             raise FixedInputError(f"the model has no input and no dynamic dimension {name!r} to fix; it has {known}")
     return Specialization(values, sizes)
 

@@ -16,6 +16,7 @@ from onnx.external_data_helper import load_external_data_for_model, uses_externa
 
 from superopt.errors import InvalidModelError, ModelNotFoundError, SuperoptError, first_line
 from superopt.protobuf.graphs import all_graphs
+from superopt.protobuf.sparse import without_sparse
 
 INLINE_LIMIT = 2**31 - 2**26
 """The largest total size of a model's tensors, in bytes, that is stored in one protobuf message. Protobuf limits a message to
@@ -104,6 +105,8 @@ def _stamp(file: Path) -> tuple[int, int]:
 def parse_model(model: Loadable, *, external: bool = True) -> ModelProto:
     """Return the model as a ModelProto. If `external` is True, external data is loaded into the ModelProto.
 
+    The sparse tensors of a stored model become dense.
+
     Raises:
         ModelNotFoundError: A file is missing.
         InvalidModelError: The content is not a model.
@@ -112,13 +115,13 @@ def parse_model(model: Loadable, *, external: bool = True) -> ModelProto:
         return model
     try:
         if isinstance(model, bytes):
-            return onnx.load_model_from_string(model)
+            return without_sparse(onnx.load_model_from_string(model))
         if not isinstance(model, StoredModel):
-            return onnx.load(model, load_external_data=external)
+            return without_sparse(onnx.load(model, load_external_data=external))
         proto = onnx.load_model_from_string(model.content)
         if external:
             load_external_data_for_model(proto, str(model.folder))
-        return proto
+        return without_sparse(proto)
     except FileNotFoundError as error:
         raise ModelNotFoundError(f"{error.filename or model!r}: no such file") from error
     except Exception as error:

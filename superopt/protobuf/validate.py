@@ -12,9 +12,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import onnx_ir as ir
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    SparseTensorProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+)
 
 from superopt.errors import InvalidModelError
+from superopt.protobuf.sparse import dense_bytes, positions, sparse_tensors
+from superopt.protobuf.stored import INLINE_LIMIT
 
 MAX_DIMENSION = 2**31 - 1
 """The largest allowed dimension of a tensor or an input. No operator of ONNX Runtime supports a larger dimension, and no tensor
@@ -33,6 +45,8 @@ _INT32_DATA = frozenset(
         ir.DataType.BFLOAT16,
     }
 )
+_INDICES = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.INT16, ir.DataType.INT8})
+"""The types of the indices of sparse tensors. ONNX has only INT64, and ONNX Runtime also reads the others."""
 _FIELDS = {
     ir.DataType.FLOAT: ("float_data", 1),
     ir.DataType.COMPLEX64: ("float_data", 2),
@@ -87,6 +101,8 @@ def _fault(model: ModelProto) -> str | None:
         outputs = graph.output if isinstance(graph, FunctionProto) else [port.name for port in graph.output]
         if missing := [name for name in outputs if name not in visible]:
             return f"no node computes the output {missing[0]!r}"
+    if (total := sum(map(dense_bytes, sparse_tensors(model)))) > INLINE_LIMIT:
+        return f"its sparse tensors together ask for {total} bytes, more than the {INLINE_LIMIT} allowed"
     return None
 
 
@@ -97,6 +113,7 @@ def _defined(graph: GraphProto | FunctionProto) -> tuple[set[str], str | None]:
     if len(own) < len(ports):
         return own, f"the input {_repeated(ports)!r} is listed twice"
     stored = [] if isinstance(graph, FunctionProto) else [tensor.name for tensor in graph.initializer]
+    stored += [] if isinstance(graph, FunctionProto) else [tensor.values.name for tensor in graph.sparse_initializer]
     if len(set(stored)) < len(stored):
         return own, f"the initializer {_repeated(stored)!r} is stored twice"
     made = [name for node in graph.node for name in node.output if name]
@@ -136,6 +153,8 @@ def _node_fault(node: NodeProto, visible: set[str] | frozenset[str]) -> str | No
             return f"{where} has no graph"
         if attribute.type == AttributeProto.TENSOR and not attribute.HasField("t"):
             return f"{where} has no tensor"
+        if attribute.HasField("sparse_tensor") and (fault := _sparse_fault(attribute.sparse_tensor)):
+            return f"{where}: {fault}"
         for tensor in (*((attribute.t,) if attribute.HasField("t") else ()), *attribute.tensors):
             if fault := _tensor_fault(tensor):
                 return f"{where}: {fault}"
@@ -148,8 +167,9 @@ def _typing_fault(graph: GraphProto | FunctionProto, *, top: bool) -> str | None
     `top` says whether the graph is the main graph. Only inputs of the main graph are limited to `MAX_DIMENSION`.
     """
     if isinstance(graph, GraphProto):
-        if graph.sparse_initializer:
-            return "sparse initializers are not supported"
+        for sparse in graph.sparse_initializer:
+            if fault := _sparse_fault(sparse):
+                return f"sparse initializer {sparse.values.name!r}: {fault}"
         for tensor in graph.initializer:
             if fault := _tensor_fault(tensor):
                 return f"initializer {tensor.name!r}: {fault}"
@@ -189,8 +209,8 @@ def _tensor_fault(tensor: TensorProto) -> str | None:
     """
     if tensor.data_type not in _ELEMENT_TYPES:
         return f"the element type {tensor.data_type} does not exist"
-    if any(extent < 0 or extent > MAX_DIMENSION for extent in tensor.dims):
-        return f"the dimensions {list(tensor.dims)} are negative or more than the {MAX_DIMENSION} allowed"
+    if fault := _dimensions_fault(tensor.dims):
+        return fault
     if tensor.HasField("segment"):
         return "the tensor is stored in segments, which is not supported"
     if tensor.data_location == TensorProto.EXTERNAL:
@@ -208,6 +228,39 @@ def _tensor_fault(tensor: TensorProto) -> str | None:
     if wanted != found:
         return f"the dimensions {list(tensor.dims)} ask for {wanted} {unit} of data, and the tensor has {found}"
     return None
+
+
+def _dimensions_fault(dims: Sequence[int]) -> str | None:
+    if any(extent < 0 or extent > MAX_DIMENSION for extent in dims):
+        return f"the dimensions {list(dims)} are negative or more than the {MAX_DIMENSION} allowed"
+    return None
+
+
+def _sparse_fault(sparse: SparseTensorProto) -> str | None:
+    """Return a description of the first fault in a sparse tensor, or None. No memory is allocated for the dense tensor."""
+    values, indices = sparse.values, sparse.indices
+    for title, tensor in (("values", values), ("indices", indices)):
+        if fault := _tensor_fault(tensor):
+            return f"its {title}: {fault}"
+        if tensor.data_location == TensorProto.EXTERNAL:
+            return f"its {title} are in external data, which is not supported for sparse tensors"
+    kind, places = ir.DataType(values.data_type), ir.DataType(indices.data_type)
+    if kind == ir.DataType.STRING or kind.bitwidth % 8:
+        return f"a sparse tensor has no elements of type {kind.name}"
+    if places not in _INDICES:
+        return f"its indices are of type {places.name}, which is not a type of signed integers"
+    if fault := _dimensions_fault(sparse.dims):
+        return fault
+    if len(values.dims) != 1 or [*indices.dims] not in ([*values.dims], [*values.dims, len(sparse.dims)]):
+        found = f"values with the dimensions {list(values.dims)}, and indices with the dimensions {list(indices.dims)}"
+        return f"it has {found}, which must be [n], and [n] or [n, {len(sparse.dims)}]"
+    if (size := dense_bytes(sparse)) > INLINE_LIMIT:
+        return f"the dimensions {list(sparse.dims)} ask for {size} bytes, more than the {INLINE_LIMIT} allowed"
+    try:
+        found_at = positions(sparse)
+    except ValueError as error:
+        return str(error)
+    return None if bool((found_at[1:] > found_at[:-1]).all()) else "its indices are repeated, or not in ascending order"
 
 
 def _external_data_fault(entries: dict[str, str]) -> str | None:

@@ -31,9 +31,9 @@ _DECIDES = frozenset(
 _SHIFTS_SIZES = frozenset({"Add", "Sub", "Mul", "Pad", "Gather", "Expand", "Tile", "Resize", "Reshape", "ConstantOfShape"})
 _FACTORS = frozenset({"Mul", "Div", "Mod"})
 _FOLDED = frozenset(
-    {"Abs", "Add", "Cast", "Ceil", "Concat", "Div", "Floor", "Gather", "Identity", "Max", "Min", "Mod", "Mul", "Neg", "Pow"}
-    | {"ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Round", "Shape", "Slice", "Sqrt", "Squeeze", "Sub"}
-    | {"Sum", "Transpose", "Unsqueeze", "Where"}
+    {"Abs", "Add", "And", "Cast", "Ceil", "Concat", "Div", "Equal", "Floor", "Gather", "Greater", "GreaterOrEqual", "Identity"}
+    | {"Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Pow", "ReduceMax", "ReduceMin", "ReduceProd"}
+    | {"ReduceSum", "Reshape", "Round", "Slice", "Sqrt", "Squeeze", "Sub", "Sum", "Transpose", "Unsqueeze", "Where"}
 )
 """Operators that are evaluated if all of their operands are constants. None of them makes a large result of small operands."""
 _READ = frozenset({TensorProto.INT32, TensorProto.INT64, TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.BOOL})
@@ -161,28 +161,32 @@ def _reads(model: ModelProto) -> Iterator[tuple[NodeProto, list[int]]]:
 
     Nodes of nested graphs and of functions are included. If the constants of a node cannot be folded, the node is included too.
     """
-    waiting: list[tuple[GraphProto | FunctionProto, _Constants]] = [(model.graph, _Constants())]
-    waiting += [(function, _Constants()) for function in model.functions]
+    waiting: list[tuple[GraphProto | FunctionProto, _Constants]] = [(model.graph, _Constants(model.opset_import))]
+    waiting += [(function, _Constants(function.opset_import)) for function in model.functions]
     while waiting:
         graph, outer = waiting.pop()
         constants = outer.inside(graph)
         for node in graph.node:
-            if not constants.fold(node, model.opset_import):
+            if not constants.fold(node):
                 values = (constants.values[name] for name in node.input if name in constants.values)
                 yield node, [number for value in values for number in _whole_numbers(value)]
             waiting += [(body, constants) for a in node.attribute for body in (*((a.g,) if a.HasField("g") else ()), *a.graphs)]
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Constants:
-    """The constants that the nodes of a graph may read: the elements of small constants, and the extents of stored tensors."""
+    """The constants that the nodes of a graph may read: the elements of small constants, and the extents of all constants.
 
+    `opsets` are the opsets of the graph.
+    """
+
+    opsets: Iterable[OperatorSetIdProto]
     values: dict[str, Array] = field(default_factory=dict)
     extents: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def inside(self, graph: GraphProto | FunctionProto) -> _Constants:
         """Return the constants within a graph that may read these constants: these, and the initializers of the graph."""
-        found = _Constants({**self.values}, {**self.extents})
+        found = _Constants(self.opsets, {**self.values}, {**self.extents})
         for name in graph.input if isinstance(graph, FunctionProto) else [port.name for port in graph.input]:
             found.values.pop(name, None)
             found.extents.pop(name, None)
@@ -198,44 +202,39 @@ class _Constants:
         if local and math.prod(tensor.dims) <= CHECK.max_constant_elements:
             self.values[name] = numpy_helper.to_array(tensor)
 
-    def fold(self, node: NodeProto, opsets: Iterable[OperatorSetIdProto]) -> bool:
+    def fold(self, node: NodeProto) -> bool:
         """Add the results of a node that computes small constants from constants, and return whether it is such a node."""
         if node.domain not in ("", "ai.onnx"):
             return False
         if node.op_type == "Constant":
-            for attribute in node.attribute:
-                value = helper.get_attribute_value(attribute)
-                if attribute.name == "value":
+            for name, value in _attribute_values(node):
+                if name == "value":
                     self.add(node.output[0], value)
-                elif attribute.name.startswith(("value_int", "value_float")):
+                elif name.startswith(("value_int", "value_float")):
                     self.add(node.output[0], numpy_helper.from_array(np.asarray(value)))
             return True
-        if node.op_type == "Shape":
-            operands = [np.broadcast_to(np.int8(0), self.extents[name]) for name in node.input if name in self.extents]
-        else:
-            operands = [self.values[name] for name in node.input if name in self.values]
-        if node.op_type not in _FOLDED or not operands or len(operands) < sum(map(bool, node.input)):
+        result = self._result(node)
+        if result is None or result.dtype.kind not in "biuf" or result.size > CHECK.max_constant_elements:
             return False
-        results = _results(node, [name for name in node.input if name], operands, opsets)
-        if not results or any(result.size > CHECK.max_constant_elements for result in results):
-            return False
-        self.values.update(zip(node.output, results, strict=False))
+        self.values[node.output[0]], self.extents[node.output[0]] = result, result.shape
         return True
 
-
-def _results(
-    node: NodeProto, names: Sequence[str], operands: Sequence[Array], opsets: Iterable[OperatorSetIdProto]
-) -> list[Array]:
-    """Return the results of a node by ONNX's reference evaluator, or an empty list if the evaluator cannot compute them."""
-    ports = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
-    given = [helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(names)]
-    alone = helper.make_model(helper.make_graph([node], "constants", given, ports), opset_imports=[*opsets])
-    try:
-        with np.errstate(all="ignore"):
-            found = ReferenceEvaluator(alone).run(None, dict(zip(names, operands, strict=True)))
-    except Exception:  # noqa: BLE001
-        return []
-    return [np.asarray(result) for result in found]
+    def _result(self, node: NodeProto) -> Array | None:
+        """Return the result of a node, or None if the node is not one of `_FOLDED` or an operand is not a known constant."""
+        names = [*dict.fromkeys(filter(None, node.input))]
+        if node.op_type == "Shape" and names and names[0] in self.extents:
+            ends = dict(_attribute_values(node))
+            return np.array(self.extents[names[0]][slice(ends.get("start", 0), ends.get("end"))], np.int64)
+        if node.op_type not in _FOLDED or not names or len(node.output) != 1 or not self.values.keys() >= {*names}:
+            return None
+        given, made = ([helper.make_empty_tensor_value_info(name) for name in ports] for ports in (names, node.output))
+        alone = helper.make_model(helper.make_graph([node], "constant", given, made), opset_imports=[*self.opsets])
+        try:
+            with np.errstate(all="ignore"):
+                results: Any = ReferenceEvaluator(alone).run(None, {name: self.values[name] for name in names})
+            return np.asarray(results[0])
+        except Exception:  # noqa: BLE001
+            return None
 
 
 def _whole_numbers(constant: Array) -> list[int]:
@@ -244,7 +243,11 @@ def _whole_numbers(constant: Array) -> list[int]:
 
 
 def _attributes(node: NodeProto) -> Iterator[int]:
-    for attribute in node.attribute:
-        if attribute.name in _ATTRIBUTES:
-            value = helper.get_attribute_value(attribute)
+    for name, value in _attribute_values(node):
+        if name in _ATTRIBUTES:
             yield from value if isinstance(value, list) else [value]
+
+
+def _attribute_values(node: NodeProto) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the value of each attribute. An attribute that a call of a function gives has no value."""
+    yield from ((a.name, helper.get_attribute_value(a)) for a in node.attribute if not a.ref_attr_name)
