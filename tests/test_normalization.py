@@ -1,4 +1,7 @@
-"""Inputs near the constants that a model subtracts: how they are found, and what the check and `verify` conclude from them."""
+"""Inputs near and at the constants of a model, and inputs at which sigmoids are tiny: what the check and `verify` conclude.
+
+The constants are subtracted from inputs or compared with inputs.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,11 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from superopt.errors import CheckFailedError
-from superopt.protobuf.normalization import SHIFTED, conditioning, denormalized, normalizations
+from superopt.protobuf.normalization import SHIFTED, boundary_values, conditioning, denormalized, normalizations
 from superopt.runtime.check import check
 from superopt.runtime.input_source import InputSource
 from superopt.runtime.session import Array, Device
+from superopt.verification.inputs import BOUNDARY, perturb_feeds
 from superopt.verification.models import ModelSource
 from superopt.verification.runs import compare_runs
 from tests.models import model
@@ -166,4 +170,116 @@ def test_the_check_and_verify_refuse_what_loses_digits_of_normalized_inputs(
         with pytest.raises(CheckFailedError, match=SHIFTED):
             check(before, after, Device())
         with pytest.raises(CheckFailedError, match=SHIFTED):
+            compare_runs(*sources)
+
+
+# ---------------------------------------------------------------- values at the constants
+
+
+def pair(tmp_path: Path, nodes: Sequence[Sequence[NodeProto]], shape: Sequence[int]) -> list[ModelSource]:
+    """Two models of the inputs `x` and `y`, read from files."""
+    found = []
+    weights = stored(five=np.full(1, 5.0), third=np.full(1, 1 / 3))
+    for number, some in enumerate(nodes):
+        path = tmp_path / f"{number}.onnx"
+        onnx.save(model(some, {"x": shape, "y": shape}, {"o": shape}, weights), path)
+        found.append(ModelSource.read(path))
+    return found
+
+
+NEGATED = [node("Sub", "x", "five", to="s"), node("Neg", "s", to="d")]
+EXCHANGED = [node("Sub", "five", "x", to="d")]
+ANGLE = [node("Mul", "d", "third", to="e"), node("Div", "y", "e", to="q"), node("Atan", "q", to="o")]
+
+
+@pytest.mark.parametrize("shape", [(4, 8), (1, 1)])
+@pytest.mark.parametrize("after", [ANGLE, [node("Reciprocal", "d", to="o")]])
+def test_verify_refuses_another_sign_of_a_zero_divisor(tmp_path: Path, after: list[NodeProto], shape: tuple[int, int]) -> None:
+    sources = pair(tmp_path, [[*NEGATED, *after], [*EXCHANGED, *after]], shape)
+    assert [value.item() for value in sources[0].boundaries["x"]] == [5]
+    with pytest.raises(CheckFailedError, match=BOUNDARY):
+        compare_runs(*sources)
+    compare_runs(*sources, special=False)
+    assert f"{BOUNDARY} inputs" in compare_runs(sources[0], sources[0]).names
+
+
+def test_verify_accepts_another_sign_of_a_zero_that_is_no_divisor(tmp_path: Path) -> None:
+    after = [node("Mul", "d", "y", to="m"), node("Exp", "m", to="o")]
+    sources = pair(tmp_path, [[*NEGATED, *after], [*EXCHANGED, *after]], (4, 8))
+    assert not sources[0].boundaries
+    compare_runs(*sources)
+
+
+@pytest.mark.parametrize(("other", "right"), [(("Less", "five", "x"), True), (("GreaterOrEqual", "x", "five"), False)])
+def test_verify_compares_at_constants_of_comparisons(tmp_path: Path, other: tuple[str, ...], right: bool) -> None:
+    after = node("Where", "c", "x", "y", to="o")
+    sources = pair(tmp_path, [[node("Greater", "x", "five", to="c"), after], [node(*other, to="c"), after]], (4, 8))
+    if right:
+        assert f"{BOUNDARY} inputs" in compare_runs(*sources).names
+    else:
+        with pytest.raises(CheckFailedError, match=BOUNDARY):
+            compare_runs(*sources)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "values"),
+    [
+        ([node("Add", "x", "m")], [-MEAN]),
+        ([node("Sub", "m", "x")], [MEAN]),
+        ([node("Mul", "x", "p", to="d"), node("Sub", "d", "m")], [MEAN / [2, -4, 8]]),
+        ([node("Transpose", "x", to="t", perm=[1, 0]), node("Sub", "t", "r")], [np.array([[1.0, 2.0]]).T]),
+        ([node("Clip", "x", "zero", "m"), node("Max", "x", "m", to="b")], [np.zeros(1), MEAN, MEAN]),
+        ([node("Sub", "x", "m", to="d"), node("Sub", "d", "p")], []),
+        ([node("Div", "x", "third", to="d"), node("Sub", "d", "m")], []),
+        ([node("Mul", "x", "m")], []),
+    ],
+)
+def test_boundary_values_are_those_at_which_inputs_equal_constants(nodes: list[NodeProto], values: list[Array]) -> None:
+    arrays = stored(m=MEAN, p=np.array([2, -4, 8]), r=np.array([[1.0, 2.0]]), third=np.full(1, 3.0), zero=np.zeros(1))
+    graph = helper.make_graph(nodes, "graph", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])], [], arrays)
+    boundaries = boundary_values(helper.make_model(graph), {"y"}).get("x", ())
+    for value, expected in zip(boundaries, values, strict=True):
+        np.testing.assert_array_equal(np.broadcast_to(value, [2, 3]), np.broadcast_to(expected, [2, 3]))
+
+
+def test_values_at_constants_are_not_perturbed() -> None:
+    values = np.where(np.arange(600) % 2, 5, RNG.standard_normal(600)).astype(np.float32)
+    near = perturb_feeds({"x": values}, 0, {"x": [np.full(1, 5.0)]})["x"]
+    assert (near == values)[1::2].all()
+    assert not (near == values)[::2].all()
+
+
+# ---------------------------------------------------------------- tiny sigmoids
+
+LOGISTIC = [
+    node("Neg", "x", to="n"),
+    node("Exp", "n", to="e"),
+    node("Add", "e", "one", to="a"),
+    node("Div", "one", "a", to="p"),
+]
+SIGMOID = [node("Sigmoid", "x", to="p")]
+TINY_RESULTS: dict[str, list[NodeProto]] = {
+    "log": [node("Log", "p", to="o")],
+    "share": [node("ReduceSum", "p", "last", to="t"), node("Div", "p", "t", to="o")],
+    "order": [node("ArgMax", "p", to="i", axis=-1), helper.make_node("Cast", ["i"], ["o"], to=TensorProto.FLOAT)],
+    "itself": [node("Identity", "p", to="o")],
+    "product": [node("Mul", "p", "x", to="o")],
+}
+
+
+@pytest.mark.parametrize("shape", [(4, 16), (1, 64), (1, 1)])
+@pytest.mark.parametrize("kind", TINY_RESULTS)
+def test_verify_refuses_a_sigmoid_where_tiny_results_matter(tmp_path: Path, kind: str, shape: tuple[int, int]) -> None:
+    sources = []
+    for number, nodes in enumerate((LOGISTIC, SIGMOID)):
+        path = tmp_path / f"{number}.onnx"
+        weights = [*stored(one=np.ones(1)), numpy_helper.from_array(np.array([-1]), "last")]
+        result = (shape[0], 1) if kind == "order" else shape
+        onnx.save(model([*nodes, *TINY_RESULTS[kind]], {"x": shape}, {"o": result}, weights), path)
+        sources.append(ModelSource.read(path))
+    compare_runs(sources[0], sources[0])
+    if kind in ("itself", "product") or (kind, shape) == ("order", (1, 1)):
+        compare_runs(*sources)
+    else:
+        with pytest.raises(CheckFailedError):
             compare_runs(*sources)

@@ -1,11 +1,12 @@
 """How a model normalizes its inputs: the numbers that it subtracts from an input, and the numbers that it divides by.
 
 A model that computes `(x - mean) / std` receives values near `mean`. At values near 0, its rounding errors are not typical.
+Values that equal a constant exactly matter too: differences are 0 there, and comparisons have equal operands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -104,29 +105,72 @@ def normalizations(model: ModelProto) -> dict[str, Normalization]:
     The map ends with the first constant that is added to the input or subtracted from it, and with the product that follows.
     Inputs without such a constant are left out.
     """
+    found: dict[str, Normalization] = {}
+    for _, of, after in _readers(model, _constants(model)):
+        if after is not None and after.shifted and (of.name not in found or (of.shifted and found[of.name] is of.map)):
+            found[of.name] = after.map
+    return found
+
+
+def boundary_values(model: ModelProto, signed: Collection[str]) -> dict[str, tuple[Array, ...]]:
+    """Return, by the name of the input, the values at which elements of the input are exactly equal to constants.
+
+    Elements may be moved, and multiplied by powers of 2, before they are compared with the constant. Other products are
+    rounded, so that no value of the input may give the constant.
+
+    Args:
+        model: The model.
+        signed: The names of the values in which the sign of a zero matters.
+
+    Returns:
+        Arrays in float64 that have the rank of the input and broadcast against the input. The constants are operands of
+        comparisons and bounds, such as `c` in `x > c`, and of sums and differences in `signed`, such as `c` in `x - c`.
+    """
     stored = _constants(model)
+    found: dict[str, list[Array]] = {}
+    for node, of, _ in _readers(model, stored):
+        difference = node.op_type in ("Add", "Sub") and node.output[0] in signed
+        if of.shifted or not (difference or node.op_type in _COMPARISONS) or not _is_exact(of.map.scale):
+            continue
+        for constant in (of.aligned(stored[name]()) for name in node.input if name in stored):
+            if constant is not None:
+                found.setdefault(of.name, []).append((-constant if node.op_type == "Add" else constant) / of.map.scale)
+    return {name: tuple(values) for name, values in found.items()}
+
+
+_COMPARISONS = frozenset({"Clip", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min"})
+
+
+def _is_exact(scale: Array) -> bool:
+    """Return whether all elements are powers of 2 or their negatives, by which numbers are multiplied without rounding."""
+    return bool(np.isin(np.abs(np.frexp(scale)[0]), 1 / 2).all())
+
+
+_Constants = Mapping[str, Callable[[], Array]]
+"""For the name of each stored tensor of floating-point numbers, a function that computes the elements in float64."""
+
+
+def _readers(model: ModelProto, stored: _Constants) -> Iterator[tuple[NodeProto, _Mapped, _Mapped | None]]:
+    """Yield each node that reads a map of an input, with this map, and with the node's result if it is a map of the input too.
+
+    A map ends before the second constant that is added or subtracted.
+    """
     mapped: dict[str, _Mapped] = {}
     for port in model.graph.input:
         kind = port.type.tensor_type
         if port.name not in stored and kind.HasField("shape"):
             one = np.ones((1,) * len(kind.shape.dim))
             mapped[port.name] = _Mapped(port.name, tuple(range(one.ndim)), Normalization(one, np.zeros_like(one)))
-    found: dict[str, Normalization] = {}
     for node in model.graph.node:
         of = next((mapped[name] for name in node.input if name in mapped), None)
         if of is None or not node.output or node.domain not in ("", "ai.onnx"):
             continue
         after = _after(node, of, first=mapped.get(node.input[0]) is of, stored=stored)
-        if after is None or (of.shifted and _adds(node)):
-            continue
-        mapped[node.output[0]] = after
-        if after.shifted and (of.name not in found or (of.shifted and found[of.name] is of.map)):
-            found[of.name] = after.map
-    return found
-
-
-_Constants = Mapping[str, Callable[[], Array]]
-"""For the name of each stored tensor of floating-point numbers, a function that computes the elements in float64."""
+        if after is not None and of.shifted and _adds(node):
+            after = None
+        if after is not None:
+            mapped[node.output[0]] = after
+        yield node, of, after
 
 
 def _after(node: NodeProto, of: _Mapped, *, first: bool, stored: _Constants) -> _Mapped | None:

@@ -2,13 +2,16 @@
 
 Sizes are small and large, have different residues, and lie just below and above the constants in the model. Different dynamic
 dimensions also get different sizes. Values include special values that real models receive: masks, infinities, NaN, mixed
-magnitudes in one tensor, zeros, constant rows and denormals.
+magnitudes in one tensor, zeros, constant rows and denormals. Some elements are equal to constants of the model, and whole rows
+are so small or large that exponentials and sigmoids are tiny.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -87,6 +90,20 @@ def _one(rng: np.random.Generator, shape: tuple[int, ...], value: float) -> Arra
     return array
 
 
+def _saturated(rng: np.random.Generator, shape: tuple[int, ...], sign: int = 1) -> Array:
+    """Return rows whose exponentials and sigmoids are tiny but not 0 in float32, or the negatives of such rows if `sign` is -1.
+
+    The elements of the first row are at most -20. At such elements, ONNX Runtime's Sigmoid returns 0. Elements of a row differ.
+    """
+    levels = np.resize((-20.0, -30.0, -60.0, -87.0), (*shape[:-1], 1) if shape else ())
+    return sign * (levels - rng.random(shape))
+
+
+def _half_saturated(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    values = _saturated(rng, shape) * rng.choice((-1, 1), shape)
+    return np.where(rng.random(shape) < 0.5, values, rng.standard_normal(shape))
+
+
 def _rows(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return np.broadcast_to(rng.standard_normal((*shape[:-1], 1) if shape else ()), shape)
 
@@ -98,6 +115,9 @@ ORDINARY: dict[str, Draw] = {
     "of magnitude 4": lambda rng, shape: 4 * rng.standard_normal(shape),
 }
 ADVERSARIAL: dict[str, Draw] = {
+    "rows from -20 to -87": _saturated,
+    "rows from 20 to 87": lambda rng, shape: _saturated(rng, shape, -1),
+    "half from -87 to 87": _half_saturated,
     "half -1e9": lambda rng, shape: _half(rng, shape, -1e9),
     "half minus infinity": lambda rng, shape: _half(rng, shape, -np.inf),
     "half the least float32": lambda rng, shape: _half(rng, shape, float(np.finfo(np.float32).min)),
@@ -113,8 +133,12 @@ ADVERSARIAL: dict[str, Draw] = {
     "denormal": lambda rng, shape: rng.standard_normal(shape) * 1e-40,
     "of magnitude 100": lambda rng, shape: 100 * rng.standard_normal(shape),
 }
-MODEST = frozenset({"all 1e-25", "half zeros", "zeros", "constant rows", "denormal", "of magnitude 100"})
+SATURATING = frozenset({"rows from -20 to -87", "rows from 20 to 87", "half from -87 to 87", "of magnitude 100"})
+"""The kinds of adversarial values at which sigmoids and exponentials are tiny, and may be 0 for some kernels."""
+MODEST = SATURATING | {"all 1e-25", "half zeros", "zeros", "constant rows", "denormal"}
 """The kinds of adversarial values whose magnitudes are not large."""
+BOUNDARY = "half equal to constants"
+"""The set of adversarial values in which elements are exactly equal to constants of the model (`ModelSource.boundaries`)."""
 
 
 def ordinary_feeds(source: ModelSource, at: Mapping[str, int], bound: int, seed: int) -> Iterator[tuple[str, Feeds]]:
@@ -138,6 +162,10 @@ def adversarial_feeds(
     every = [port for port in source.inputs if np.dtype(port.dtype).kind == "f"]
     booleans = [port for port in source.inputs if np.dtype(port.dtype).kind == "b"]
     normal = ORDINARY["normal"]
+    if source.boundaries:
+        rng = np.random.default_rng((seed, 400))
+        feeds = {port.name: _array(port, at, normal, bound, 0, rng) for port in source.inputs}
+        yield BOUNDARY, {name: _with_boundaries(value, source.boundaries.get(name, ()), rng) for name, value in feeds.items()}
     for turn, (name, draw) in enumerate(ADVERSARIAL.items()):
         floating = [port for port in every if not masks or name in MODEST or port.name in source.masks]
         chosen: list[list[DeclaredInput]] = [floating] if floating else []
@@ -179,15 +207,49 @@ def _array(port: DeclaredInput, at: Mapping[str, int], draw: Draw, bound: int, t
                 return np.asarray(draw(rng, shape)).astype(dtype)
 
 
-def perturb_feeds(feeds: Feeds, seed: int) -> Feeds:
-    """Return the inputs with the last few bits of each floating-point number changed at random."""
+def _with_boundaries(values: Array, boundaries: Sequence[Array], rng: np.random.Generator) -> Array:
+    """Return the values of an input with half of the elements, and at least one, replaced by boundary values."""
+    grids = _grids(values, boundaries)
+    if not grids:
+        return values
+    changed = np.reshape(rng.permutation(values.size) < (values.size + 1) // 2, values.shape)
+    which = rng.integers(len(grids), size=values.shape)
+    for number, grid in enumerate(grids):
+        values = np.where(changed & (which == number), grid, values)
+    return values
+
+
+def _grids(values: Array, boundaries: Sequence[Array]) -> list[Array]:
+    """Return the boundary values of an input in the type and the shape of the input's values.
+
+    Boundary values that do not fit the shape, or are not finite, are left out. Only floating-point inputs have boundary values.
+    """
+    if values.dtype.kind != "f":
+        return []
+    found: list[Array] = []
+    for boundary in boundaries:
+        with contextlib.suppress(ValueError), np.errstate(over="ignore"):
+            grid = np.broadcast_to(boundary.astype(values.dtype), values.shape)
+            if np.isfinite(boundary.astype(values.dtype)).all():
+                found.append(grid)
+    return found
+
+
+def perturb_feeds(feeds: Feeds, seed: int, boundaries: Mapping[str, Sequence[Array]] = MappingProxyType({})) -> Feeds:
+    """Return the inputs with the last few bits of each floating-point number changed at random.
+
+    Numbers that equal one of the input's `boundaries` are not changed: differences of equal numbers have no rounding errors.
+    """
     rng = np.random.default_rng(seed)
 
-    def near(array: Array) -> Array:
+    def near(name: str, array: Array) -> Array:
         if array.dtype.kind != "f":
             return array
         ulp = np.finfo(array.dtype).eps
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            return np.asarray(array * (1 + ulp * rng.integers(-2, 3, array.shape)).astype(array.dtype))
+            changed = np.asarray(array * (1 + ulp * rng.integers(-2, 3, array.shape)).astype(array.dtype))
+        for grid in _grids(array, boundaries.get(name, ())):
+            changed = np.where(array == grid, array, changed)
+        return changed
 
-    return {name: near(array) for name, array in feeds.items()}
+    return {name: near(name, array) for name, array in feeds.items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from superopt.errors import CertificateError, InvalidModelError
 from superopt.policy import VERIFY
 from superopt.protobuf.map_types import to_proto, without_maps
-from superopt.protobuf.normalization import Normalization, normalizations
+from superopt.protobuf.normalization import Array, Normalization, boundary_values, normalizations
 from superopt.protobuf.specialize import Specialization
 from superopt.verification.contents import content_digest
 
@@ -50,6 +50,11 @@ TAKEN_IN = frozenset(
 
 For example, Softmax maps an operand of -infinity to 0.
 """
+ZEROS_PASSED_ON = PASSED_ON | {
+    "Asin", "Asinh", "Atan", "Atanh", "AveragePool", "Ceil", "Erf", "Floor", "GlobalAveragePool", "LeakyRelu", "Mean", "PRelu",
+    "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "Round", "Sin", "Sinh", "Sqrt", "Tan", "Tanh",
+}
+"""Operators whose results may be zeros with the sign of a zero of an operand."""
 # fmt: on
 
 
@@ -153,11 +158,32 @@ class ModelSource:
             passed = node.op_type in PASSED_ON and any(name in found for name in node.output)
             if passed or node.op_type in TAKEN_IN or node.domain not in STANDARD:
                 found.update(node.input)
-            elif node.op_type == "Div":
-                found.update(node.input[1:])
-            elif node.op_type == "Pow" and not self._is_natural(node.input[1]):
-                found.update(node.input)
+            else:
+                found.update(self._divisors(node))
         return frozenset(port.name for port in self.inputs if port.name in found)
+
+    @cached_property
+    def boundaries(self) -> dict[str, tuple[Array, ...]]:
+        """Values at which inputs equal constants of the model, by the name of the input (see `boundary_values`).
+
+        The model compares the constants with the input, or divides by the difference or by a value that depends on it. At a
+        difference of 0, the sign of the zero decides the sign of an infinity.
+        """
+        signed: set[str] = set()
+        for node in reversed([*verified_model_nodes(self.proto.graph)]):
+            if node.op_type in ZEROS_PASSED_ON and any(name in signed for name in node.output):
+                signed.update(node.input)
+            signed.update(node.input if node.op_type == "Reciprocal" else self._divisors(node))
+        return boundary_values(self.proto, signed)
+
+    def _divisors(self, node: NodeProto) -> Sequence[str]:
+        """Return the divisor of a quotient, and the operands of a power whose exponent is not a natural number."""
+        match node.op_type:
+            case "Div":
+                return list(node.input[1:])
+            case "Pow" if not self._is_natural(node.input[1]):
+                return list(node.input)
+        return ()
 
     def _is_natural(self, name: str) -> bool:
         """Return whether the value `name` is a constant with a single natural number."""

@@ -3,7 +3,8 @@
 An element that is finite in the original's output must be finite in the optimized model's output, and close to the original's
 element. The tolerance depends on the original's own rounding errors. One part of the tolerance is the measured change of the
 element when the inputs of the original change in their last bits. The other part is the rounding error of sums of numbers that
-are as large as the elements in the same row.
+are as large as the elements in the same row. If inputs make sigmoids tiny, the elements at ordinary inputs count like elements
+of the same row, because ONNX Runtime's Sigmoid has an absolute error.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from superopt.errors import CheckFailedError, InvalidModelError, RuntimeMissingE
 from superopt.policy import VERIFY
 from superopt.protobuf.normalization import SHIFTED, conditioning
 from superopt.protobuf.specialize import Specialization
-from superopt.verification.inputs import Array, Feeds, adversarial_feeds, ordinary_feeds, perturb_feeds, sizes
+from superopt.verification.inputs import (
+    BOUNDARY,
+    SATURATING,
+    Array,
+    Feeds,
+    adversarial_feeds,
+    ordinary_feeds,
+    perturb_feeds,
+    sizes,
+)
 from superopt.verification.models import ModelSource
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
@@ -147,9 +157,11 @@ def compare_runs(
     if special and done:
         deadline = time.monotonic() + VERIFY.value_run_seconds
         for at, bound in (done[0], done[len(done) // 2]) if len(done) > 1 else done:
+            usual = pair.largest(next(ordinary_feeds(original, at, bound, seed))[1])
             for name, feeds in adversarial_feeds(original, at, bound, seed, masks=masks):
                 if time.monotonic() < deadline:
-                    pair.compare(_named(name, at), feeds)
+                    tiny = name.partition(" in ")[0] in SATURATING
+                    pair.compare(_named(name, at), feeds, usual=usual if tiny else (), signs=name == BOUNDARY)
     return ComparedRuns(len(done) + len(examples), pair.inputs, pair.values, tuple(dict.fromkeys(pair.names)))
 
 
@@ -224,11 +236,19 @@ class _Pair:
     reason: str = ""
     names: list[str] = field(default_factory=list)
 
-    def compare(self, name: str, feeds: Feeds, conditioning: float = 1.0) -> bool:
+    def largest(self, feeds: Feeds) -> list[float]:
+        """Return the largest finite magnitude in each output of the original, or 0 for an output without numbers."""
+        outputs = self.before.run({**feeds, **self.fixed.values})
+        return [] if isinstance(outputs, str) else [_largest(output) for output in outputs]
+
+    def compare(
+        self, name: str, feeds: Feeds, conditioning: float = 1.0, *, usual: Sequence[float] = (), signs: bool = False
+    ) -> bool:
         """Run both models on the inputs, and compare the outputs. Return False if the original does not run on the inputs.
 
         The outputs may differ as much as the original's outputs change when inputs change in their last bits. These changes are
-        divided by `conditioning` first.
+        divided by `conditioning` first. `usual` has a magnitude of each output, to which the tolerance is proportional too. If
+        `signs` is True, infinities must have the same signs.
 
         Raises:
             CheckFailedError: The original runs, but the optimized model does not run or has different outputs.
@@ -242,11 +262,14 @@ class _Pair:
         if isinstance(found, str):
             raise CheckFailedError(f"on {name} the original runs, but the optimized model does not ({found})")
         turns = range(1, 1 if self.identical else VERIFY.nudged_run_count + 1)
-        nudged = (perturb_feeds(feeds, self.seed + turn) for turn in turns)
+        boundaries = self.before.source.boundaries
+        nudged = (perturb_feeds(feeds, self.seed + turn, boundaries) for turn in turns)
         near = [self.before.run({**changed, **self.fixed.values}) for changed in nudged]
         others = [run for run in near if not isinstance(run, str)]
         for place, output in enumerate(self.before.source.outputs):
-            what = describe_difference(wanted[place], found[place], [run[place] for run in others], conditioning)
+            ordinary = usual[place] if usual else 0.0
+            near_here = [run[place] for run in others]
+            what = describe_difference(wanted[place], found[place], near_here, conditioning, usual=ordinary, signs=signs)
             if self.identical and not what:
                 what = "" if _same_bits(wanted[place], found[place]) else "the bits are not the same"
             if what:
@@ -277,7 +300,15 @@ class _Pair:
                     raise CheckFailedError(f"the optimized model also runs at other sizes of the fixed dimension {axis!r}")
 
 
-def describe_difference(wanted: object, found: object, near: Iterable[object] = (), conditioning: float = 1.0) -> str:
+def describe_difference(
+    wanted: object,
+    found: object,
+    near: Iterable[object] = (),
+    conditioning: float = 1.0,
+    *,
+    usual: float = 0.0,
+    signs: bool = False,
+) -> str:
     """Return a description of the difference between two outputs, or an empty string if only rounding differs.
 
     Args:
@@ -285,6 +316,8 @@ def describe_difference(wanted: object, found: object, near: Iterable[object] = 
         found: The output of the optimized model.
         near: Outputs of the original on inputs that are changed in their last bits.
         conditioning: The number by which the distances of floating-point elements of `near` from `wanted` are divided.
+        usual: A magnitude to which the tolerance of floating-point elements is proportional too.
+        signs: Whether infinities must have the same signs.
     """
     if not isinstance(wanted, np.ndarray) or not isinstance(found, np.ndarray):
         return "" if _alike(wanted, found, list(near)) else "the values differ"
@@ -302,16 +335,20 @@ def describe_difference(wanted: object, found: object, near: Iterable[object] = 
     lost = finite & ~np.isfinite(b) & (np.abs(a) < VERIFY.overflow_share * float(np.finfo(wanted.dtype).max))
     for other in others:  # an element may be infinite or NaN if slightly changed inputs make the original's element so
         lost &= np.isfinite(other)
+    if signs:
+        lost |= np.isinf(a) & (b == -a)
     if lost.any():
         return _at(lost, a, b)
     far = np.abs(np.where(finite, a, 0) - np.where(finite & np.isfinite(b), b, 0)) > _allowed(
-        a, finite, others, wanted.dtype, conditioning
+        a, finite, others, wanted.dtype, conditioning, usual
     )
     far &= finite & np.isfinite(b)
     return _at(far, a, b) if far.any() else ""
 
 
-def _allowed(a: Array, finite: Array, others: Sequence[Array], dtype: np.dtype[Any], conditioning: float) -> Array:
+def _allowed(
+    a: Array, finite: Array, others: Sequence[Array], dtype: np.dtype[Any], conditioning: float, usual: float
+) -> Array:
     """Return, for each element of the original's output `a`, how far the optimized model's output may differ from it.
 
     Args:
@@ -320,6 +357,7 @@ def _allowed(a: Array, finite: Array, others: Sequence[Array], dtype: np.dtype[A
         others: Outputs of the original on inputs that are changed in their last bits.
         dtype: The type of the output.
         conditioning: The number by which the changes in `others` are divided.
+        usual: A magnitude that counts like the largest magnitude in each row, if it is larger.
     """
     magnitude = np.abs(np.where(finite, a, 0))
     changes = [np.abs(np.where(np.isfinite(o) & finite, o.astype(np.float64) - np.where(finite, a, 0), 0)) for o in others]
@@ -327,9 +365,15 @@ def _allowed(a: Array, finite: Array, others: Sequence[Array], dtype: np.dtype[A
     share = VERIFY.row_tolerance_share * max(1.0, float(np.finfo(dtype).eps) / float(np.finfo(np.float32).eps) / 8)
     axis = -1 if a.ndim and a.shape[-1] > VERIFY.max_short_row_elements else None
     with np.errstate(over="ignore"):
-        local = share * np.max(magnitude, axis=axis, keepdims=True)
+        local = share * np.maximum(np.max(magnitude, axis=axis, keepdims=True), usual)
         common = VERIFY.common_change_factor * np.quantile(change, 0.6, axis=axis, keepdims=True)
         return np.asarray(VERIFY.own_change_factor * change + local + common + float(np.finfo(dtype).tiny))
+
+
+def _largest(output: object) -> float:
+    if not isinstance(output, np.ndarray) or output.dtype.kind != "f":
+        return 0.0
+    return float(np.max(np.abs(output), initial=0.0, where=np.isfinite(output)))
 
 
 def _counted(wanted: Array, found: Array, others: Sequence[Array]) -> str:
