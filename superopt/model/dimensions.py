@@ -12,9 +12,20 @@ from superopt.algebra.terms import (
     Size,
 )
 from superopt.errors import DimensionError
+from superopt.model.lift import FLOATS
 from superopt.model.load import Model
 from superopt.policy import MODEL
 from superopt.protobuf.names import dimension_key, is_unnamed
+
+CACHE_INPUTS: Mapping[tuple[str, str], tuple[int, int]] = {
+    ("", "Attention"): (4, 5),
+    ("com.microsoft", "GroupQueryAttention"): (3, 4),
+    ("com.microsoft", "MultiHeadAttention"): (6, 7),
+}
+"""Operators that read caches of keys and of values, by domain and name, with the positions of these inputs.
+
+A cache has the shape [batch, heads, length, size of a head]. The longer caches are the results 1 and 2 of the operators.
+"""
 
 
 def dimension_name(value: ir.Value, axis: int, extent: object) -> str:
@@ -137,16 +148,62 @@ def representative_sizings(model: Model, given: Sequence[Numbers]) -> list[DimBi
 
     Each mapping from names to sizes in `given` makes one choice. Default sizes are added for dimensions that the mapping does
     not contain. If `given` is empty, one choice with only default sizes is returned. Names may be any `dimension_spellings`.
+    A model that reads a cache of keys or values decodes one token by default.
 
     Raises:
         DimensionError: a name does not belong to a dynamic dimension.
     """
     firsts = {dimension_name(value, axis, extent) for value, axis, extent in _dynamic(model) if axis == 0}
+    lengths, tokens, sums = decoded_dimensions(model)
     usual = {
-        n: MODEL.default_image_size if image else MODEL.default_batch_size if n in firsts else MODEL.default_length_size
+        n: MODEL.default_batch_size
+        if n in firsts | tokens
+        else MODEL.default_image_size
+        if image and n not in lengths
+        else MODEL.default_length_size
         for n, image in dynamic_dimension_names(model).items()
     }
-    return [DimBinding({**usual, **numbers}) for numbers in named_sizes(model, given or [{}])]
+    chosen = [{**usual, **numbers} for numbers in named_sizes(model, given or [{}])]
+    for numbers, asked in zip(chosen, named_sizes(model, given or [{}]), strict=True):
+        for name in sums - asked.keys():
+            numbers[name] = max((numbers[n] for n in lengths), default=0) + max((numbers[n] for n in tokens), default=0)
+    return [DimBinding(numbers) for numbers in chosen]
+
+
+def decoded_dimensions(model: Model) -> tuple[set[str], set[str], set[str]]:
+    """Return the names of three kinds of dynamic dimensions of a model that decodes with caches of keys and values.
+
+    The kinds are the lengths of the caches that the model reads, the numbers of tokens, and the lengths of the caches that the
+    model returns, which are the sums of the other two. The number of tokens is a dimension of an input of integers. The sets
+    are empty if the model reads no cache or no tokens.
+    """
+    names = {(value, axis): dimension_name(value, axis, extent) for value, axis, extent in _dynamic(model)}
+    caches = [*_growing_caches(model)]
+    lengths = {names[cache, axis] for cache, axis, _ in caches if (cache, axis) in names}
+    longer = {declared_name(grown.shape[axis]) for _, axis, grown in caches if grown is not None and grown.shape is not None}
+    rest = {
+        name
+        for (value, axis), name in names.items()
+        if axis > 0 and value.dtype in (ir.DataType.INT64, ir.DataType.INT32) and name not in lengths
+    }
+    return (lengths, rest - longer, rest & longer) if lengths and rest - longer else (set(), set(), set())
+
+
+def _growing_caches(model: Model) -> Iterator[tuple[ir.Value, int, ir.Value | None]]:
+    """Yield the caches that the model reads and returns: the input, the axis of the length, and the longer cache.
+
+    A cache is a floating-point input that the model joins with a computed value into an output, or that an attention operator
+    reads as a cache. The longer cache is None if no value holds it.
+    """
+    for value in model.graph.inputs:
+        for node, position in value.uses() if value.dtype in FLOATS and value.shape is not None else ():
+            if position in (places := CACHE_INPUTS.get((node.domain, node.op_type), ())):
+                results = node.outputs[1 + places.index(position) :]
+                yield value, 2, results[0] if results else None
+            elif node.op_type == "Concat" and position == 0 and node.outputs[0].is_graph_output():
+                axis = node.attributes["axis"].as_int() % len(value.shape or (0,))
+                if axis > 0 and all(v is not None and v.producer() is not None for v in node.inputs[1:]):
+                    yield value, axis, node.outputs[0]
 
 
 def size_combinations(choices: Mapping[str, int | Sequence[int]]) -> list[dict[str, int]]:
