@@ -1723,6 +1723,20 @@ class ReportPolicy:
     """The characters of a line if the output is not a terminal."""
     max_failure_characters: int = 160
     """The most characters of an error's text in a report."""
+    max_contributions: int = 3
+    """The most rules with gains that the terminal shows without `--verbose`. The JSON report has all of them."""
+    max_time_operators: int = 3
+    """The most operators that a report names for where the time of the model goes."""
+    panel_refresh_seconds: float = 0.5
+    """Seconds between two updates of the panel in a terminal. Short enough to show life, and too long to disturb timings."""
+    event_seconds: float = 0.2
+    """The least seconds between two progress reports on the candidates of one segment, so that listeners cost no time."""
+    late_improvement_share: float = 0.75
+    """The share of the search time after which an improvement means that more time may help. Not measured."""
+    max_explained_opening_seconds: float = 1.0
+    """The most seconds that a session takes to open for the nodes of an accepted model to be timed for the report."""
+    max_suggestions_count: int = 3
+    """The most similar words that an error message suggests for a misspelled word."""
     max_reasons: int = 3
     """The most reasons for unsearched windows (parts of a model) that the terminal shows. The JSON report has all reasons."""
     max_verified_rules: int = 4

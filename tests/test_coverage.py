@@ -9,7 +9,16 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from superopt.flows.hints import hints
-from superopt.model.coverage import CONTROL, INTEGRAL, UNDEFINED, UNSIZED, UNSUPPORTED, UncoveredNodes, uncovered_nodes
+from superopt.model.coverage import (
+    CONTROL,
+    INTEGRAL,
+    UNDEFINED,
+    UNSIZED,
+    UNSUPPORTED,
+    UncoveredNodes,
+    node_seconds,
+    uncovered_nodes,
+)
 from superopt.model.external_data import temporary_scratch
 from superopt.model.islands import Chart
 from superopt.model.load import as_model, opset_of
@@ -59,7 +68,7 @@ def mixed() -> ModelProto:
 def rows(proto: ModelProto, sizes: Mapping[str, int] | None = None) -> dict[str, UncoveredNodes]:
     loaded = as_model(proto)
     with temporary_scratch() as scratch:
-        found = uncovered_nodes(loaded, Chart(loaded), Device(), sizes or {}, DRAWN, scratch)
+        found = uncovered_nodes(Chart(loaded), node_seconds(loaded, Device(), sizes or {}, DRAWN, scratch))
     return {row.operator: row for row in found}
 
 

@@ -30,7 +30,7 @@ from superopt.cost.roofline import Roofline, fit_curve, rate
 from superopt.errors import InvalidModelError, ProfileError, SuperoptError, TargetError
 from superopt.flows.profile import profile
 from superopt.policy import COST, OPTIMIZATION
-from superopt.report.optimization import summary
+from superopt.report.optimization_summary import summary
 from superopt.rules.rule import parse_rules
 from superopt.runtime.cache import Cache, Json
 from superopt.runtime.kernel import Kernel, KernelTiming, Operand

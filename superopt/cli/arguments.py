@@ -143,6 +143,10 @@ def _add_optimize(commands: Commands) -> None:
     about = "convert the result to this newer opset and allow its operators"
     command.add_argument("--opset", type=positive_integer, metavar="N", help=about)
     _add_limits(command)
+    shown = command.add_mutually_exclusive_group()
+    shown.add_argument("-q", "--quiet", action="store_true", help="print only errors and the verdict")
+    about = "also print the tables of all rules, segments, and operators that cannot be rewritten"
+    shown.add_argument("-v", "--verbose", action="store_true", help=about)
     command.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
     about = "write every rewrite step as JSON, for `superopt verify`"
     command.add_argument("--certificate", type=Path, metavar="FILE", help=about)

@@ -36,7 +36,7 @@ from superopt.files import (
 from superopt.flows.options import Options
 from superopt.policy import REPORT
 from superopt.report.generation import counts_table, generation_json
-from superopt.report.progress import Listener, Progress
+from superopt.report.progress import Listener, Progress, ignore_progress
 from superopt.report.proof import verdicts
 from superopt.report.reading import render_explanation, render_rule, rule_listing
 from superopt.report.verification import verification_lines
@@ -97,9 +97,8 @@ class StandardOutput(Console):
             raise OutputError(f"the standard output cannot be written: {cause(error)}") from error
 
 
-out = StandardOutput(
-    highlight=False, width=None if sys.stdout is not None and sys.stdout.isatty() else REPORT.piped_width_characters
-)
+WIDTH_IS_KNOWN = (sys.stdout is not None and sys.stdout.isatty()) or os.environ.get("COLUMNS", "").isdecimal()
+out = StandardOutput(highlight=False, width=None if WIDTH_IS_KNOWN else REPORT.piped_width_characters)
 err = Console(stderr=True, highlight=False)
 signals = Signals()
 
@@ -189,7 +188,7 @@ def run_optimize(options: argparse.Namespace) -> int:
     On request, also write the report as JSON and the certificate.
     """
     require_model_file(options.source)
-    from superopt.report.optimization import summary
+    from superopt.report.optimization_summary import summary, verdict
 
     reports = {"--json": options.json, "--certificate": options.certificate, "--cache": options.cache}
     read = {"--device-profile": options.device_profile, **argument_data_files("in.onnx", options.source)}
@@ -205,7 +204,7 @@ def run_optimize(options: argparse.Namespace) -> int:
     asked["shapes"] = dict(options.shape)
     asked["fix"] = dict(options.fix)
     asked["stop"] = signals.stop
-    with progress_listener() as listener:
+    with progress_listener(quiet=options.quiet) as listener:
 
         def told(progress: Progress) -> None:
             if progress.phase == "search":
@@ -222,7 +221,7 @@ def run_optimize(options: argparse.Namespace) -> int:
         write_text_atomically(optimized.report.json(), options.json)
     if options.certificate is not None:
         write_text_atomically(optimized.certificate, options.certificate)
-    out.print(summary(optimized.report))
+    out.print(verdict(optimized.report) if options.quiet else summary(optimized.report, verbose=options.verbose))
     if signals.number:
         print_error_line(f"superopt: interrupted; the best model so far passed the check and is in {options.target}")
     return 0
@@ -556,11 +555,14 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 
 
 @contextmanager
-def progress_listener() -> Iterator[Listener]:
-    """Yield a listener that shows progress on the standard error stream.
+def progress_listener(*, quiet: bool = False) -> Iterator[Listener]:
+    """Yield a listener that shows progress on the standard error stream, or nothing if `quiet` is True.
 
     On a terminal, the text is updated in place. Otherwise, a line is printed when a new phase starts, and every few seconds.
     """
+    if quiet:
+        yield ignore_progress
+        return
     if err.is_terminal:
         with err.status("starting") as status:
             yield lambda progress: status.update(escape(str(progress)))

@@ -38,7 +38,7 @@ from superopt.flows.report_fields import (
 from superopt.flows.settings import OptimizationSettings
 from superopt.model.bodies import count_body_runs
 from superopt.model.convert_opset import convert_opset
-from superopt.model.coverage import UncoveredNodes, uncovered_nodes
+from superopt.model.coverage import UncoveredNodes, node_seconds, uncovered_nodes
 from superopt.model.dimensions import dynamic_dimension_names, named_sizes, representative_sizings, size_combinations
 from superopt.model.examples import Given, example_sizes, read_examples
 from superopt.model.external_data import Scratch, temporary_scratch
@@ -711,7 +711,8 @@ def explained(prepared: PreparedModel, searched: SearchedModel) -> tuple[tuple[U
         return (), ()
     with prepared.phases("explain"):
         chart, sizes = prepared.charts.of(prepared.start), prepared.sizings[0].numbers
-        uncovered = uncovered_nodes(prepared.start, chart, prepared.device.one_thread, sizes, prepared.source, prepared.scratch)
+        seconds = node_seconds(prepared.start, prepared.device.one_thread, sizes, prepared.source, prepared.scratch)
+        uncovered = uncovered_nodes(chart, seconds)
         found = hints(
             uncovered,
             whole_islands(chart, prepared.runs),

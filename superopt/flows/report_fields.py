@@ -6,7 +6,7 @@ import importlib.metadata
 import platform
 
 from superopt.cost.forecast import ForecastClock, Forecasts
-from superopt.report.optimization import Prediction, Rounding, RunEnvironment, SessionTuning, Timing
+from superopt.report.optimization import Prediction, Rounding, RunEnvironment, SessionTuning, Timing, ratio
 from superopt.runtime.check import Check
 from superopt.runtime.compare import Comparison
 from superopt.runtime.multi_shape import SizeComparisons
@@ -26,7 +26,7 @@ def verdict_reason(outcome: ModelOutcome, details: str, failed: str, threads: in
     if compared is None:
         return f"nothing faster was found{details}; the original is kept"
     ratios = sorted(c.ratio for _, c in compared.at)
-    span = f"{ratios[0]:.2f}" if len(ratios) == 1 else f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+    span = ratio(ratios[0]) if len(ratios) == 1 else f"{ratio(ratios[0])} to {ratio(ratios[-1])}"
     if isinstance(compared, Forecasts):
         verdict = f"predicted to be {span} times as fast as the original"
         doubt = "which is within the errors of the prediction, or the margin; the original is kept"
@@ -34,10 +34,12 @@ def verdict_reason(outcome: ModelOutcome, details: str, failed: str, threads: in
     alone = outcome.compared_alone
     if accepted:
         slower = alone is not None and any(c.slower() for _, c in alone.at)
-        loss = f" at {threads} threads, but {alone.least.ratio:.2f} times at one thread" if alone and slower else ""
+        loss = f" at {threads} threads, but {ratio(alone.least.ratio)} times at one thread" if alone and slower else ""
         return f"{span} times as fast as the original{loss}{details}"
-    gain = f"; at one thread (--threads 1), {alone.least.ratio:.2f} times as fast" if alone and alone.faster else ""
-    return f"{ratios[0]:.3f} times as fast as the original, which is within the noise or the margin; the original is kept{gain}"
+    gain = f"; at one thread (--threads 1), {ratio(alone.least.ratio)} times as fast" if alone and alone.faster else ""
+    return (
+        f"{ratio(ratios[0])} times as fast as the original, which is within the noise or the margin; the original is kept{gain}"
+    )
 
 
 def reason_details(*, apart: bool, found: int, taken: int, too_large: int, small: float) -> str:

@@ -54,23 +54,43 @@ class UncoveredNodes:
     reason: str
 
 
-def uncovered_nodes(
-    model: Model, chart: Chart, device: Device, sizes: Mapping[str, int], source: InputSource, scratch: Scratch
-) -> tuple[UncoveredNodes, ...]:
+@dataclass(frozen=True)
+class OperatorShare:
+    """The number of nodes of an operator, and their share of the time of all nodes.
+
+    The time was measured without ONNX Runtime's graph optimizations.
+    """
+
+    operator: str
+    nodes: int
+    share: float
+
+
+def operator_shares(chart: Chart, seconds: Mapping[int, float]) -> tuple[OperatorShare, ...]:
+    """Return the share of the run time of each operator, the largest share first. `seconds` is a result of `node_seconds`.
+
+    The result is empty if the model could not be timed.
+    """
+    whole = sum(seconds.values()) or 1.0
+    found: dict[str, tuple[int, float]] = {}
+    for number, node in enumerate(all_nodes(chart.model)):
+        if number in seconds:
+            count, spent = found.get(_title(node), (0, 0.0))
+            found[_title(node)] = count + 1, spent + seconds[number]
+    rows = [OperatorShare(name, count, spent / whole) for name, (count, spent) in found.items()]
+    return tuple(sorted(rows, key=lambda row: (-row.share, -row.nodes, row.operator)))
+
+
+def uncovered_nodes(chart: Chart, seconds: Mapping[int, float]) -> tuple[UncoveredNodes, ...]:
     """Return the nodes that are outside the islands, by operator and reason, the longest run time first.
 
     Nodes whose results do not depend on the inputs are left out, because ONNX Runtime computes them once. All shares are 0 if
-    the model cannot be timed.
+    the model could not be timed.
 
     Args:
-        model: The model.
         chart: The model's `Chart`.
-        device: The device on which the nodes are timed.
-        sizes: Sizes of the dynamic dimensions.
-        source: The source of the inputs.
-        scratch: A temporary folder for large tensors.
+        seconds: The seconds of the nodes, from `node_seconds`.
     """
-    seconds = _node_seconds(model, device, sizes, source, scratch)
     whole = sum(seconds.values()) or 1.0
     found: dict[tuple[str, str], tuple[int, float]] = {}
     for number, node in enumerate(all_nodes(chart.model)):
@@ -106,11 +126,12 @@ def _is_sized(value: ir.Value, views: Views) -> bool:
     return shape is not None and not any(is_unknown(atom) for extent in shape for atom in atoms(extent))
 
 
-def _node_seconds(
+def node_seconds(
     model: Model, device: Device, sizes: Mapping[str, int], source: InputSource, scratch: Scratch
 ) -> dict[int, float]:
     """Return the seconds of each node in a few runs of the model, by the node's number in topological order.
 
+    The inputs come from `source`, with `sizes` for the dynamic dimensions. `scratch` is a temporary folder for large tensors.
     Control flow nodes are left out, because the nodes of their bodies are timed. ONNX Runtime adds a suffix such as
     `/duplicated` to the names of copies that it makes of a node (DequantizeLinear with several readers); their time counts as
     the node's. The result is empty if the model cannot be run.

@@ -4,7 +4,8 @@ The package imports only `superopt.model` and the packages below it, and of thes
 `superopt.runtime.cache`, `superopt.rules`, `superopt.algebra` and `superopt.policy`. The package only renders results, and
 computes none. Read `optimization` first.
 
-    `optimization`: the report of `superopt.optimize`: its fields and tables; `superopt.flows.report_fields` fills the fields.
+    `optimization`: the report of `superopt.optimize`: its fields; `superopt.flows.report_fields` fills the fields.
+    `optimization_summary`: this report in a terminal: the verdict, a summary with reasons and next steps, and tables.
     `comparison`: the report of `superopt.compare`.
     `profiling`: the report of `superopt profile`, and numbers with metric prefixes.
     `generation`: the report of `superopt generate`: counts for each universe, as a table and as JSON.

@@ -1,4 +1,7 @@
-"""The report of one optimization: the applied rules, their gains, the checks, and the reason for the verdict."""
+"""The report of one optimization: the applied rules, their gains, the checks, and the reason for the verdict.
+
+`superopt.report.optimization_summary` shows a report in a terminal.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rich.console import Group, RenderableType
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
-
-from superopt.model.coverage import UncoveredNodes
-from superopt.policy import REPORT
+from superopt.model.coverage import OperatorShare, UncoveredNodes
 
 
 @dataclass(frozen=True)
@@ -196,9 +193,17 @@ class Report:
         assumptions: The statements about dynamic dimensions on which the rewriting relies.
         fixed: The values of inputs and sizes of dimensions, as text, at which alone the rewritten model is right.
         inlined: The number of branches of the original that are always taken and were inlined.
-        uncovered: If nothing faster was found, the nodes that the search cannot rewrite, by operator and reason.
-        hints: If nothing faster was found, sentences that say which options may lead to a gain.
+        uncovered: The nodes that the search cannot rewrite, by operator and reason, if the nodes of the model were timed.
+        hints: Sentences that say what the user can do next, such as options that may lead to a larger gain.
         searched: The date and time of the search, if the report comes from the time cache, or else an empty text.
+        why: Sentences that explain the verdict: where the time goes, what cannot be rewritten, and what was refused.
+        operators: The share of the run time of each operator of the original, if the nodes of the model were timed.
+        refused: The number of improvements that were found but not used, by reason.
+        rewrites_tried: The number of rewritten states of parts of the model that the search estimated.
+        candidates_measured: The number of rewritten states of parts of the model that the search measured.
+        progress: The improvements of the search: pairs of seconds since the start of the search, and the seconds per run that
+            the best result saves from then on, by the cost model. The second number decreases if a measurement of the whole
+            model shows less.
     """
 
     model: str
@@ -231,6 +236,12 @@ class Report:
     uncovered: tuple[UncoveredNodes, ...] = ()
     hints: tuple[str, ...] = ()
     searched: str = ""
+    why: tuple[str, ...] = ()
+    operators: tuple[OperatorShare, ...] = ()
+    refused: Mapping[str, int] = field(default_factory=dict)
+    rewrites_tried: int = 0
+    candidates_measured: int = 0
+    progress: tuple[tuple[float, float], ...] = ()
 
     @property
     def speedup(self) -> float:
@@ -246,108 +257,16 @@ class Report:
         return json.dumps({**dataclasses.asdict(self), "speedup": self.speedup}, indent=2, ensure_ascii=False) + "\n"
 
 
-def summary(report: Report) -> RenderableType:
-    """Return the report as tables for a terminal: applied rules, improved segments, facts about the run, and the verdict."""
-    parts: list[RenderableType] = []
-    if report.rules:
-        parts.append(_rules(report))
-        parts.append(_segments(report))
-    parts.append(_run(report))
-    parts.append(Text(f"{report.model}: {report.reason}", style="bold green" if report.accepted else "bold yellow"))
-    return Group(*parts)
-
-
-def _rules(report: Report) -> Table:
-    table = Table(title="Rules applied" if report.accepted else "Rules tried", title_justify="left")
-    table.add_column("rule")
-    table.add_column("times", justify="right")
-    table.add_column("predicted gain", justify="right")
-    for rule in report.rules:
-        table.add_row(escape(rule.name), str(rule.times), duration(rule.gain))
-    return table
-
-
-def _segments(report: Report) -> Table:
-    table = Table(title="Segments that gained (predicted, per run)", title_justify="left")
-    table.add_column("ends at", overflow="fold")
-    for heading in ("nodes", "copies", "before", "after", "ratio"):
-        table.add_column(heading, justify="right")
-    for segment in report.segments:
-        if segment.after < segment.before:
-            ratio = f"{segment.before / segment.after:.2f}" if segment.after else "all gone"
-            ends = ", ".join(segment.outputs[:3]) + (", …" if len(segment.outputs) > 3 else "")
-            costs = duration(segment.before), duration(segment.after)
-            table.add_row(escape(ends), str(segment.nodes), str(segment.copies), *costs, ratio)
-    return table
-
-
-def _run(report: Report) -> Table:
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    for shape, t in report.shapes.items() or [("", report.timing)]:
-        if t is not None:
-            change = f"{duration(t.original)} to {duration(t.optimized)}, {t.speedup:.3f}x"
-            where = f" at {shape}" if shape else ""
-            table.add_row("measured", f"{change} ({t.low:.3f} to {t.high:.3f}), noise {t.noise:.1%}, {t.rounds} rounds{where}")
-    if report.one_thread is not None:
-        t = report.one_thread
-        table.add_row("one thread", f"{t.speedup:.3f}x ({t.low:.3f} to {t.high:.3f}), noise {t.noise:.1%}")
-    if report.prediction is not None:
-        _predicted(table, report.prediction)
-    if report.rounding is not None:
-        r = report.rounding
-        errors = f"{r.optimized:.1e} of the output's magnitude, the original's {r.original:.1e}"
-        table.add_row("error", f"{errors}, against {escape(r.reference)} (tolerance {r.tolerance:g})")
-    if report.fixed and report.accepted:
-        fixed = ", ".join(f"{name}={value}" for name, value in report.fixed.items())
-        table.add_row("fixed", f"{escape(fixed)}: the result fails at run time with other values")
-    if report.inlined:
-        table.add_row("branches", f"{report.inlined} always taken, and inlined")
-    flags = ", ".join(report.arithmetic.flags) or "none"
-    table.add_row("arithmetic", f"{report.arithmetic.mode} (flags needed: {flags})")
-    if report.tuning is not None:
-        table.add_row("session", _session(report.tuning))
-    if report.forgone > 0:
-        table.add_row("forgone", f"about {duration(report.forgone)} a run, which --allow-contrib would save")
-    nodes = f"{report.nodes}, {report.nodes_in_islands} of them in {report.islands} islands, {report.nodes_after} afterwards"
-    table.add_row("nodes", nodes)
-    table.add_row("search", f"{report.stopped} (budget {report.budget:g} s, seed {report.seed})")
-    if report.windows_left:
-        count = sum(report.windows_left.values())
-        reasons = "; ".join(f"{number} x {escape(why)}" for why, number in [*report.windows_left.items()][: REPORT.max_reasons])
-        table.add_row("left", f"{count} windows were left as they are: {reasons}")
-    for place, row in enumerate(report.uncovered[: REPORT.max_uncovered_operators]):
-        share = f"{row.share:.0%} of the time, " if row.share >= REPORT.min_hint_share else ""
-        table.add_row("" if place else "not rewritten", f"{row.nodes} x {escape(row.operator)}: {share}{row.reason}")
-    for place, hint in enumerate(report.hints):
-        table.add_row("" if place else "try", escape(hint))
-    for place, sentence in enumerate(report.assumptions):
-        table.add_row("" if place else "assumes", escape(sentence))
-    table.add_row("seconds", ", ".join(f"{phase} {spent:.1f}" for phase, spent in report.seconds.items()))
-    measured_on = report.environment
-    versions = ", ".join(f"{name} {version}" for name, version in measured_on.versions.items())
-    table.add_row("on", f"{measured_on.device}, {measured_on.provider}, {measured_on.threads} threads, {versions}")
-    return table
-
-
-def _predicted(table: Table, p: Prediction) -> None:
-    if p.original is not None and p.optimized is not None and p.doubt is not None and p.known is not None:
-        change = f"{duration(p.original)} to {duration(p.optimized)}, {p.speedup:.3f}x"
-        saved = f"{duration(p.original - p.optimized)} saved, {duration(p.doubt)} of it in doubt"
-        table.add_row("predicted", f"{change} ({saved}; {p.known:.0%} of the time in nodes measured there)")
-    table.add_row("note", escape(p.note))
-
-
-def _session(tuning: SessionTuning) -> str:
-    tried = ", ".join(f"{name} {timing.speedup:.3f}x" for name, timing in tuning.tried.items()) or "none"
-    if tuning.timing is None:
-        return f"its defaults are best (each choice alone: {tried})"
-    interval = f"({tuning.timing.low:.3f} to {tuning.timing.high:.3f})"
-    return f"{escape(tuning.told)}: {tuning.timing.speedup:.3f}x for the original alone {interval}"
-
-
 def duration(seconds: float) -> str:
-    """Return a time in seconds as text in s, ms, us or ns. For example, 0.0025 gives `2.5 ms`."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if abs(seconds) >= scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"
+    """Return a time as text in min, s, ms, us or ns, with three digits at most. For example, 0.0025 gives `2.5 ms`."""
+    number = abs(seconds) / 1e-9
+    for unit, more in (("ns", 1000.0), ("us", 1000.0), ("ms", 1000.0), ("s", 1000.0)):
+        if float(f"{number:.3g}") < more:
+            return f"{'-' if seconds < 0 else ''}{number:.3g} {unit}"
+        number /= more
+    return f"{seconds / 60:.0f} min"
+
+
+def ratio(value: float) -> str:
+    """Return a ratio as text with three digits at most. For example, 1.643 gives `1.64`."""
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.3g}"

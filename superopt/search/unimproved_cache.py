@@ -13,10 +13,10 @@ from datetime import datetime
 from pathlib import Path
 
 from superopt.algebra.operators import specs_folder, substitutions_folder
-from superopt.model.coverage import UncoveredNodes
+from superopt.model.coverage import OperatorShare, UncoveredNodes
 from superopt.protobuf.stored import Loadable, model_digest
 from superopt.report.optimization import AppliedRule, Arithmetic, Report, Rounding, RunEnvironment, SegmentGain, Timing
-from superopt.runtime.cache import Cache, Json, json_list, json_object
+from superopt.runtime.cache import Cache, Json, json_list, json_number, json_object
 from superopt.runtime.result_cache import cache_code_digest, from_fields
 
 
@@ -60,6 +60,8 @@ def _report(record: Mapping[str, Json]) -> Report:
         rules=tuple(from_fields(AppliedRule, rule) for rule in json_list(record["rules"])),
         segments=tuple(from_fields(SegmentGain, segment) for segment in json_list(record["segments"])),
         uncovered=tuple(from_fields(UncoveredNodes, nodes) for nodes in json_list(record["uncovered"])),
+        operators=tuple(from_fields(OperatorShare, share) for share in json_list(record["operators"])),
+        progress=tuple((json_number(at), json_number(saved)) for at, saved in map(json_list, json_list(record["progress"]))),
         timing=from_fields(Timing, record["timing"]) if record["timing"] else None,
         one_thread=from_fields(Timing, record["one_thread"]) if record["one_thread"] else None,
         rounding=from_fields(Rounding, record["rounding"]) if record["rounding"] else None,

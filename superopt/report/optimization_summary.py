@@ -1,0 +1,203 @@
+"""The report of one optimization for a terminal: the verdict, a summary with the reasons and the next steps, and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from superopt.policy import REPORT
+from superopt.report.optimization import AppliedRule, Prediction, Report, SessionTuning, Timing, duration, ratio
+
+
+def verdict(report: Report) -> Text:
+    """Return the verdict as one sentence."""
+    return Text(f"{report.model}: {report.reason}", style="bold green" if report.accepted else "bold yellow")
+
+
+def summary(report: Report, *, verbose: bool = False) -> RenderableType:
+    """Return the report for a terminal: the verdict, then a summary, and if `verbose` is True, the tables.
+
+    The summary names the few rules with the largest gains, the reasons for the verdict, and what the user can do next. The
+    tables list all rules, the segments that gained, and the operators that cannot be rewritten.
+    """
+    parts: list[RenderableType] = [verdict(report), Text(), labelled_rows(_rows(report, verbose=verbose))]
+    if verbose:
+        tables = [_rules(report), _segments(report)] if report.rules else []
+        tables += [_uncovered(report)] if report.uncovered else []
+        parts += [part for table in tables for part in (Text(), table)]
+    return Group(*parts)
+
+
+def labelled_rows(rows: Iterable[tuple[str, str]]) -> Table:
+    """Return labels and plain texts as two columns. A label is shown only in the first of several rows with this label."""
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    before = ""
+    for label, text in rows:
+        table.add_row("" if label == before else label, escape(text))
+        before = label
+    return table
+
+
+def data_table(title: str, names: str, *numbers: str) -> Table:
+    """Return an empty table whose first column, is for names, and whose other columns are for numbers. All of them wrap."""
+    table = Table(title=title, title_justify="left")
+    table.add_column(names, overflow="fold")
+    for heading in numbers:
+        table.add_column(heading, justify="right", overflow="fold")
+    return table
+
+
+def _rows(report: Report, *, verbose: bool) -> Iterator[tuple[str, str]]:
+    yield from _result_rows(report)
+    if report.accepted:
+        yield from (("gains", text) for text in _contributions(report.rules))
+    yield from _condition_rows(report)
+    yield from _effort_rows(report)
+    if not verbose:
+        yield from (("cannot rewrite", text) for text in _uncovered_lines(report))
+    yield from (("why", sentence) for sentence in report.why)
+    yield from (("next", sentence) for sentence in report.hints)
+
+
+def _result_rows(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield rows about the measured or predicted times and the rounding error."""
+    for shape, timing in report.shapes.items() or [("", report.timing)]:
+        if timing is not None:
+            where = f" at {shape}" if shape else ""
+            change = f"{duration(timing.original)} to {duration(timing.optimized)} a run{where}, {_speedup(timing)}"
+            yield "speed", f"{change}, {timing.rounds} rounds"
+    if report.one_thread is not None:
+        yield "one thread", _speedup(report.one_thread)
+    if report.prediction is not None:
+        yield from _predicted(report.prediction)
+    if report.rounding is not None:
+        r = report.rounding
+        errors = f"{r.optimized:.1e} of the output's magnitude, the original's {r.original:.1e}"
+        yield "error", f"{errors}, against {r.reference} (tolerance {r.tolerance:.3g})"
+
+
+def _speedup(timing: Timing) -> str:
+    interval = f"{ratio(timing.low)} to {ratio(timing.high)}"
+    return f"{ratio(timing.speedup)} times as fast ({interval}, noise {timing.noise:.1%})"
+
+
+def _predicted(p: Prediction) -> Iterator[tuple[str, str]]:
+    if p.original is not None and p.optimized is not None and p.doubt is not None and p.known is not None:
+        change = f"{duration(p.original)} to {duration(p.optimized)}, {ratio(p.speedup or 1.0)} times as fast"
+        saved = f"{duration(p.original - p.optimized)} saved, {duration(p.doubt)} of it in doubt"
+        yield "predicted", f"{change} ({saved}; {p.known:.0%} of the time in nodes measured there)"
+    yield "note", p.note
+
+
+def _contributions(rules: Iterable[AppliedRule]) -> Iterator[str]:
+    """Yield the rules with the largest predicted gains, and then the number of the other rules."""
+    gaining, enabling = _by_gain(rules)
+    first, others = gaining[: REPORT.max_contributions], gaining[REPORT.max_contributions :]
+    for rule in first:
+        yield f"{duration(rule.gain)} by {rule.name}, {_times(rule.times)}"
+    if others:
+        yield f"less by {len(others)} other rules, {_times(sum(rule.times for rule in others))}"
+    if enabling:
+        yield f"{len(enabling)} more rules, {_times(sum(rule.times for rule in enabling))}: steps that made the others possible"
+
+
+def _by_gain(rules: Iterable[AppliedRule]) -> tuple[list[AppliedRule], list[AppliedRule]]:
+    """Divide the rules into rules that gain by themselves, and rules that only make other rules applicable."""
+    listed = list(rules)
+    return [rule for rule in listed if rule.gain > 0], [rule for rule in listed if rule.gain <= 0]
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def _condition_rows(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield rows about the conditions under which the result holds."""
+    if report.fixed and report.accepted:
+        fixed = ", ".join(f"{name}={value}" for name, value in report.fixed.items())
+        yield "fixed", f"{fixed}: the result fails at run time with other values"
+    if report.inlined:
+        yield "branches", f"{report.inlined} always taken, and inlined"
+    flags = ", ".join(report.arithmetic.flags) or "none"
+    yield "arithmetic", f"{report.arithmetic.mode} (flags needed: {flags})"
+    if report.tuning is not None:
+        yield "session", _session(report.tuning)
+    yield from (("assumes", sentence) for sentence in report.assumptions)
+
+
+def _effort_rows(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield rows about the model, the search and the device."""
+    after = f", {report.nodes_after} afterwards" if report.accepted else ""
+    yield "nodes", f"{report.nodes}, of which {report.nodes_in_islands} can be rewritten (islands: {report.islands}){after}"
+    tried = f"{report.rewrites_tried:,} rewrites tried, {report.candidates_measured:,} candidates measured"
+    counts = f"; {tried}" if report.rewrites_tried else ""
+    yield "search", f"{report.stopped} (budget {duration(report.budget)}, seed {report.seed}){counts}"
+    if report.windows_left:
+        reasons = "; ".join(f"{n} x {why}" for why, n in [*report.windows_left.items()][: REPORT.max_reasons])
+        yield "left", f"{sum(report.windows_left.values())} windows were left as they are: {reasons}"
+    yield "time", ", ".join(f"{phase} {duration(spent)}" for phase, spent in report.seconds.items())
+    measured_on = report.environment
+    versions = ", ".join(f"{name} {version}" for name, version in measured_on.versions.items())
+    threads = "1 thread" if measured_on.threads == 1 else f"{measured_on.threads} threads"
+    yield "on", f"{measured_on.device}, {measured_on.provider}, {threads}, {versions}"
+
+
+def _session(tuning: SessionTuning) -> str:
+    tried = ", ".join(f"{name} {ratio(timing.speedup)}" for name, timing in tuning.tried.items()) or "none"
+    if tuning.timing is None:
+        return f"its defaults are best (speedup by each choice alone: {tried})"
+    interval = f"({ratio(tuning.timing.low)} to {ratio(tuning.timing.high)})"
+    return f"{tuning.told}: the original alone is {ratio(tuning.timing.speedup)} times as fast {interval}"
+
+
+def _uncovered_lines(report: Report) -> Iterator[str]:
+    """Yield the nodes that cannot be rewritten, by operator and reason, and the number of the nodes of other operators."""
+    rows = report.uncovered[: REPORT.max_uncovered_operators]
+    for row in rows:
+        share = f"{row.share:.0%} of the time, " if row.share >= REPORT.min_hint_share else ""
+        yield f"{row.nodes} x {row.operator}: {share}{row.reason}"
+    if others := report.uncovered[len(rows) :]:
+        yield f"{sum(row.nodes for row in others)} other nodes, {sum(row.share for row in others):.0%} of the time"
+
+
+# ---------------------------------------------------------------- tables
+
+
+def _rules(report: Report) -> Table:
+    table = data_table("Rules applied" if report.accepted else "Rules tried", "rule", "times", "predicted gain")
+    gaining, enabling = _by_gain(report.rules)
+    for rule in gaining:
+        table.add_row(escape(rule.name), str(rule.times), duration(rule.gain))
+    if enabling:
+        table.add_section()
+        table.add_row("steps that made the others possible:", str(sum(rule.times for rule in enabling)), "", style="bold")
+        for rule in sorted(enabling, key=lambda rule: (-rule.times, rule.name)):
+            table.add_row(escape(rule.name), str(rule.times), "")
+    return table
+
+
+def _segments(report: Report) -> Table:
+    table = data_table("Segments that gained (predicted, per run)", "ends at", "nodes", "copies", "before", "after", "ratio")
+    for segment in report.segments:
+        if segment.after < segment.before:
+            share = ratio(segment.before / segment.after) if segment.after else "all gone"
+            ends = ", ".join(segment.outputs[: REPORT.max_reasons]) + (
+                ", …" if len(segment.outputs) > REPORT.max_reasons else ""
+            )
+            costs = duration(segment.before), duration(segment.after)
+            table.add_row(escape(ends), str(segment.nodes), str(segment.copies), *costs, share)
+    return table
+
+
+def _uncovered(report: Report) -> Table:
+    table = data_table("Operators that cannot be rewritten", "operator", "nodes", "share of the time")
+    table.add_column("reason", overflow="fold")
+    for row in report.uncovered:
+        table.add_row(escape(row.operator), str(row.nodes), f"{row.share:.1%}", escape(row.reason))
+    return table
