@@ -14,13 +14,13 @@ from superopt.budget import active_time
 from superopt.model.islands import Charts
 from superopt.model.load import Model, load
 from superopt.policy import OPTIMIZATION
-from superopt.report.progress import ignore_progress
 from superopt.search.apply import Step
 from superopt.search.backtracking import OUT_OF_TIME, SearchResult, search
 from superopt.search.island import search_island
 from superopt.search.mutants import search_mutants
 from superopt.search.passes import ImprovedModel, PassRunner, improvements
 from superopt.search.schedule import Find
+from superopt.search.search_log import SearchLog
 from superopt.search.segment_search import SegmentSearch
 from superopt.search.segments import Gain, Segment
 from superopt.search.selection import affordable_gains, fallback_choices, priced_in_context, weight_budget
@@ -60,7 +60,7 @@ def two_steps() -> Model:
 
 
 def found(recorded: Recorded, *moves: str) -> list[ImprovedModel]:
-    runner = PassRunner(cast("SegmentSearch", recorded), Charts(), 1.0, {}, ignore_progress)
+    runner = PassRunner(cast("SegmentSearch", recorded), Charts(), 1.0, {}, SearchLog())
     return improvements(ImprovedModel(two_steps()), runner, moves, BUDGET)
 
 
@@ -121,7 +121,7 @@ def test_gains_that_make_the_whole_model_slower_are_left_out(monkeypatch: pytest
         return (0.8, 0.9) if slow in known[id(after)] and slow not in known[id(before)] else (1.0, 1e9)
 
     monkeypatch.setattr("superopt.search.passes.splice_fitting", spliced)
-    runner = PassRunner(cast("SegmentSearch", Recorded({})), Charts(), 1.0, {}, ignore_progress, ratio)
+    runner = PassRunner(cast("SegmentSearch", Recorded({})), Charts(), 1.0, {}, SearchLog(), ratio)
     model, taken, dropped = runner._in_context(models[()], gains, 3, 20.0)
     assert taken == [gains[0], *gains[2:]]
     assert model is models[tuple(taken)]

@@ -70,6 +70,7 @@ from superopt.search.apply import PARTLY
 from superopt.search.gate import SPECIAL
 from superopt.search.judging import CandidateJudge, JudgingSeconds, ModelCandidate, ModelOutcome
 from superopt.search.passes import ImprovedModel, PassRunner, SearchedModel, improvements, search_budget_seconds
+from superopt.search.search_log import SearchLog
 from superopt.search.segment_search import SegmentSearch
 from superopt.search.segments import Gain, Passes, Runs, relower, whole_islands
 from superopt.search.selection import (
@@ -197,7 +198,8 @@ def optimize(
     """
     if fresh and no_cache:
         raise ValueError("fresh=True cannot be used with no_cache=True, because nothing is stored without a cache")
-    phases = PhaseTimer(progress or ignore_progress)
+    stages = stages_of(tune=tune, predicted=device_profile is not None)
+    phases = PhaseTimer(progress or ignore_progress, stages)
     stored = Path(cache) if cache is not None else default_path()
     times = replacing_entries(stored, keep=fresh) if fresh or no_cache else nullcontext(stored)
     with allow_early_stop(stop), temporary_scratch() as scratch, reuse_child(), times as file:
@@ -260,22 +262,45 @@ def optimize(
     return result(model, loaded, rewritten or loaded.model, report, evidence, embed=ort_config)
 
 
-class PhaseTimer:
-    """Reports the phases of a run to a listener, and sums up the seconds of each phase."""
+def stages_of(*, tune: bool, predicted: bool) -> tuple[str, ...]:
+    """Return the names of the phases of an optimization in order.
 
-    def __init__(self, listener: Listener) -> None:
-        self.listener = listener
+    Args:
+        tune: Whether session settings are tuned.
+        predicted: Whether times are predicted from a device profile instead of measured.
+    """
+    return ("load", *(["tune"] if tune else []), "forms", "search", "predict" if predicted else "measure", "check", "explain")
+
+
+class PhaseTimer:
+    """Reports the phases of a run to a listener, and sums up the seconds of each phase.
+
+    Args:
+        listener: Receives the progress of the run.
+        stages: The names of the phases that the run is expected to have, in order.
+    """
+
+    def __init__(self, listener: Listener, stages: Sequence[str] = ()) -> None:
+        self._listener, self._stages, self._open = listener, stages, list[str]()
         self.seconds: dict[str, float] = {}
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         """Report the start of the named phase, and add the time inside the context to the seconds of the phase."""
+        self._open.append(name)
         self.listener(Progress(name))
         start = time.monotonic()
         try:
             yield
         finally:
+            self._open.pop()
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - start
+
+    def listener(self, progress: Progress) -> None:
+        """Report progress, with the stage of the run to which it belongs: the outermost phase."""
+        stage = self._open[0] if self._open else progress.phase
+        place = self._stages.index(stage) + 1 if stage in self._stages else 0
+        self._listener(replace(progress, stage=stage, place=place, stages=len(self._stages)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -478,16 +503,25 @@ def search_prepared_model(
                 relowered = relower_prepared_islands(prepared, rules, clock)
             begun = ImprovedModel(splice_passes(start, (relowered,)), (relowered,)) if relowered else ImprovedModel(start)
         with phases("search"):
+            log = SearchLog(phases.listener, prepared.first.seconds, budget)
             contrib, mode = settings.allow_contrib, settings.mode
             segment_search = SegmentSearch(
-                rules, clock, opset_of(start), prepared.sizings, budget, allow_contrib=contrib, mode=mode, strict=strict
+                rules,
+                clock,
+                opset_of(start),
+                prepared.sizings,
+                budget,
+                allow_contrib=contrib,
+                mode=mode,
+                strict=strict,
+                log=log,
             )
             passes = PassRunner(
                 segment_search,
                 charts,
                 prepared.weight_budget,
                 prepared.runs,
-                phases.listener,
+                log,
                 ratio_in_context(prepared),
                 prepared.first.seconds,
             )
@@ -504,7 +538,7 @@ def search_prepared_model(
         with phases("search"):
             islands = whole_islands(charts.of(best.model), prepared.runs)
             potential = segment_search.contrib_potential_seconds(islands, share * budget)
-    return SearchedModel(best, [other.passes for other in others], stopped, relowered, potential)
+    return SearchedModel(best, [other.passes for other in others], stopped, relowered, potential, log=log)
 
 
 def ratio_in_context(prepared: PreparedModel) -> Callable[[Model, Model], tuple[float, float]] | None:
@@ -700,6 +734,9 @@ def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Repo
         assumptions=prepared.assumptions,
         uncovered=uncovered,
         hints=hinted,
+        rewrites_tried=searched.log.tried,
+        candidates_measured=searched.log.measured,
+        progress=tuple(searched.log.improvements),
         fixed=prepared.specialization.described(),
         inlined=sum(condition is not None for taken in prepared.specialization.branches for condition in taken),
     )

@@ -8,13 +8,47 @@ from typing import TypeAlias
 
 
 @dataclass(frozen=True)
+class SearchProgress:
+    """The state of the search of a model.
+
+    Attributes:
+        seconds: The seconds of the budget that the search has used.
+        budget: The seconds that the search may take.
+        speedup: The predicted speedup of the best result so far, or 0 if it cannot be predicted.
+        tried: The number of rewritten states of parts of the model that were estimated.
+        measured: The number of rewritten states of parts of the model that were measured.
+    """
+
+    seconds: float
+    budget: float
+    speedup: float
+    tried: int
+    measured: int
+
+
+@dataclass(frozen=True)
 class Progress:
-    """The state of a run: its phase, the number of finished parts, their total (0 if unknown), and the latest event."""
+    """The state of a run.
+
+    Attributes:
+        phase: The name of the current phase.
+        done: The number of finished parts of the phase.
+        total: The number of parts, or 0 if it is unknown.
+        detail: The latest event.
+        stage: The name of the stage of the run to which the phase belongs.
+        place: The number of this stage, from 1, or 0 if the run has no stages.
+        stages: The number of all stages.
+        search: The state of the search, if the run is searching.
+    """
 
     phase: str
     done: int = 0
     total: int = 0
     detail: str = ""
+    stage: str = ""
+    place: int = 0
+    stages: int = 0
+    search: SearchProgress | None = None
 
     def __str__(self) -> str:
         count = f" {self.done}/{self.total}" if self.total else f" {self.done}" if self.done else ""

@@ -14,6 +14,7 @@ The search of a whole model:
     `record`: search results as JSON for the cache.
     `selection`: which gains are used, within the limit on weight bytes; their model and rules; fallback choices of gains.
     `judging`: accepts or rejects a candidate model: numerical check, then comparison, or forecast for another device.
+    `search_log`: what the search of a model tried, measured and improved, and when, for progress and the report.
     `unimproved_cache`: models that a whole search left unchanged (`superopt.runtime.result_cache` caches other results).
 
 The search of one segment, by single steps:

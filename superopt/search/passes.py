@@ -18,11 +18,13 @@ from superopt.budget import active_time
 from superopt.model.islands import Charts
 from superopt.model.load import Model
 from superopt.policy import OPTIMIZATION
-from superopt.report.progress import Listener, Progress
+from superopt.report.optimization import duration
+from superopt.report.progress import Progress
 from superopt.search.backtracking import OUT_OF_TIME
 from superopt.search.backtracking import search as windowed
 from superopt.search.island import search_island
 from superopt.search.mutants import search_mutants
+from superopt.search.search_log import SearchLog
 from superopt.search.segment_search import SegmentSearch
 from superopt.search.segments import Gain, Passes, Runs, Segment, segments, whole_islands
 from superopt.search.selection import affordable_gains, priced_in_context, splice_fitting
@@ -105,6 +107,7 @@ class SearchedModel:
         contrib_potential_seconds: The seconds of a run that ONNX Runtime's own operators would save, if these operators are
             not allowed.
         failed: The error that ended the search, or an empty text.
+        log: The log of the search.
     """
 
     best: ImprovedModel
@@ -113,6 +116,7 @@ class SearchedModel:
     relowered: tuple[Gain, ...] | None = None
     contrib_potential_seconds: float = 0.0
     failed: str = ""
+    log: SearchLog = field(default_factory=SearchLog)
 
     @property
     def orders(self) -> tuple[Passes, ...]:
@@ -146,7 +150,7 @@ def improvements(start: ImprovedModel, passes: PassRunner, moves: Sequence[str],
 
 @dataclass(frozen=True, eq=False)
 class PassRunner:
-    """Runs passes (searches of a whole model), and reports the progress of each pass to `listener`.
+    """Runs passes (searches of a whole model), and reports the progress of each pass to `log`.
 
     The model's weights grow by at most `weight_budget` bytes. `ratio_in_context` times two whole models in turns, and returns
     the confidence interval of the ratio of their times. The ratio is above 1 if the second model is faster. If the function is
@@ -159,7 +163,7 @@ class PassRunner:
     charts: Charts
     weight_budget: float
     runs: Runs
-    listener: Listener
+    log: SearchLog
     ratio_in_context: Callable[[Model, Model], tuple[float, float]] | None = None
     seconds: float = 0.0
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -183,18 +187,21 @@ class PassRunner:
         find = {"sweeps": search_island, MUTANTS: search_mutants}.get(kind, windowed)
         between = kind == "windows between"
         parts = segments(chart, self.runs, between=between) if find is windowed else whole_islands(chart, self.runs)
+        self.log.begin_pass(start.seconds)
         left = self.weight_budget - sum(gain.bytes for taken in start.passes for gain in taken)
         found = list(self._reported(self.search.gains(parts, deadline, find=find, weight_budget=left), parts))
         chosen = affordable_gains(found, left)
         seconds = self.seconds - start.seconds
         model, taken, dropped = self._in_context(start.model, chosen, OPTIMIZATION.max_gain_halvings, seconds)
-        return ImprovedModel(
+        improved = ImprovedModel(
             model,
             (*start.passes, tuple(taken)),
             (*start.searched, *found, *dropped),
             max(start.too_large, len(affordable_gains(found, math.inf)) - len(chosen)),
             start.cut_short or any(gain.found.stopped == OUT_OF_TIME for gain in found),
         )
+        self.log.end_pass(improved.seconds)
+        return improved
 
     def _in_context(
         self, model: Model, gains: Sequence[Gain], tries: int, seconds: float
@@ -222,10 +229,11 @@ class PassRunner:
         return changed, first + second, dropped
 
     def _reported(self, gains: Iterable[Gain], parts: Sequence[Segment]) -> Iterator[Gain]:
-        """Yield the gains (search results for parts of the model), and report each gain to `listener`."""
+        """Yield the gains (search results for parts of the model), and report each gain to `log`."""
         phase, total = f"search, pass {next(self.numbers)}", len({part.state for part in parts})
-        self.listener(Progress(phase, 0, total))
+        self.log.tell(Progress(phase, 0, total))
         for done, gain in enumerate(gains, 1):
-            detail = f"{len(gain.found.steps)} steps save {gain.seconds * 1e6:.0f} us" if gain.found.steps else ""
-            self.listener(Progress(phase, done, total, detail))
+            self.log.segment_found(gain.seconds if gain.found.steps else 0.0)
+            detail = f"{len(gain.found.steps)} steps save {duration(gain.seconds)}" if gain.found.steps else ""
+            self.log.tell(Progress(phase, done, total, detail))
             yield gain

@@ -37,6 +37,7 @@ from superopt.search.recognition import recognized_rules
 from superopt.search.record import record_terms_as_json, result_from_json, result_to_json
 from superopt.search.ruleset import RuleSet, only_reshapes
 from superopt.search.schedule import Find, gains, search_all, unchanged_result, weight_elements
+from superopt.search.search_log import SearchLog
 from superopt.search.segments import LEFT, Gain, Segment, gate_of, unsearched
 from superopt.search.vanish import search_cleaned
 
@@ -96,6 +97,7 @@ class Batch:
         glanced: Quick measurements on warm caches, for searches for mutants (cheaper terms in place of operators).
         gates: For each segment, the filter of rule matches for the floating-point mode.
         rooms: For each segment, the number of elements by which its weights may grow.
+        runs: For each segment, the number of its runs in one run of the model, with all copies.
     """
 
     find: Find
@@ -104,6 +106,7 @@ class Batch:
     glanced: Measured
     gates: Mapping[State, Gate]
     rooms: Mapping[State, float]
+    runs: Mapping[State, float]
 
 
 class SegmentSearch:
@@ -122,6 +125,7 @@ class SegmentSearch:
         allow_contrib: Whether terms may also be replaced by ONNX Runtime's own operators.
         mode: The floating-point mode.
         strict: See `Gate`.
+        log: The log of the search.
 
     Attributes:
         tally: Counts of what searches for mutants did.
@@ -139,8 +143,10 @@ class SegmentSearch:
         allow_contrib: bool = False,
         mode: FpMode = FpMode.RELAXED,
         strict: bool = False,
+        log: SearchLog | None = None,
     ) -> None:
         self.mode, self.strict = mode, strict
+        self.log = log or SearchLog()
         mutants = [rule for rule in rules if rule.family == MUTANTS]
         algorithms = [rule for rule in rules if is_fast_algorithm_rule(rule)]
         apart = {rule.name for rule in (*algorithms, *mutants)}
@@ -189,10 +195,11 @@ class SegmentSearch:
                 Measured(self.clock.warm(), self.opset, dtype=dtype),
                 gates={state: gate_of(alike, self.mode, strict=self.strict) for state, alike in copies.items()},
                 rooms={state: elements / len(alike) for state, alike in copies.items()},
+                runs={state: sum(segment.runs for segment in alike) for state, alike in copies.items()},
             )
             growth = elements if self.clock.cold else min(elements, self.clock.spare / island.dtype.itemsize)
             for state, found in search_all(
-                {state: sum(segment.runs for segment in alike) for state, alike in copies.items()},
+                batch.runs,
                 self.rules,
                 estimate=self._estimate,
                 measure=functools.partial(self._measure, batch.measured, island.sizings),
@@ -250,6 +257,8 @@ class SegmentSearch:
         try:
             task = SegmentTask(start, rules, estimate, measure, limits or SearchLimits())
             task = task.restricted(batch.gates[start], self._weights, batch.rooms[start])
+            counted = self.log.counted_measure(task.measure, start, batch.runs[start])
+            task = replace(task, estimate=self.log.counted_estimate(task.estimate), measure=counted)
             return self._recall(batch, task, result)
         except Exception as error:  # noqa: BLE001
             return replace(unchanged_result(start, estimate), stopped=LEFT + failure(error))

@@ -1,0 +1,110 @@
+"""The log of a search: how many rewrites it tried, how many candidates it measured, and when it found improvements."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from superopt.budget import active_time
+from superopt.policy import REPORT
+from superopt.report.progress import Listener, Progress, SearchProgress, ignore_progress
+from superopt.search.apply import State
+from superopt.search.backtracking import Cost
+
+
+class SearchLog:
+    """The log of one search of a model, which begins when the log is made. It has no effect on the search.
+
+    Args:
+        listener: Receives progress reports: one for each event, and a few per second while one segment is searched.
+        run_seconds: The seconds of one run of the model.
+        budget: The seconds that the search may take.
+
+    Attributes:
+        tried: The number of rewritten states of parts of the model that were estimated.
+        measured: The number of rewritten states of parts of the model that were measured.
+        improvements: Pairs of seconds since the start, and seconds per run that the best result saves from then on, by the cost
+            model.
+    """
+
+    def __init__(self, listener: Listener = ignore_progress, run_seconds: float = 0.0, budget: float = 0.0) -> None:
+        self.listener, self.run_seconds, self.budget = listener, run_seconds, budget
+        self.tried = self.measured = 0
+        self.improvements: list[tuple[float, float]] = []
+        self._start = active_time()
+        self._latest = Progress("search")
+        self._told = 0.0
+        self._saved_by_models = self._saved_by_pass = self._saved_here = 0.0
+        """The seconds saved by the best finished pass, by the finished segments of this pass, and by this pass at best."""
+
+    @property
+    def saved(self) -> float:
+        """The seconds that the best result so far saves in one run of the model, by the cost model."""
+        return max(self._saved_by_models, self._saved_here)
+
+    @property
+    def speedup(self) -> float:
+        """The predicted speedup of the best result so far, or 0 if it cannot be predicted."""
+        return self.run_seconds / (self.run_seconds - self.saved) if self.saved < self.run_seconds else 0.0
+
+    def begin_pass(self, saved: float) -> None:
+        """Record that a pass (a search of the whole model) begins with a model that saves this number of seconds in one run."""
+        self._saved_by_pass = self._saved_here = saved
+
+    def end_pass(self, saved: float) -> None:
+        """Record that a pass ends with a model that saves this number of seconds in one run, as measured in the whole model."""
+        self._saved_by_models = max(self._saved_by_models, saved)
+        self._saved_by_pass = self._saved_here = saved
+        self._note_improvement()
+
+    def segment_found(self, saved: float) -> None:
+        """Record that the search of a segment (a part of the model) ended, and saves this number of seconds in a run."""
+        self._saved_by_pass += max(saved, 0.0)
+        self._saved_here = self._saved_by_pass
+        self._note_improvement()
+
+    def tell(self, progress: Progress) -> None:
+        """Report progress to the listener, with the counts of this log."""
+        self._latest, self._told = progress, time.monotonic()
+        counts = SearchProgress(active_time() - self._start, self.budget, self.speedup, self.tried, self.measured)
+        self.listener(replace(progress, search=counts))
+
+    def counted_estimate(self, estimate: Cost) -> Cost:
+        """Return the cost function `estimate`, and count the states for which it is called."""
+        seen: set[int] = set()
+
+        def counted(state: State) -> float:
+            if (key := hash(state)) not in seen:
+                seen.add(key)
+                self.tried += 1
+            return estimate(state)
+
+        return counted
+
+    def counted_measure(self, measure: Cost, start: State, runs: float) -> Cost:
+        """Return the cost function `measure` of a segment, count the states that it measures, and record improvements.
+
+        Args:
+            measure: The cost function of states that are equivalent to `start`.
+            start: The state of the segment before the search.
+            runs: The number of runs of the segment and its copies in one run of the model.
+        """
+        known: dict[State, float] = {}
+
+        def counted(state: State) -> float:
+            cost = measure(state)
+            if state not in known:
+                known[state] = cost
+                self.measured += state != start
+                self._saved_here = max(self._saved_here, self._saved_by_pass + (known.get(start, cost) - cost) * runs)
+                self._note_improvement()
+                if time.monotonic() - self._told > REPORT.event_seconds:
+                    self.tell(self._latest)
+            return cost
+
+        return counted
+
+    def _note_improvement(self) -> None:
+        latest = self.improvements[-1][1] if self.improvements else 0.0
+        if self.saved != latest:
+            self.improvements.append((active_time() - self._start, self.saved))
