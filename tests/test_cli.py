@@ -358,7 +358,8 @@ sys.exit(main())
         [sys.executable, "-c", script, "optimize", source, target], cwd=ROOT, stderr=subprocess.PIPE, text=True
     )
     assert running.stderr is not None
-    assert [running.stderr.readline() for _ in range(2)] == ["load\n", "reading rules\n"]
+    assert "load" in running.stderr.readline()
+    assert running.stderr.readline() == "reading rules\n"
     running.send_signal(signal.SIGINT)
     assert running.wait(timeout=30) == cli.INTERRUPTED
     with running.stderr:

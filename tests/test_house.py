@@ -27,7 +27,7 @@ HOMES = {
     "onnx": ONNX,
     "onnx_ir": (*ONNX, "superopt/ir_pass.py"),
     "onnxruntime": ("superopt/runtime/", "superopt/verification/"),
-    "rich": ("superopt/report/", "superopt/cli/main.py"),
+    "rich": ("superopt/report/", "superopt/cli/main.py", "superopt/cli/display.py"),
 }
 OPEN_TO_SPECS = ("superopt.algebra.", "superopt.speclib.")
 

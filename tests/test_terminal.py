@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import io
 import re
+import threading
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
+from superopt import policy
+from superopt.algebra.terms import Term, variable
+from superopt.cli.display import RunState, lines, panel
 from superopt.model.coverage import UNDEFINED, UncoveredNodes
-from superopt.report.optimization import AppliedRule, Report, RunEnvironment, SegmentGain, Timing, duration, ratio
+from superopt.report.number_texts import duration, ratio
+from superopt.report.optimization import AppliedRule, Report, RunEnvironment, SegmentGain, Timing
 from superopt.report.optimization_summary import summary, verdict
+from superopt.report.progress import Progress, SearchProgress
+from superopt.search.search_log import SearchLog
 
 LONG = "matmul-transpose-to-slice-matmul-concat-transpose-1"
 RULES = (
@@ -101,3 +108,88 @@ def test_durations(seconds: float, text: str) -> None:
 
 def test_ratios() -> None:
     assert [ratio(value) for value in (1.0432, 9.876, 12.345)] == ["1.04", "9.88", "12.3"]
+
+
+# ---------------------------------------------------------------- progress
+
+
+def searching(seconds: float, speedup: float = 1.0) -> Progress:
+    counts = SearchProgress(seconds, 15.0, speedup, 1234, 56)
+    return Progress("search, pass 1", 1, 3, stage="search", place=2, stages=3, search=counts)
+
+
+def test_a_line_is_printed_for_each_stage() -> None:
+    printed: list[str] = []
+    with lines(lambda text: printed.append(str(text))) as listen:
+        for phase, stage, place in (
+            ("load", "load", 1),
+            ("measure", "load", 1),
+            ("search", "search", 2),
+            ("check", "check", 3),
+        ):
+            listen(Progress(phase, stage=stage, place=place, stages=3))
+    assert [line.split()[1:5:3] for line in printed] == [["1", "load"], ["2", "search"], ["3", "check"]]
+
+
+def test_lines_are_printed_every_few_seconds_without_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("superopt.cli.display.REPORT", replace(policy.REPORT, progress_seconds=0.01, event_seconds=0.01))
+    printed: list[str] = []
+    enough = threading.Event()
+
+    def show(text: object) -> None:
+        printed.append(str(text))
+        if len(printed) > 3:
+            enough.set()
+
+    with lines(show) as listen:
+        listen(searching(4.0, 1.5))
+        assert enough.wait(30)
+    assert all("search" in line and "15 s" in line and "1.50" in line and "1,234" in line for line in printed)
+
+
+@pytest.mark.parametrize("width", [50, 80, 140])
+def test_the_panel_shows_the_stage_the_budget_and_the_best(width: int) -> None:
+    console = Console(width=width, file=io.StringIO(), force_terminal=True, color_system=None)
+    stopping = False
+    with panel(console, "in.onnx", lambda: stopping) as listen:
+        listen(Progress("load", stage="load", place=1, stages=3))
+        listen(searching(7.0, 1.5))
+        stopping = True
+    assert isinstance(console.file, io.StringIO)
+    text = " ".join(console.file.getvalue().replace("│", " ").split())
+    for part in ("in.onnx", "stage 2 of 3", "7 s of 15 s", "1.50 times", "1,234", "56", "Ctrl-C"):
+        assert part in text
+
+
+def test_the_best_is_known_only_while_the_search_runs() -> None:
+    state = RunState()
+    seen = []
+    for progress in (
+        searching(4.0),
+        Progress("measure", 3, 100, stage="search", place=2, stages=3),
+        Progress("check", stage="check", place=3, stages=3),
+    ):
+        state.update(progress)
+        seen.append((state.used and state.used[1], "nothing" in state.best))
+    assert seen == [(15.0, True), (15.0, True), (None, False)]
+
+
+def test_a_log_records_when_a_search_improves() -> None:
+    told: list[Progress] = []
+    log = SearchLog(told.append, run_seconds=10.0, budget=15.0)
+    state, other = (variable("x", 2),), (variable("y", 2),)
+    costs: dict[tuple[Term, ...], float] = {state: 4.0, other: 3.0}
+    estimate, measure = log.counted_estimate(costs.__getitem__), log.counted_measure(costs.__getitem__, state, 2.0)
+    log.begin_pass(0.0)
+    for cost in (estimate, measure):
+        assert [cost(one) for one in (state, other, other)] == [4.0, 3.0, 3.0]
+    log.segment_found(2.0)
+    log.segment_found(3.0)
+    log.end_pass(4.0)
+    log.begin_pass(0.0)
+    log.segment_found(1.0)
+    log.tell(Progress("search"))
+    assert [saved for _, saved in log.improvements] == [2.0, 5.0, 4.0]
+    assert (log.tried, log.measured, log.saved, log.speedup) == (2, 1, 4.0, 10 / 6)
+    assert told[-1].search is not None
+    assert (told[-1].search.speedup, told[-1].search.measured) == (log.speedup, 1)

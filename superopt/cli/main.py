@@ -7,11 +7,9 @@ import io
 import json
 import os
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TextIO, cast
@@ -22,6 +20,7 @@ from rich.markup import escape
 import superopt
 from superopt.algebra.operators import operator, substitutions_folder
 from superopt.cli.arguments import parse_arguments
+from superopt.cli.display import lines, panel
 from superopt.cli.signals import Interrupted, Signals
 from superopt.errors import OutputError, StoreError, SuperoptError, TargetError, UnprovedError, UnreadableRulesError
 from superopt.files import (
@@ -204,7 +203,7 @@ def run_optimize(options: argparse.Namespace) -> int:
     asked["shapes"] = dict(options.shape)
     asked["fix"] = dict(options.fix)
     asked["stop"] = signals.stop
-    with progress_listener(quiet=options.quiet) as listener:
+    with progress_listener(quiet=options.quiet, title=str(options.source)) as listener:
 
         def told(progress: Progress) -> None:
             if progress.phase == "search":
@@ -555,32 +554,20 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 
 
 @contextmanager
-def progress_listener(*, quiet: bool = False) -> Iterator[Listener]:
+def progress_listener(*, quiet: bool = False, title: str = "") -> Iterator[Listener]:
     """Yield a listener that shows progress on the standard error stream, or nothing if `quiet` is True.
 
-    On a terminal, the text is updated in place. Otherwise, a line is printed when a new phase starts, and every few seconds.
+    On a terminal, a text is updated in place, or a panel with this title, if there is a title. Otherwise, a line is printed
+    when a new stage or phase starts, and every few seconds.
     """
     if quiet:
         yield ignore_progress
-        return
-    if err.is_terminal:
+    elif not err.is_terminal or err.is_dumb_terminal:
+        with lines(print_error_line) as listener:
+            yield listener
+    elif title:
+        with signals.shown_elsewhere(), panel(err, title, lambda: signals.number > 0) as listener:
+            yield listener
+    else:
         with err.status("starting") as status:
             yield lambda progress: status.update(escape(str(progress)))
-        return
-    last = _Last()
-
-    def line(progress: Progress) -> None:
-        now = time.monotonic()
-        if progress.phase != last.phase or now - last.time >= REPORT.progress_seconds:
-            last.phase, last.time = progress.phase, now
-            print_error_line(progress)
-
-    yield line
-
-
-@dataclass
-class _Last:
-    """The phase in the line of progress that was printed last, and the time at which the line was printed."""
-
-    phase: str = ""
-    time: float = 0.0

@@ -35,6 +35,7 @@ class Signals:
         self.stop = threading.Event()
         self.number = 0
         self._deferring = False
+        self._is_shown_elsewhere = False
         self._published: int | None = None
         """The value of `files.published` when saving began, or None if saving has not begun."""
 
@@ -56,6 +57,15 @@ class Signals:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             for number, handler in before.items():
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    @contextmanager
+    def shown_elsewhere(self) -> Iterator[None]:
+        """Print no line for a deferred signal that arrives inside the context, because a display of `number` shows it."""
+        self._is_shown_elsewhere = True
+        try:
+            yield
+        finally:
+            self._is_shown_elsewhere = False
 
     def defer(self) -> None:
         """Make the next signal set the event `stop` instead of ending the command, so that the search ends early."""
@@ -79,5 +89,7 @@ class Signals:
         self.stop.set()
         if self._published is None:
             signal.setitimer(signal.ITIMER_REAL, PROCESS.grace_seconds)
+            if self._is_shown_elsewhere:
+                return
             with suppress(OSError):
                 os.write(2, STOPPING)

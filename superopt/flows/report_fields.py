@@ -6,7 +6,8 @@ import importlib.metadata
 import platform
 
 from superopt.cost.forecast import ForecastClock, Forecasts
-from superopt.report.optimization import Prediction, Rounding, RunEnvironment, SessionTuning, Timing, ratio
+from superopt.report.number_texts import ratio
+from superopt.report.optimization import Prediction, Rounding, RunEnvironment, SessionTuning, Timing
 from superopt.runtime.check import Check
 from superopt.runtime.compare import Comparison
 from superopt.runtime.multi_shape import SizeComparisons

@@ -12,7 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from superopt.report.optimization import RunEnvironment, Timing, duration
+from superopt.report.number_texts import duration
+from superopt.report.optimization import RunEnvironment, Timing
 
 
 @dataclass(frozen=True)

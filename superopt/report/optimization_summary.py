@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from superopt.policy import REPORT
-from superopt.report.optimization import AppliedRule, Prediction, Report, SessionTuning, Timing, duration, ratio
+from superopt.report.number_texts import duration, ratio
+from superopt.report.optimization import AppliedRule, Prediction, Report, SessionTuning, Timing
 
 
 def verdict(report: Report) -> Text:
@@ -97,14 +98,18 @@ def _predicted(p: Prediction) -> Iterator[tuple[str, str]]:
 
 def _contributions(rules: Iterable[AppliedRule]) -> Iterator[str]:
     """Yield the rules with the largest predicted gains, and then the number of the other rules."""
-    gaining, enabling = _by_gain(rules)
+    listed = list(rules)
+    gaining, enabling = _by_gain(listed)
+    if (saved := sum(rule.gain for rule in listed)) > 0:
+        yield f"{duration(saved)} a run by {len(listed)} rules together, as predicted; the largest:"
     first, others = gaining[: REPORT.max_contributions], gaining[REPORT.max_contributions :]
     for rule in first:
-        yield f"{duration(rule.gain)} by {rule.name}, {_times(rule.times)}"
+        yield f"{duration(rule.gain)} by {rule.name} ({_times(rule.times)})"
     if others:
-        yield f"less by {len(others)} other rules, {_times(sum(rule.times for rule in others))}"
+        yield f"less by {len(others)} other rules ({_times(sum(rule.times for rule in others))})"
     if enabling:
-        yield f"{len(enabling)} more rules, {_times(sum(rule.times for rule in enabling))}: steps that made the others possible"
+        times = _times(sum(rule.times for rule in enabling))
+        yield f"{len(enabling)} more rules ({times}): steps that made the others possible"
 
 
 def _by_gain(rules: Iterable[AppliedRule]) -> tuple[list[AppliedRule], list[AppliedRule]]:

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from superopt.report.optimization import duration
+from superopt.report.number_texts import duration
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from superopt.budget import active_time
 from superopt.model.islands import Charts
 from superopt.model.load import Model
 from superopt.policy import OPTIMIZATION
-from superopt.report.optimization import duration
+from superopt.report.number_texts import duration
 from superopt.report.progress import Progress
 from superopt.search.backtracking import OUT_OF_TIME
 from superopt.search.backtracking import search as windowed

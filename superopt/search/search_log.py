@@ -81,13 +81,15 @@ class SearchLog:
 
         return counted
 
-    def counted_measure(self, measure: Cost, start: State, runs: float) -> Cost:
+    def counted_measure(self, measure: Cost, start: State, runs: float, *, whole: bool = True) -> Cost:
         """Return the cost function `measure` of a segment, count the states that it measures, and record improvements.
 
         Args:
             measure: The cost function of states that are equivalent to `start`.
             start: The state of the segment before the search.
             runs: The number of runs of the segment and its copies in one run of the model.
+            whole: Whether all measured states are equivalent to `start`. If parts of states are measured too, improvements are
+                recorded only at the end of the segment's search.
         """
         known: dict[State, float] = {}
 
@@ -96,8 +98,10 @@ class SearchLog:
             if state not in known:
                 known[state] = cost
                 self.measured += state != start
-                self._saved_here = max(self._saved_here, self._saved_by_pass + (known.get(start, cost) - cost) * runs)
-                self._note_improvement()
+                if whole:
+                    saved = (known.get(start, cost) - cost) * runs
+                    self._saved_here = max(self._saved_here, self._saved_by_pass + saved)
+                    self._note_improvement()
                 if time.monotonic() - self._told > REPORT.event_seconds:
                     self.tell(self._latest)
             return cost

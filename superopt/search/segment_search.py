@@ -257,7 +257,8 @@ class SegmentSearch:
         try:
             task = SegmentTask(start, rules, estimate, measure, limits or SearchLimits())
             task = task.restricted(batch.gates[start], self._weights, batch.rooms[start])
-            counted = self.log.counted_measure(task.measure, start, batch.runs[start])
+            whole = batch.find is not search_mutants
+            counted = self.log.counted_measure(task.measure, start, batch.runs[start], whole=whole)
             task = replace(task, estimate=self.log.counted_estimate(task.estimate), measure=counted)
             return self._recall(batch, task, result)
         except Exception as error:  # noqa: BLE001

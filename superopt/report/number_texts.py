@@ -1,0 +1,18 @@
+"""Durations and ratios as short texts. The module imports nothing heavy, so that the command line can use it at once."""
+
+from __future__ import annotations
+
+
+def duration(seconds: float) -> str:
+    """Return a time as text in min, s, ms, us or ns, with three digits at most. For example, 0.0025 gives `2.5 ms`."""
+    number = abs(seconds) / 1e-9
+    for unit, more in (("ns", 1000.0), ("us", 1000.0), ("ms", 1000.0), ("s", 1000.0)):
+        if float(f"{number:.3g}") < more:
+            return f"{'-' if seconds < 0 else ''}{number:.3g} {unit}"
+        number /= more
+    return f"{seconds / 60:.0f} min"
+
+
+def ratio(value: float) -> str:
+    """Return a ratio as text with three digits at most. For example, 1.643 gives `1.64`."""
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.3g}"
