@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from superopt.flows.hints import hints
+from superopt.flows.hints import BY_CHECK, BY_MEMORY, BY_NOISE, RunFacts, hints, reasons
 from superopt.model.coverage import (
     CONTROL,
     INTEGRAL,
     UNDEFINED,
     UNSIZED,
     UNSUPPORTED,
+    OperatorShare,
     UncoveredNodes,
     node_seconds,
     uncovered_nodes,
@@ -92,11 +94,12 @@ def test_hints_name_the_options_that_may_help() -> None:
     loaded = as_model(mixed())
     islands = whole_islands(Chart(loaded), {})
     unsized = [UncoveredNodes("Exp", 3, 0.5, UNSIZED)]
-    found = hints(unsized, islands, opset_of(loaded), ["n", "m"], budget=10, cut_short=True)
+    found = hints(unsized, islands, opset_of(loaded), ["n", "m"], RunFacts(10, cut_short=True))
     assert found[0] == "the search was not finished: --budget 20s or more may find a gain"
     assert found[1].startswith("--fix NAME=SIZE for dimensions that never change (n, m), or --fix NAME=VALUE")
     assert found[1].endswith("may open 3 nodes whose sizes or conditions are not known (50% of the time)")
-    assert hints([UncoveredNodes("Det", 3, 0.5, UNDEFINED)], islands, 17, ["n"], budget=10, cut_short=False) == ()
+    (defined,) = hints([UncoveredNodes("Det", 3, 0.5, UNDEFINED)], islands, 17, ["n"], RunFacts(10))
+    assert "Det" in defined
 
 
 def test_a_newer_opset_is_named_if_it_has_an_operator_for_a_term() -> None:
@@ -105,7 +108,7 @@ def test_a_newer_opset_is_named_if_it_has_an_operator_for_a_term() -> None:
     weights = {"zero": np.float32(0), "three": np.float32(3), "six": np.float32(6)}
     for opset, expected in ((13, True), (14, False)):
         loaded = as_model(model(nodes, {"x": [4, 8]}, weights, opset))
-        found = hints([], whole_islands(Chart(loaded), {}), opset, [], budget=10, cut_short=False)
+        found = hints([], whole_islands(Chart(loaded), {}), opset, [], RunFacts(10))
         assert any(hint.startswith("--opset ") and "HardSwish" in hint for hint in found) is expected
 
 
@@ -125,3 +128,31 @@ def test_a_node_that_onnx_runtime_duplicates_is_timed() -> None:
     found = rows(proto)
     assert found
     assert sum(row.share for row in found.values()) > 0.1
+
+
+def test_the_explanation_says_where_the_time_goes_and_what_was_refused() -> None:
+    operators = [OperatorShare("MatMul", 3, 0.62), OperatorShare("Det", 1, 0.12), OperatorShare("Add", 1, 0.001)]
+    outside = [UncoveredNodes("Det", 1, 0.12, UNDEFINED)]
+    facts = RunFacts(10, refused={BY_CHECK: 1, BY_NOISE: 2, BY_MEMORY: 3}, noise=0.05)
+    text = "\n".join(reasons(operators, outside, facts))
+    for part in ("MatMul (62%)", "12%", "Det", "1 rewritten model ", "2 rewritten models", "(5%)", "3 improvements"):
+        assert part in text
+    assert "Add" not in text
+    options = "\n".join(hints([], (), 17, [], facts))
+    assert all(part in options for part in ("--tolerance", "--growth", "noisy"))
+
+
+def test_a_search_that_still_improves_at_the_end_needs_more_time() -> None:
+    facts = RunFacts(10, accepted=True, cut_short=True, seconds=10, improvements=[(1.0, 5e-6), (9.5, 7e-6)])
+    assert facts.is_still_improving
+    first, *_ = hints([], (), 17, [], facts)
+    assert all(part in first for part in ("still improving", "5 us", "7 us", "--budget 20s"))
+    for done in (replace(facts, cut_short=False), replace(facts, improvements=[(1.0, 5e-6), (6.0, 7e-6)])):
+        assert not done.is_still_improving
+    assert "9.5 s of 10 s" in "\n".join(reasons([], [], facts))
+
+
+def test_where_nothing_else_helps_unused_options_are_named() -> None:
+    facts = RunFacts(10, unused={"--tune": "finds settings"})
+    assert hints([], (), 17, [], facts) == ("--tune finds settings",)
+    assert "--tune" not in "".join(hints([], (), 17, [], replace(facts, cut_short=True)))

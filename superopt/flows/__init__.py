@@ -8,7 +8,7 @@ The package may import every package but `superopt.cli`. Read `optimize` first.
     `optimized`: the result object of `superopt.optimize`: the model, its report, its certificate, how to save them.
     `compare`: `superopt.compare`: two models side by side, in speed, outputs, operators and weights.
     `certificate`: writes the certificate (JSON) of an optimization; `superopt.verification.certificates` reads it.
-    `hints`: which options may open more of a model for which nothing faster was found.
+    `hints`: the explanation at the end of a run: where the time goes, what was refused, what the user can do next.
     `report_fields`: fills the fields of the optimization report: reason of the verdict, timing, rounding, environment.
     `generate`: `superopt generate`: discover, prove, sort and store rewrite rules.
     `verify`: `superopt verify`: check an optimized model by its certificate.

@@ -1,19 +1,127 @@
-"""Hints for the user of a model for which nothing faster was found: which options may open more of the model."""
+"""The explanation at the end of a run: why the result is as it is, and what the user can do next."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from superopt.algebra.operators import Operator, registry
 from superopt.budget import active_time, expired
 from superopt.model.available_fusions import exists_at_opset, fusions_at_opset, newest_opset
-from superopt.model.coverage import CONTROL, UNSIZED, UncoveredNodes
-from superopt.policy import REPORT
+from superopt.model.coverage import CONTROL, UNDEFINED, UNSIZED, OperatorShare, UncoveredNodes
+from superopt.policy import OPTIMIZATION, REPORT
 from superopt.protobuf.nodes import schema_of
+from superopt.report.number_texts import duration, percent
 from superopt.search.apply import first_rewrite
+from superopt.search.judging import ModelOutcome
+from superopt.search.passes import SearchedModel
 from superopt.search.recognition import recognized_rules
 from superopt.search.ruleset import RuleSet
 from superopt.search.segments import Segment
+
+BY_CHECK, BY_NOISE, BY_MEMORY, IN_CONTEXT = "check", "noise", "memory", "whole model"
+"""The reasons in the report for which improvements are refused."""
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """The facts about a run that its explanation needs.
+
+    Attributes:
+        budget: The seconds that the search was given.
+        accepted: Whether the rewritten model is returned.
+        cut_short: Whether the search ended before every part was searched.
+        seconds: The seconds of the search.
+        improvements: Pairs of seconds since the start of the search, and predicted seconds saved per run from then on.
+        measured: The number of candidates for parts of the model that were measured.
+        refused: The number of improvements that were found but not used, by reason.
+        noise: The noise of the last comparison of whole models, as a share, or 0 if there was none.
+        contrib_seconds: The seconds per run that ONNX Runtime's own operators would save.
+        unused: Options that may lead to a gain and were not given, each with its effect.
+    """
+
+    budget: float
+    accepted: bool = False
+    cut_short: bool = False
+    seconds: float = 0.0
+    improvements: Sequence[tuple[float, float]] = ()
+    measured: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)
+    noise: float = 0.0
+    contrib_seconds: float = 0.0
+    unused: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def saved(self) -> float:
+        """The predicted seconds per run that the search saved at its end."""
+        return self.improvements[-1][1] if self.improvements else 0.0
+
+    @property
+    def saved_early(self) -> float:
+        """The predicted seconds per run that the search had saved after `REPORT.late_improvement_share` of its time."""
+        until = REPORT.late_improvement_share * self.seconds
+        return next((saved for seconds, saved in reversed(self.improvements) if seconds <= until), 0.0)
+
+    @property
+    def is_still_improving(self) -> bool:
+        """Whether the search ended early, and found a part of its gain at the end."""
+        return self.cut_short and self.saved - self.saved_early > REPORT.min_hint_share * self.saved
+
+
+def refused_improvements(outcomes: Sequence[ModelOutcome], searched: SearchedModel) -> dict[str, int]:
+    """Return how many improvements of a search were found but not used, by reason.
+
+    Candidates (whole models) are counted that failed the check, or were not faster by more than the noise and the margin, and
+    improvements of parts whose weights are too large, or that do not make the whole model faster.
+    """
+    best, own = searched.best, [outcome for outcome in outcomes if outcome.candidate.searched is searched]
+    useful = sum(bool(gain.found.steps) and gain.seconds > 0 for gain in best.searched)
+    relowered = bool(searched.relowered)
+    taken = sum(map(len, best.passes[relowered:]))
+    counts = {
+        BY_CHECK: sum(outcome.failed is not None for outcome in own),
+        BY_NOISE: sum(outcome.compared is not None and not outcome.accepted for outcome in own),
+        BY_MEMORY: best.too_large,
+        IN_CONTEXT: max(useful - taken - best.too_large, 0),
+    }
+    return {reason: count for reason, count in counts.items() if count}
+
+
+def reasons(operators: Sequence[OperatorShare], uncovered: Sequence[UncoveredNodes], facts: RunFacts) -> tuple[str, ...]:
+    """Return sentences that say where the time goes, what cannot be rewritten, and what was found and refused."""
+    return (*_reasons_by_time(operators, uncovered), *_reasons_by_search(facts))
+
+
+def _reasons_by_time(operators: Sequence[OperatorShare], uncovered: Sequence[UncoveredNodes]) -> Iterator[str]:
+    if operators:
+        first = [row for row in operators[: REPORT.max_time_operators] if row.share >= REPORT.min_hint_share]
+        yield f"most of the original's time goes to {', '.join(f'{row.operator} ({percent(row.share)})' for row in first)}"
+        outside = [row for row in uncovered if row.share >= REPORT.min_hint_share]
+        if outside:
+            names = ", ".join(dict.fromkeys(row.operator for row in outside[: REPORT.max_uncovered_operators]))
+            more = ", …" if len(outside) > REPORT.max_uncovered_operators else ""
+            share = percent(sum(row.share for row in uncovered))
+            yield f"{share} of the time goes to nodes outside of the algebra, which cannot be rewritten: {names}{more}"
+        else:
+            yield "nearly all of the time goes to operators that can be rewritten"
+
+
+def _reasons_by_search(facts: RunFacts) -> Iterator[str]:
+    slow = f"not faster by more than the noise ({percent(facts.noise)}) or the margin, and was refused"
+    sentences = {
+        BY_CHECK: ("rewritten model", "did not pass the numerical check, and was refused"),
+        BY_NOISE: ("rewritten model", f"was {slow}"),
+        BY_MEMORY: ("improvement", "was refused, because the weights would grow too much"),
+        IN_CONTEXT: ("improvement", "of a part was refused, because it does not make the whole model faster"),
+    }
+    for reason, count in facts.refused.items():
+        what, sentence = sentences[reason]
+        yield f"{count} {what} {sentence}" if count == 1 else f"{count} {what}s, each of which {sentence}"
+    if facts.improvements and facts.saved > 0:
+        at = next(seconds for seconds, saved in facts.improvements if saved >= facts.saved)
+        yield f"the best result was found after {duration(at)} of {duration(facts.seconds)} of search"
+    elif facts.measured and not facts.refused:
+        yield f"none of the {facts.measured:,} measured candidates was faster than the part of the model that it replaces"
 
 
 def hints(
@@ -21,34 +129,59 @@ def hints(
     islands: Sequence[Segment],
     opset: int,
     dimensions: Sequence[str],
-    *,
-    budget: float,
-    cut_short: bool,
+    facts: RunFacts,
 ) -> tuple[str, ...]:
-    """Return sentences that say which options may lead to a gain.
+    """Return sentences that say what the user can do next, such as options that may lead to a gain.
 
     Args:
         uncovered: The nodes that the search cannot rewrite.
-        islands: The parts of the model that the search can rewrite.
+        islands: The parts of the model for which operators of newer opsets are sought.
         opset: The opset of the model.
         dimensions: The names of the dynamic dimensions.
-        budget: The seconds that the search was given.
-        cut_short: Whether the search ended before every part was searched.
+        facts: The facts about the run.
     """
-    found = []
-    if cut_short:
-        found.append(f"the search was not finished: --budget {2 * max(1, round(budget))}s or more may find a gain")
+    found = [*_hints_by_search(facts), *_hints_by_coverage(uncovered, dimensions)]
+    newer = _newer_operators(islands, opset)
+    if newer:
+        found.append(f"--opset {newer[0]} would allow {', '.join(newer[1])}, of which the model has other forms")
+    if facts.accepted:
+        found.append("superopt compare measures both models again, with --input on your own inputs")
+    elif not found:
+        found += [f"{option} {effect}" for option, effect in facts.unused.items()]
+    return (*found,)
+
+
+def _hints_by_search(facts: RunFacts) -> Iterator[str]:
+    more = "more" if facts.accepted else "a gain"
+    budget = f"--budget {2 * max(1, round(facts.budget))}s or more may find {more}"
+    if facts.is_still_improving:
+        at = duration(REPORT.late_improvement_share * facts.seconds)
+        saved = f"{duration(facts.saved_early)} a run were saved after {at}, and {duration(facts.saved)} at the end"
+        yield f"the search was still improving when the budget ended ({saved}): {budget}"
+    elif facts.cut_short:
+        yield f"the search was not finished: {budget}"
+    if facts.refused.get(BY_NOISE) and facts.noise > OPTIMIZATION.max_remembered_noise:
+        yield f"the machine was noisy ({percent(facts.noise)}): a run while nothing else runs may show a smaller gain"
+    if facts.refused.get(BY_CHECK) and not facts.accepted:
+        yield "--tolerance FACTOR allows larger rounding errors, and --fp precise avoids rewrites that change rounding"
+    if facts.refused.get(BY_MEMORY):
+        yield "--growth SHARE allows weights to grow more"
+    if facts.contrib_seconds > 0:
+        yield f"--allow-contrib would save about {duration(facts.contrib_seconds)} a run, with operators of ONNX Runtime alone"
+
+
+def _hints_by_coverage(uncovered: Sequence[UncoveredNodes], dimensions: Sequence[str]) -> Iterator[str]:
     unsized = [row for row in uncovered if row.reason in (UNSIZED, CONTROL)]
     share, count = sum(row.share for row in unsized), sum(row.nodes for row in unsized)
     if unsized and share >= REPORT.min_hint_share:
         listed = [*dimensions[: REPORT.max_reasons], *(["…"] if len(dimensions) > REPORT.max_reasons else [])]
         sizes = f"--fix NAME=SIZE for dimensions that never change ({', '.join(listed)}), or " if dimensions else ""
         fixed = f"{sizes}--fix NAME=VALUE for inputs that never change"
-        found.append(f"{fixed}, may open {count} nodes whose sizes or conditions are not known ({share:.0%} of the time)")
-    newer = _newer_operators(islands, opset)
-    if newer:
-        found.append(f"--opset {newer[0]} would allow {', '.join(newer[1])}, of which the model has other forms")
-    return (*found,)
+        yield f"{fixed}, may open {count} nodes whose sizes or conditions are not known ({share:.0%} of the time)"
+    undefined = [row for row in uncovered if row.reason == UNDEFINED and row.share >= REPORT.min_hint_share]
+    if undefined:
+        names = ", ".join(row.operator for row in undefined[: REPORT.max_uncovered_operators])
+        yield f"a definition of {names} would open more of the model (docs/contributing.md says how to add one)"
 
 
 def _newer_operators(islands: Sequence[Segment], opset: int) -> tuple[int, list[str]] | None:

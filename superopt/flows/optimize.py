@@ -23,7 +23,7 @@ from superopt.cost.forecast import ForecastClock, unpriced_reason
 from superopt.cost.measure import Clock
 from superopt.errors import CheckFailedError, InvalidModelError, ShapeError, failure
 from superopt.flows.certificate import Evidence
-from superopt.flows.hints import hints
+from superopt.flows.hints import RunFacts, hints, reasons, refused_improvements
 from superopt.flows.optimized import Optimized, result
 from superopt.flows.options import MOVES, Options, Shapes
 from superopt.flows.report_fields import (
@@ -38,7 +38,7 @@ from superopt.flows.report_fields import (
 from superopt.flows.settings import OptimizationSettings
 from superopt.model.bodies import count_body_runs
 from superopt.model.convert_opset import convert_opset
-from superopt.model.coverage import UncoveredNodes, node_seconds, uncovered_nodes
+from superopt.model.coverage import OperatorShare, UncoveredNodes, node_seconds, operator_shares, uncovered_nodes
 from superopt.model.dimensions import dynamic_dimension_names, named_sizes, representative_sizings, size_combinations
 from superopt.model.examples import Given, example_sizes, read_examples
 from superopt.model.external_data import Scratch, temporary_scratch
@@ -49,7 +49,7 @@ from superopt.model.save import loadable
 from superopt.model.session_metadata import config_of
 from superopt.model.specialize import Fixable, agreeing_examples, at_fixed_sizes, read_fixed, specialize
 from superopt.model.splice import require_valid
-from superopt.policy import CHECK, COMPARISON, OPTIMIZATION
+from superopt.policy import CHECK, COMPARISON, OPTIMIZATION, REPORT
 from superopt.protobuf.specialize import Specialization
 from superopt.protobuf.stored import Loadable, parse_model
 from superopt.report.optimization import Report
@@ -526,6 +526,7 @@ def search_prepared_model(
                 prepared.first.seconds,
             )
             best, *others = improvements(begun, passes, settings.moves, (1 - share) * budget)
+            seconds = log.seconds
             stopped = (
                 STOPPED
                 if is_stop_requested()
@@ -538,7 +539,7 @@ def search_prepared_model(
         with phases("search"):
             islands = whole_islands(charts.of(best.model), prepared.runs)
             potential = segment_search.contrib_potential_seconds(islands, share * budget)
-    return SearchedModel(best, [other.passes for other in others], stopped, relowered, potential, log=log)
+    return SearchedModel(best, [other.passes for other in others], stopped, relowered, potential, log=log, seconds=seconds)
 
 
 def ratio_in_context(prepared: PreparedModel) -> Callable[[Model, Model], tuple[float, float]] | None:
@@ -698,7 +699,19 @@ def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Repo
     measured = best.compared if isinstance(best.compared, SizeComparisons) else None
     alone = best.compared_alone
     apart = prepared.tuning is not None and bool(prepared.tuning.choices)
-    uncovered, hinted = ((), ()) if best.accepted or failed else explained(prepared, searched)
+    facts = RunFacts(
+        budget=prepared.budget,
+        accepted=best.accepted,
+        cut_short=searched.best.cut_short,
+        seconds=searched.seconds,
+        improvements=searched.log.improvements,
+        measured=searched.log.measured,
+        refused=refused_improvements(outcomes, searched),
+        noise=measured.least.noise if measured else 0.0,
+        contrib_seconds=searched.contrib_potential_seconds,
+        unused=unused_options(settings),
+    )
+    explanation = explain(prepared, facts)
     said = reason_details(
         apart=apart,
         found=sum(map(len, searched.best.passes)),
@@ -732,8 +745,11 @@ def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Repo
         windows_left=unsearched_segment_counts(searched.best.searched),
         arithmetic=arithmetic_of_passes(taken, prepared.rules, settings.mode),
         assumptions=prepared.assumptions,
-        uncovered=uncovered,
-        hints=hinted,
+        uncovered=explanation.uncovered,
+        hints=explanation.hints,
+        why=explanation.why,
+        operators=explanation.operators,
+        refused=facts.refused,
         rewrites_tried=searched.log.tried,
         candidates_measured=searched.log.measured,
         progress=tuple(searched.log.improvements),
@@ -742,20 +758,43 @@ def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Repo
     )
 
 
-def explained(prepared: PreparedModel, searched: SearchedModel) -> tuple[tuple[UncoveredNodes, ...], tuple[str, ...]]:
-    """Return the nodes that the search could not rewrite, with the reasons, and hints at options that may lead to a gain."""
-    if prepared.first.refused or prepared.failed or is_stop_requested():
-        return (), ()
+@dataclass(frozen=True)
+class RunExplanation:
+    """The explanation of a run in its report, where the fields are described."""
+
+    why: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
+    operators: tuple[OperatorShare, ...] = ()
+    uncovered: tuple[UncoveredNodes, ...] = ()
+
+
+def explain(prepared: PreparedModel, facts: RunFacts) -> RunExplanation:
+    """Return where the time of the model goes, what cannot be rewritten, what was refused, and what the user can do next.
+
+    The nodes of the model are timed briefly, unless a stop was requested, or a faster model was found and sessions take long to
+    open.
+    """
+    if prepared.first.refused or prepared.failed:
+        hint = "--input FILE runs the model on your own inputs" if prepared.first.refused else ""
+        return RunExplanation(hints=(hint,) if hint else ())
+    if is_stop_requested():
+        return RunExplanation(reasons((), (), facts), hints((), (), opset_of(prepared.start), (), facts))
+    slow = prepared.first.opening > REPORT.max_explained_opening_seconds or prepared.forecaster is not None
     with prepared.phases("explain"):
-        chart, sizes = prepared.charts.of(prepared.start), prepared.sizings[0].numbers
-        seconds = node_seconds(prepared.start, prepared.device.one_thread, sizes, prepared.source, prepared.scratch)
-        uncovered = uncovered_nodes(chart, seconds)
-        found = hints(
-            uncovered,
-            whole_islands(chart, prepared.runs),
-            opset_of(prepared.start),
-            [*dynamic_dimension_names(prepared.start)],
-            budget=prepared.budget,
-            cut_short=searched.best.cut_short,
-        )
-    return uncovered, found
+        start, chart, sizes = prepared.start, prepared.charts.of(prepared.start), prepared.sizings[0].numbers
+        timed = not (facts.accepted and slow)
+        seconds = node_seconds(start, prepared.device.one_thread, sizes, prepared.source, prepared.scratch) if timed else {}
+        operators, uncovered = operator_shares(chart, seconds), uncovered_nodes(chart, seconds)
+        islands = () if facts.accepted else whole_islands(chart, prepared.runs)
+        found = hints(uncovered, islands, opset_of(start), [*dynamic_dimension_names(start)], facts)
+    return RunExplanation(reasons(operators, uncovered, facts), found, operators, uncovered)
+
+
+def unused_options(settings: OptimizationSettings) -> dict[str, str]:
+    """Return the options that may lead to a gain and were not given, each with its effect."""
+    unused = {}
+    if not settings.tune and settings.prices is None:
+        unused["--tune"] = "finds faster settings of the session"
+    if settings.mode is not FpMode.FAST:
+        unused["--fp fast"] = "also allows rewrites that are right only over the real numbers"
+    return unused

@@ -6,7 +6,7 @@ import importlib.metadata
 import platform
 
 from superopt.cost.forecast import ForecastClock, Forecasts
-from superopt.report.number_texts import ratio
+from superopt.report.number_texts import percent, ratio
 from superopt.report.optimization import Prediction, Rounding, RunEnvironment, SessionTuning, Timing
 from superopt.runtime.check import Check
 from superopt.runtime.compare import Comparison
@@ -59,7 +59,7 @@ def reason_details(*, apart: bool, found: int, taken: int, too_large: int, small
     some = taken < found and not small
     left_out = f", with {taken} of {found} improved segments (all of them together did not pass)" if some else ""
     large = f", with {too_large} improved segments left out for the growth of weights" if too_large else ""
-    little = f" (the improvements that were found would save {small:.1%} of a run)" if small else ""
+    little = f" (the improvements that were found would save {percent(small)} of a run)" if small else ""
     return sessions + left_out + large + little
 
 

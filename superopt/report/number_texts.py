@@ -16,3 +16,8 @@ def duration(seconds: float) -> str:
 def ratio(value: float) -> str:
     """Return a ratio as text with three digits at most. For example, 1.643 gives `1.64`."""
     return f"{value:.2f}" if abs(value) < 10 else f"{value:.3g}"
+
+
+def percent(share: float) -> str:
+    """Return a share as text in percent, with three digits at most. For example, 0.0491 gives `4.91%`."""
+    return f"{100 * share:.3g}%"

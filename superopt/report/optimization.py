@@ -193,7 +193,7 @@ class Report:
         assumptions: The statements about dynamic dimensions on which the rewriting relies.
         fixed: The values of inputs and sizes of dimensions, as text, at which alone the rewritten model is right.
         inlined: The number of branches of the original that are always taken and were inlined.
-        uncovered: The nodes that the search cannot rewrite, by operator and reason, if the nodes of the model were timed.
+        uncovered: The nodes that the search cannot rewrite, by operator and reason. Their shares are 0 if they were not timed.
         hints: Sentences that say what the user can do next, such as options that may lead to a larger gain.
         searched: The date and time of the search, if the report comes from the time cache, or else an empty text.
         why: Sentences that explain the verdict: where the time goes, what cannot be rewritten, and what was refused.

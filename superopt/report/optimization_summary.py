@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from superopt.policy import REPORT
-from superopt.report.number_texts import duration, ratio
+from superopt.report.number_texts import duration, percent, ratio
 from superopt.report.optimization import AppliedRule, Prediction, Report, SessionTuning, Timing
 
 
@@ -85,14 +85,14 @@ def _result_rows(report: Report) -> Iterator[tuple[str, str]]:
 
 def _speedup(timing: Timing) -> str:
     interval = f"{ratio(timing.low)} to {ratio(timing.high)}"
-    return f"{ratio(timing.speedup)} times as fast ({interval}, noise {timing.noise:.1%})"
+    return f"{ratio(timing.speedup)} times as fast ({interval}, noise {percent(timing.noise)})"
 
 
 def _predicted(p: Prediction) -> Iterator[tuple[str, str]]:
     if p.original is not None and p.optimized is not None and p.doubt is not None and p.known is not None:
         change = f"{duration(p.original)} to {duration(p.optimized)}, {ratio(p.speedup or 1.0)} times as fast"
         saved = f"{duration(p.original - p.optimized)} saved, {duration(p.doubt)} of it in doubt"
-        yield "predicted", f"{change} ({saved}; {p.known:.0%} of the time in nodes measured there)"
+        yield "predicted", f"{change} ({saved}; {percent(p.known)} of the time in nodes measured there)"
     yield "note", p.note
 
 
@@ -163,12 +163,14 @@ def _session(tuning: SessionTuning) -> str:
 
 def _uncovered_lines(report: Report) -> Iterator[str]:
     """Yield the nodes that cannot be rewritten, by operator and reason, and the number of the nodes of other operators."""
-    rows = report.uncovered[: REPORT.max_uncovered_operators]
+    slow = [row for row in report.uncovered if row.share >= REPORT.min_hint_share or not report.operators]
+    rows = slow[: REPORT.max_uncovered_operators]
     for row in rows:
-        share = f"{row.share:.0%} of the time, " if row.share >= REPORT.min_hint_share else ""
+        share = f"{percent(row.share)} of the time, " if row.share >= REPORT.min_hint_share else ""
         yield f"{row.nodes} x {row.operator}: {share}{row.reason}"
-    if others := report.uncovered[len(rows) :]:
-        yield f"{sum(row.nodes for row in others)} other nodes, {sum(row.share for row in others):.0%} of the time"
+    if others := [row for row in report.uncovered if row not in rows]:
+        other = "other " if rows else ""
+        yield f"{sum(row.nodes for row in others)} {other}nodes, {percent(sum(row.share for row in others))} of the time"
 
 
 # ---------------------------------------------------------------- tables
@@ -204,5 +206,5 @@ def _uncovered(report: Report) -> Table:
     table = data_table("Operators that cannot be rewritten", "operator", "nodes", "share of the time")
     table.add_column("reason", overflow="fold")
     for row in report.uncovered:
-        table.add_row(escape(row.operator), str(row.nodes), f"{row.share:.1%}", escape(row.reason))
+        table.add_row(escape(row.operator), str(row.nodes), percent(row.share), escape(row.reason))
     return table

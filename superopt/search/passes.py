@@ -108,6 +108,7 @@ class SearchedModel:
             not allowed.
         failed: The error that ended the search, or an empty text.
         log: The log of the search.
+        seconds: The seconds that the search took.
     """
 
     best: ImprovedModel
@@ -117,6 +118,7 @@ class SearchedModel:
     contrib_potential_seconds: float = 0.0
     failed: str = ""
     log: SearchLog = field(default_factory=SearchLog)
+    seconds: float = 0.0
 
     @property
     def orders(self) -> tuple[Passes, ...]:

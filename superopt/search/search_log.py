@@ -38,6 +38,11 @@ class SearchLog:
         """The seconds saved by the best finished pass, by the finished segments of this pass, and by this pass at best."""
 
     @property
+    def seconds(self) -> float:
+        """The seconds since the start of the search."""
+        return active_time() - self._start
+
+    @property
     def saved(self) -> float:
         """The seconds that the best result so far saves in one run of the model, by the cost model."""
         return max(self._saved_by_models, self._saved_here)
@@ -66,7 +71,7 @@ class SearchLog:
     def tell(self, progress: Progress) -> None:
         """Report progress to the listener, with the counts of this log."""
         self._latest, self._told = progress, time.monotonic()
-        counts = SearchProgress(active_time() - self._start, self.budget, self.speedup, self.tried, self.measured)
+        counts = SearchProgress(self.seconds, self.budget, self.speedup, self.tried, self.measured)
         self.listener(replace(progress, search=counts))
 
     def counted_estimate(self, estimate: Cost) -> Cost:
@@ -111,4 +116,4 @@ class SearchLog:
     def _note_improvement(self) -> None:
         latest = self.improvements[-1][1] if self.improvements else 0.0
         if self.saved != latest:
-            self.improvements.append((active_time() - self._start, self.saved))
+            self.improvements.append((self.seconds, self.saved))
