@@ -1725,6 +1725,8 @@ class ReportPolicy:
     """The most characters of an error's text in a report."""
     max_contributions: int = 3
     """The most rules with gains that the terminal shows without `--verbose`. The JSON report has all of them."""
+    max_planned_islands: int = 5
+    """The most islands of a planned search that the terminal shows without `--verbose`."""
     max_time_operators: int = 3
     """The most operators that a report names for where the time of the model goes."""
     panel_refresh_seconds: float = 0.5

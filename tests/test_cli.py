@@ -407,6 +407,44 @@ def test_a_faster_model_is_written_with_a_table(
     assert numpy_helper.to_array(written.graph.initializer[0]).shape == (192, 192)
 
 
+def test_a_dry_run_searches_and_writes_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: Path, target: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(FLOW, "search", None)
+    plan = tmp_path / "plan.json"
+    assert cli.main(["optimize", str(source), str(target), "--dry-run", "--threads", "3", "--json", str(plan)]) == 0
+    assert "MatMul" in capsys.readouterr().out
+    assert target.read_bytes() == BEFORE
+    read = json.loads(plan.read_text())
+    assert [(island["nodes"], island["operators"]) for island in read["islands"]] == [(2, {"MatMul": 1, "Relu": 1})]
+    assert read["environment"]["threads"] == 3
+    assert cli.main(["optimize", str(source), "--dry-run", "--quiet"]) == 0
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == 1
+    assert not shown.err
+    assert "cannot write" in fails(capsys, errors.TargetError, "optimize", source, "--dry-run", "--json", source)
+
+
+def test_a_dry_run_names_sizes_and_assumptions(capsys: pytest.CaptureFixture[str], source: Path) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["h"]), helper.make_node("NonZero", ["h"], ["n"])]
+    nodes.append(helper.make_node("Cast", ["n"], ["y"], to=onnx.TensorProto.FLOAT))
+    onnx.save(model(nodes, {"x": ["batch", 4]}, {"y": [2, "n"]}), source)
+    assert cli.main(["optimize", str(source), "--dry-run", "--shape", "batch=1,7"]) == 0
+    shown = capsys.readouterr().out
+    assert all(part in shown for part in ("batch=1", "batch=7", "at least 1", "NonZero"))
+
+
+def test_quiet_prints_the_verdict_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: Path, target: Path
+) -> None:
+    monkeypatch.setattr(FLOW, "load_rules", list)
+    assert cli.main(["optimize", str(source), str(target), "--budget", "0.1", "-q"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert shown.out.startswith(f"{source}: ")
+    assert "the original is kept" in " ".join(shown.out.split())
+
+
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["--version"], ["--help"], ["optimize", "--help"], ["rules", "list", "--help"]):
         with pytest.raises(SystemExit) as stopped:

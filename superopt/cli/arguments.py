@@ -68,6 +68,8 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     """
     top = parser()
     options = top.parse_args(arguments)
+    if options.run == "optimize" and options.target is None and not options.dry_run:
+        top.error("the following arguments are required: out.onnx")
     if options.run == "optimize" and options.ort_config and not options.tune:
         top.error("argument --ort-config: requires --tune")
     if options.run == "prove" and options.operator and not options.axioms:
@@ -96,7 +98,10 @@ def _add_optimize(commands: Commands) -> None:
     about = "Write an equivalent model that runs faster. If none is found, write the original."
     command = commands.add_parser("optimize", help="make a model faster", description=about)
     command.add_argument("source", type=Path, metavar="in.onnx", help="the model to optimize")
-    command.add_argument("target", type=Path, metavar="out.onnx", help="where to write the result")
+    about = "where to write the result (not needed with --dry-run)"
+    command.add_argument("target", type=Path, nargs="?", metavar="out.onnx", help=about)
+    about = "only print what would be searched: islands, sizes, threads, assumptions, and operators that cannot be rewritten"
+    command.add_argument("--dry-run", action="store_true", help=about)
     command.add_argument("--provider", default="cpu", help=f"execution provider that will run the model: {WHERE}")
     command.add_argument(
         "--budget", type=time_span, metavar="TIME", help="time limit of the search: 90, 60s, 2m (10s to 30s, by model size)"

@@ -184,9 +184,11 @@ def _failed(message: str, code: int) -> int:
 def run_optimize(options: argparse.Namespace) -> int:
     """Run `superopt optimize`: write the optimized model and print the report.
 
-    On request, also write the report as JSON and the certificate.
+    On request, also write the report as JSON and the certificate. With `--dry-run`, only print what would be searched.
     """
     require_model_file(options.source)
+    if options.dry_run:
+        return run_optimize_dry(options)
     from superopt.report.optimization_summary import summary, verdict
 
     reports = {"--json": options.json, "--certificate": options.certificate, "--cache": options.cache}
@@ -199,9 +201,7 @@ def run_optimize(options: argparse.Namespace) -> int:
             raise TargetError(f"{path}: cannot write: the file of {label} may be the data file of {options.target}")
     for path in filter(None, (options.target, options.json, options.certificate)):
         require_writable(path)
-    asked = cast("Options", {name: getattr(options, name) for name in Options.__annotations__ if name in options})
-    asked["shapes"] = dict(options.shape)
-    asked["fix"] = dict(options.fix)
+    asked = optimize_options(options)
     asked["stop"] = signals.stop
     with progress_listener(quiet=options.quiet, title=str(options.source)) as listener:
 
@@ -224,6 +224,35 @@ def run_optimize(options: argparse.Namespace) -> int:
     if signals.number:
         print_error_line(f"superopt: interrupted; the best model so far passed the check and is in {options.target}")
     return 0
+
+
+def run_optimize_dry(options: argparse.Namespace) -> int:
+    """Run `superopt optimize --dry-run`: print what would be searched, and write the plan as JSON if requested."""
+    from superopt.flows.plan_search import plan_search
+    from superopt.report.search_plan import plan_summary
+
+    asked = optimize_options(options)
+    require_distinct({"--json": options.json}, {"in.onnx": options.source, **argument_data_files("in.onnx", options.source)})
+    if options.json is not None:
+        require_writable(options.json)
+    with progress_listener(quiet=options.quiet, title=str(options.source)) as listener:
+        asked["progress"] = listener
+        plan = plan_search(options.source, **asked)
+    if options.json is not None:
+        write_text_atomically(plan.json(), options.json)
+    if options.quiet:
+        out.print(plan.verdict, soft_wrap=True, markup=False)
+    else:
+        out.print(plan_summary(plan, verbose=options.verbose))
+    return 0
+
+
+def optimize_options(options: argparse.Namespace) -> Options:
+    """Return the keyword arguments of `superopt.optimize` that the command line gives."""
+    asked = cast("Options", {name: getattr(options, name) for name in Options.__annotations__ if name in options})
+    asked["shapes"] = dict(options.shape)
+    asked["fix"] = dict(options.fix)
+    return asked
 
 
 def argument_data_files(label: str, model: Path) -> dict[str, Path]:

@@ -3,6 +3,7 @@
 The package may import every package but `superopt.cli`. Read `optimize` first.
 
     `optimize`: `superopt.optimize`: load, prepare, search, choose candidates and gains, accept or reject candidates, report.
+    `plan_search`: `superopt optimize --dry-run`: what would be searched, without a search.
     `options`: the keyword arguments of `superopt.optimize`.
     `settings`: the validated arguments of `superopt.optimize`.
     `optimized`: the result object of `superopt.optimize`: the model, its report, its certificate, how to save them.

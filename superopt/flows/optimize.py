@@ -222,15 +222,8 @@ def optimize(
             opset=opset,
         )
         with phases("load"):
-            loaded = load(model)
-            if ort_config:
-                config_of(loaded.model)
-            fixed, examples = read_fixed(fix or {}, loaded.model), read_examples(inputs, loaded.model)
-            asked = [*filter(None, settings.shapes), *example_sizes(examples, loaded.model)]
-            sizes = at_fixed_sizes(named_sizes(loaded.model, asked), fixed)
-            sizings = representative_sizings(loaded.model, sizes)
-            original = loadable(loaded.model, scratch, loaded.path)
-            given = InputSource(examples=agreeing_examples(examples, fixed), fixed=fixed.values, fixed_sizes=fixed.sizes)
+            request = read_request(model, settings, inputs, fix or {}, scratch)
+            loaded, original, sizings, given = request.loaded, request.original, request.sizings, request.given
             predicted = settings.prices is not None
             unimproved = (
                 None if tune or predicted else UnimprovedModelCache(settings.cache, settings.key(sizings, given), original)
@@ -242,7 +235,7 @@ def optimize(
             at = [sizing.numbers for sizing in sizings if sizing.numbers]
             evidence = Evidence(loaded.model, rewritten=False, sizes=at, opset=opset, arithmetic=report.arithmetic)
             return result(model, loaded, loaded.model, report, evidence, embed=False)
-        prepared = prepare(loaded, original, given, fixed, sizings, settings, phases, scratch, chosen=bool(sizes))
+        prepared = prepare(request, settings, phases, scratch)
         outcomes: list[ModelOutcome] = []
         with limit_memory_growth(OPTIMIZATION.memory_factor * weight_bytes(loaded.model) + OPTIMIZATION.memory_bytes):
             for candidate in search(prepared, outcomes):
@@ -260,6 +253,43 @@ def optimize(
     special = prepared.specialization
     evidence = Evidence(loaded.model, report.accepted, passes, rules, at, opset, report.arithmetic, assumptions, special)
     return result(model, loaded, rewritten or loaded.model, report, evidence, embed=ort_config)
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """A loaded model with the inputs and sizes for which it is optimized.
+
+    Attributes:
+        loaded: The model as the caller gave it.
+        original: The same model in the form that ONNX Runtime loads.
+        given: The examples that the user gave, and the fixed inputs.
+        fixed: The fixed inputs and sizes.
+        sizings: Sizes of the dynamic dimensions.
+        chosen: Whether the user chose these sizes.
+    """
+
+    loaded: Loaded
+    original: Loadable
+    given: InputSource
+    fixed: Specialization
+    sizings: Sequence[DimBinding]
+    chosen: bool
+
+
+def read_request(
+    model: Source, settings: OptimizationSettings, inputs: Sequence[Given], fix: Mapping[str, Fixable], scratch: Scratch
+) -> Request:
+    """Load the model, and read its examples, fixed inputs and sizes. The arguments are those of `optimize`."""
+    loaded = load(model)
+    if settings.ort_config:
+        config_of(loaded.model)
+    fixed, examples = read_fixed(fix, loaded.model), read_examples(inputs, loaded.model)
+    asked = [*filter(None, settings.shapes), *example_sizes(examples, loaded.model)]
+    sizes = at_fixed_sizes(named_sizes(loaded.model, asked), fixed)
+    sizings = representative_sizings(loaded.model, sizes)
+    original = loadable(loaded.model, scratch, loaded.path)
+    given = InputSource(examples=agreeing_examples(examples, fixed), fixed=fixed.values, fixed_sizes=fixed.sizes)
+    return Request(loaded, original, given, fixed, sizings, chosen=bool(sizes))
 
 
 def stages_of(*, tune: bool, predicted: bool) -> tuple[str, ...]:
@@ -367,28 +397,17 @@ class PreparedModel:
         )
 
 
-def prepare(
-    loaded: Loaded,
-    original: Loadable,
-    given: InputSource,
-    fixed: Specialization,
-    sizings: Sequence[DimBinding],
-    settings: OptimizationSettings,
-    phases: PhaseTimer,
-    scratch: Scratch,
-    *,
-    chosen: bool,
-) -> PreparedModel:
-    """Prepare the model for the search.
+def prepare(request: Request, settings: OptimizationSettings, phases: PhaseTimer, scratch: Scratch) -> PreparedModel:
+    """Prepare the requested model for the search.
 
     The model is run for the first time, the time budget is set, session settings are tuned if requested, and the model's
-    islands (the regions that a search can rewrite) are found. `given` has the examples that the user gave, and `fixed` has the
-    fixed inputs. `chosen` is whether the user chose the sizes of the dynamic dimensions.
+    islands (the regions that a search can rewrite) are found.
     """
+    loaded, original, fixed, sizings = request.loaded, request.original, request.fixed, request.sizings
     with phases("load"):
         device = settings.device
-        source = given.bounded(parse_model(original, external=False))
-        first = cached_first_run(original, loaded, device.one_thread, sizings, settings.cache, source, chosen=chosen)
+        source = request.given.bounded(parse_model(original, external=False))
+        first = cached_first_run(original, loaded, device.one_thread, sizings, settings.cache, source, chosen=request.chosen)
         sizings = [DimBinding(numbers) for numbers in first.sizes] or sizings
         plain, weights, budget = inline_functions(loaded.model), weight_bytes(loaded.model), settings.budget
         if budget is None:

@@ -6,6 +6,7 @@ computes none. Read `optimization` first.
 
     `optimization`: the report of `superopt.optimize`: its fields; `superopt.flows.report_fields` fills the fields.
     `optimization_summary`: this report in a terminal: the verdict, a summary with reasons and next steps, and tables.
+    `search_plan`: the plan of a search, for `superopt optimize --dry-run`.
     `comparison`: the report of `superopt.compare`.
     `profiling`: the report of `superopt profile`, and numbers with metric prefixes.
     `generation`: the report of `superopt generate`: counts for each universe, as a table and as JSON.

@@ -1,0 +1,104 @@
+"""Plan the search of a model: which parts would be searched, at which sizes, for how long. Nothing is searched or written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Unpack
+
+from superopt.budget import duration_seconds
+from superopt.flows.optimize import PhaseTimer, PreparedModel, prepare, read_request
+from superopt.flows.options import MOVES, Options
+from superopt.flows.report_fields import run_environment
+from superopt.flows.settings import OptimizationSettings
+from superopt.model.coverage import node_seconds, operator_shares, uncovered_nodes
+from superopt.model.dimensions import size_combinations
+from superopt.model.external_data import temporary_scratch
+from superopt.model.load import Source, count
+from superopt.policy import CHECK
+from superopt.report.progress import ignore_progress
+from superopt.report.search_plan import PlannedIsland, SearchPlan
+from superopt.rules.fp_flags import FpMode
+from superopt.runtime.cache import default_path
+from superopt.runtime.child import reuse_child
+from superopt.search.segments import running_islands
+from superopt.worker_pool import defer_garbage_collection
+
+STAGES = ("load", "explain")
+
+
+@defer_garbage_collection()
+def plan_search(model: Source, **options: Unpack[Options]) -> SearchPlan:
+    """Return the plan of the search that `superopt.optimize` would make with the same arguments.
+
+    The model is run, and its nodes are timed briefly. Session settings are not tuned.
+
+    Raises:
+        SuperoptError, ValueError: As `superopt.optimize`.
+    """
+    phases = PhaseTimer(options.get("progress") or ignore_progress, STAGES)
+    with temporary_scratch() as scratch, reuse_child():
+        settings = settings_without_tuning(options)
+        with phases("load"):
+            request = read_request(model, settings, options.get("inputs", ()), options.get("fix") or {}, scratch)
+        prepared = prepare(request, settings, phases, scratch)
+        with phases("explain"):
+            return planned(prepared)
+
+
+def settings_without_tuning(options: Options) -> OptimizationSettings:
+    """Return the settings of an optimization with these options, but without the tuning of session settings."""
+    budget, shapes, cache = options.get("budget"), options.get("shapes", ()), options.get("cache")
+    combined: Sequence[Mapping[str, int]] = size_combinations(shapes) if isinstance(shapes, Mapping) else shapes
+    return OptimizationSettings(
+        provider=options.get("provider", "cpu"),
+        budget=None if budget is None else duration_seconds(budget),
+        seed=options.get("seed", 0),
+        threads=options.get("threads"),
+        cuda_graph=options.get("cuda_graph", False),
+        shapes=combined,
+        cache=default_path() if cache is None else Path(cache),
+        tune=False,
+        ort_config=False,
+        tolerance=options.get("tolerance", CHECK.max_error_factor),
+        growth=options.get("growth"),
+        moves=options.get("moves", MOVES),
+        fp=options.get("fp", FpMode.RELAXED),
+        device_profile=options.get("device_profile"),
+        allow_contrib=options.get("allow_contrib", False),
+        opset=options.get("opset"),
+    )
+
+
+def planned(prepared: PreparedModel) -> SearchPlan:
+    """Return the plan of the search of a prepared model."""
+    failed = prepared.first.refused or prepared.failed
+    chart, sizes = prepared.charts.of(prepared.start), prepared.sizings[0].numbers
+    searchable = [] if failed else running_islands(chart, prepared.runs)
+    device = prepared.device.one_thread
+    seconds = {} if failed else node_seconds(prepared.start, device, sizes, prepared.source, prepared.scratch)
+    islands = [
+        PlannedIsland(
+            nodes=len(island.nodes),
+            operators=dict(Counter(node.op_type for node in island.nodes).most_common()),
+            outputs=tuple(island.outputs),
+        )
+        for island in searchable
+    ]
+    return SearchPlan(
+        model=prepared.loaded.label,
+        nodes=count(prepared.loaded.model),
+        islands=tuple(sorted(islands, key=lambda island: -island.nodes)),
+        sizes=tuple(str(sizing) for sizing in prepared.sizings if sizing.numbers),
+        budget=prepared.budget,
+        seed=prepared.settings.seed,
+        mode=str(prepared.settings.mode),
+        environment=run_environment(prepared.device),
+        run_seconds=prepared.first.seconds,
+        assumptions=prepared.assumptions,
+        fixed=prepared.specialization.described(),
+        operators=operator_shares(chart, seconds),
+        uncovered=uncovered_nodes(chart, seconds),
+        failed=failed,
+    )
