@@ -1739,6 +1739,8 @@ class ReportPolicy:
     """The most seconds that a session takes to open for the nodes of an accepted model to be timed for the report."""
     max_suggestions_count: int = 3
     """The most similar words that an error message suggests for a misspelled word."""
+    min_suggestion_share: float = 0.7
+    """The least similarity, as `difflib` computes it, of a word that is suggested for a misspelled word."""
     max_reasons: int = 3
     """The most reasons for unsearched windows (parts of a model) that the terminal shows. The JSON report has all reasons."""
     max_verified_rules: int = 4

@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 
 from superopt import errors
 from superopt.cli import main as cli
+from superopt.cli.arguments import parse_arguments
 from superopt.cli.types import time_span
 from superopt.discovery.candidates import UniverseCounts
 from superopt.flows.generate import Generation
@@ -324,6 +325,51 @@ def test_arguments_that_are_not_understood(capsys: pytest.CaptureFixture[str], a
         cli.main(arguments)
     assert stopped.value.code == 2
     assert "usage: superopt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        ("optimise a b", "optimize"),
+        ("optimize a b --bugdet 3", "--budget"),
+        ("optimize a b --treads=3", "--threads"),
+        ("optimize a b --fp presice", "precise"),
+        ("optimize --bugdet=3", "--budget"),
+        ("--vresion", "--version"),
+        ("rules shwo x", "show"),
+        ("rules list --famly x", "--family"),
+    ],
+)
+def test_misspelled_words_are_recognized(capsys: pytest.CaptureFixture[str], arguments: str, meant: str) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments.split())
+    assert stopped.value.code == 2
+    assert f"did you mean {meant}?" in capsys.readouterr().err
+
+
+def test_misspelled_names_are_recognized(capsys: pytest.CaptureFixture[str]) -> None:
+    name = load()[0].rule.name
+    assert name in fails(capsys, errors.StoreError, "rules", "show", f"{name}x")
+    assert "matrix" in fails(capsys, errors.StoreError, "rules", "list", "--family", "matrx")
+    assert "matrix" in fails(capsys, errors.StoreError, "generate", "--family", "matrx")
+    for command_name in ("rules list", "generate", "prove --axioms"):
+        assert "matmul" in fails(capsys, errors.SpecError, *command_name.split(), "--operator", "matmull")
+
+
+def help_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit):
+        cli.main([*words, "--help"])
+    return capsys.readouterr().out
+
+
+def test_the_help_of_every_command_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in (*cli.COMMANDS, "rules explain", "rules", "cache"):
+        examples = help_of(capsys, *name.split()).partition("examples:")[2].splitlines()[1:]
+        assert len(examples) > 1
+        for example in examples:
+            words = example.split()
+            assert words[0] == "superopt"
+            assert parse_arguments(words[1:]).run in cli.COMMANDS
 
 
 def test_an_internal_error_is_one_line_too(

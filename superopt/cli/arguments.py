@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import superopt
 from superopt.cli.types import (
@@ -24,28 +25,77 @@ from superopt.cli.types import (
     time_span,
 )
 from superopt.flows.options import MOVES
-from superopt.policy import CHECK, OPTIMIZATION, PROCESS
+from superopt.policy import CHECK, OPTIMIZATION, PROCESS, REPORT
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.store import CORE, SEARCH
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
+EXAMPLES = "examples:"
 WHERE = "cpu (default), cuda or tensorrt"
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
+class HelpFormatter(argparse.HelpFormatter):
+    """A formatter that keeps the lines of examples, and wraps all other texts."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith(EXAMPLES):
+            return "".join(f"{indent}{line}\n" for line in text.splitlines())
+        return super()._fill_text(text, width, indent)
+
+
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises an error if the help cannot be printed to the standard output."""
+    """An argument parser that suggests similar words for misspelled words.
+
+    The parser raises an error if the help cannot be printed to the standard output.
+    """
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse the arguments that the parser knows. Unknown options end the program, with similar options in the message."""
+        self._given = [*(sys.argv[1:] if args is None else args)]
+        options, unknown = super().parse_known_args(args, namespace)
+        if any(word.startswith("-") for word in unknown):
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._similar_options(unknown)}")
+        return options, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and the message, and exit with code 2. If arguments are missing, similar options are named."""
+        missing = message.startswith("the following arguments are required")
+        super().error(f"{message}{self._similar_options(self._given) if missing else ''}")
+
+    def _similar_options(self, words: Iterable[str]) -> str:
+        """Return a question that names the options that are similar to the first unknown option among the words."""
+        known = [option for option in self._option_string_actions if option.startswith("--")]
+        options = (word.partition("=")[0] for word in words if word.startswith("-"))
+        unknown = (word for word in options if not any(option.startswith(word) for option in self._option_string_actions))
+        return suggestion(next(unknown, ""), known)
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        if action.choices is not None and value not in action.choices:
+            choices, given = [*map(str, action.choices)], str(value)
+            told = f"invalid choice: {quote_option_value(given)}{suggestion(given, choices)} (choose from {', '.join(choices)})"
+            raise argparse.ArgumentError(action, told)
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         with contextlib.suppress(*(() if file is sys.stdout else (OSError,))):
             (file or sys.stderr).write(message)
 
 
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Return a question that names the words most similar to a misspelled word, or an empty text if no word is similar."""
+    near = difflib.get_close_matches(word, [*known], REPORT.max_suggestions_count, REPORT.min_suggestion_share)
+    return f": did you mean {' or '.join(near)}?" if near else ""
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser for all commands of `superopt`."""
-    top = Parser(prog="superopt", description="A superoptimizer for ONNX models.")
+    shown = f"{EXAMPLES}\n  superopt optimize in.onnx out.onnx\n  superopt COMMAND --help"
+    about = "A superoptimizer for ONNX models."
+    top = Parser(prog="superopt", description=about, epilog=shown, formatter_class=HelpFormatter)
     top.add_argument("--version", action="version", version=f"superopt {superopt.__version__}")
     top.add_argument("--debug", action="store_true", help="show a traceback for an internal error")
     commands = top.add_subparsers(title="commands", required=True, metavar="command")
@@ -58,6 +108,12 @@ def parser() -> argparse.ArgumentParser:
     _add_rules(commands)
     _add_cache_commands(commands)
     return top
+
+
+def _add_command(commands: Commands, name: str, about: str, description: str, *examples: str) -> Parser:
+    """Add a command with its help, its description, and example command lines, and return its parser."""
+    shown = "\n".join((EXAMPLES, *(f"  superopt {example}" for example in examples)))
+    return commands.add_parser(name, help=about, description=description, epilog=shown, formatter_class=HelpFormatter)
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -96,7 +152,17 @@ def _add_limits(command: argparse.ArgumentParser) -> None:
 
 def _add_optimize(commands: Commands) -> None:
     about = "Write an equivalent model that runs faster. If none is found, write the original."
-    command = commands.add_parser("optimize", help="make a model faster", description=about)
+    command = _add_command(
+        commands,
+        "optimize",
+        "make a model faster",
+        about,
+        "optimize in.onnx out.onnx",
+        "optimize in.onnx out.onnx --budget 2m --threads 1 --json report.json",
+        "optimize in.onnx out.onnx --shape batch=1,8 --shape seq=128",
+        "optimize in.onnx out.onnx --input example.npz --fix sr=16000",
+        "optimize in.onnx --dry-run",
+    )
     command.add_argument("source", type=Path, metavar="in.onnx", help="the model to optimize")
     about = "where to write the result (not needed with --dry-run)"
     command.add_argument("target", type=Path, nargs="?", metavar="out.onnx", help=about)
@@ -165,7 +231,8 @@ def _add_optimize(commands: Commands) -> None:
 
 def _add_compare(commands: Commands) -> None:
     about = "Compare two models with the same inputs and outputs: speed, outputs, operators and weights."
-    command = commands.add_parser("compare", help="compare two models", description=about)
+    examples = ("compare in.onnx out.onnx", "compare in.onnx out.onnx --input example.npz --seconds 20s --json compared.json")
+    command = _add_command(commands, "compare", "compare two models", about, *examples)
     command.add_argument("first", type=Path, metavar="a.onnx", help="the model to compare with, usually an original")
     command.add_argument("second", type=Path, metavar="b.onnx", help="the other model")
     command.add_argument("--provider", default="cpu", help=f"execution provider that runs both models: {WHERE}")
@@ -194,17 +261,19 @@ def _add_cache(command: argparse.ArgumentParser) -> None:
 
 def _add_cache_commands(commands: Commands) -> None:
     about = "Show or clear the file in which measured times and results of searches are kept between runs."
-    command = commands.add_parser("cache", help="show or clear the time cache", description=about)
+    command = _add_command(commands, "cache", "show or clear the time cache", about, "cache info", "cache clear")
     actions = command.add_subparsers(title="actions", required=True, metavar="action")
     for name, about in (("info", "show the file, its size and its entries"), ("clear", "remove all entries")):
-        action = actions.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+        lines = (f"cache {name}", f"cache {name} --cache FILE")
+        action = _add_command(actions, name, about, f"{about[0].upper()}{about[1:]}.", *lines)
         _add_cache(action)
         action.set_defaults(run=f"cache {name}")
 
 
 def _add_profile(commands: Commands) -> None:
     about = "Measure this device and the nodes of models, and show all measurements of the device."
-    command = commands.add_parser("profile", help="measure a device and write its profile", description=about)
+    examples = ("profile model.onnx --threads 4", "profile model.onnx --provider cuda --export gpu.json")
+    command = _add_command(commands, "profile", "measure a device and write its profile", about, *examples)
     command.add_argument("model", type=Path, nargs="*", metavar="MODEL", help="models whose nodes to time")
     command.add_argument("--provider", default="cpu", help=f"execution provider to measure: {WHERE}")
     command.add_argument("--threads", type=threads, default=1, metavar="N", help="CPU threads of each session (1)")
@@ -219,7 +288,12 @@ def _add_profile(commands: Commands) -> None:
 
 def _add_verify(commands: Commands) -> None:
     about = "Check an optimized model against its original and its certificate. The exit code is 28 if the check fails."
-    command = commands.add_parser("verify", help="check an optimized model", description=about)
+    examples = (
+        "optimize in.onnx out.onnx --certificate steps.json",
+        "verify in.onnx out.onnx --certificate steps.json",
+        "verify in.onnx out.onnx --certificate steps.json --input example.npz",
+    )
+    command = _add_command(commands, "verify", "check an optimized model", about, *examples)
     command.add_argument("source", type=Path, metavar="in.onnx", help="the original model")
     command.add_argument("target", type=Path, metavar="out.onnx", help="the optimized model")
     about = "the file that `superopt optimize --certificate` wrote"
@@ -236,7 +310,8 @@ def _add_verify(commands: Commands) -> None:
 
 def _add_generate(commands: Commands) -> None:
     about = "Find, prove and store rules. The same seed writes the same files on any number of workers."
-    command = commands.add_parser("generate", help="find and prove rules", description=about)
+    examples = ("generate", "generate --family matrix --output folder", "generate --operator relu --workers 4")
+    command = _add_command(commands, "generate", "find and prove rules", about, *examples)
     which = command.add_mutually_exclusive_group()
     which.add_argument("--family", action="append", metavar="F", help="a family of rules, such as matrix (all)")
     about = "only the rules of this operator, from its definition, its traits and its axioms; for a new file of specs/"
@@ -255,7 +330,8 @@ def _add_generate(commands: Commands) -> None:
 
 def _add_prove(commands: Commands) -> None:
     about = "Check the proofs of the stored rules. The exit code is 16 if a proof fails."
-    command = commands.add_parser("prove", help="check the proofs of stored rules, or prove the rules again", description=about)
+    examples = ("prove", "prove --axioms --operator matmul --each", "prove --fresh --workers 4", "prove --samples 200")
+    command = _add_command(commands, "prove", "check the proofs of stored rules, or prove the rules again", about, *examples)
     which = command.add_mutually_exclusive_group()
     which.add_argument("--axioms", action="store_true", help="prove every axiom from the operators' definitions")
     which.add_argument("--fresh", action="store_true", help="prove every stored rule again without its stored proof")
@@ -277,12 +353,19 @@ def _add_workers(command: argparse.ArgumentParser | argparse._MutuallyExclusiveG
 
 
 def _add_rules(commands: Commands) -> None:
-    command = commands.add_parser("rules", help="list, show and export rules", description="List, show or export rules.")
+    examples = ("rules list --family matrix", "rules show NAME", "rules export --format onnxscript --output rules.py")
+    command = _add_command(commands, "rules", "list, show and export rules", "List, show or export rules.", *examples)
     actions = command.add_subparsers(title="actions", required=True, metavar="action")
-    listing = actions.add_parser("list", help="list the rules, one a line")
+    examples = ("rules list", "rules list --family matrix --part core", "rules list --operator matmul --operator add")
+    listing = _add_command(actions, "list", "list the rules, one a line", "List the rules, one a line.", *examples)
     listing.set_defaults(run="rules list")
     about = "Write the rules as a Python module for onnxscript.rewriter, or as a model of function pairs for onnxsim."
-    export = actions.add_parser("export", help="export the rules to other tools", description=about)
+    examples = (
+        "rules export --format onnxscript --output rules.py",
+        "rules export --format functions --output rules.onnx --part core",
+        "rules export --format functions --output rules.onnx --operator matmul",
+    )
+    export = _add_command(actions, "export", "export the rules to other tools", about, *examples)
     export.add_argument("--format", choices=("onnxscript", "functions"), required=True, help="format of the other tool")
     export.add_argument("--output", type=Path, required=True, metavar="FILE", help="file for the exported rules")
     export.set_defaults(run="rules export")
@@ -295,7 +378,9 @@ def _add_rules(commands: Commands) -> None:
         ("show", "print one rule and its preconditions"),
         ("explain", "print one rule with its proof and an example"),
     ):
-        reading = actions.add_parser(name, help=detail)
+        rule = "add-matmul-to-matmul-add-1"
+        lines = (f"rules {name} {rule}", f"rules {name} {rule} --svg rule.svg")
+        reading = _add_command(actions, name, detail, f"{detail[0].upper()}{detail[1:]}.", *lines)
         reading.add_argument("name", metavar="NAME", help="a rule's name, as `rules list` prints it")
         reading.add_argument("--svg", type=Path, metavar="FILE", help="draw both sides as an SVG file")
         reading.set_defaults(run="rules show", whole=name == "explain")
@@ -303,7 +388,8 @@ def _add_rules(commands: Commands) -> None:
 
 def _add_rules_derive(actions: Commands) -> None:
     about = "Print which equations of a rule file follow from the stored rules, and which stored rules follow from the file."
-    command = actions.add_parser("derive", help="compare a rule file with the stored rules", description=about)
+    examples = ("rules derive FILE", "rules derive FILE --core --brief", "rules derive FILE --one-way --json derived.json")
+    command = _add_command(actions, "derive", "compare a rule file with the stored rules", about, *examples)
     command.add_argument("file", type=Path, metavar="FILE", help="rules in the notation of substitutions/*.rules")
     which = command.add_mutually_exclusive_group()
     which.add_argument("--from", dest="given", type=Path, metavar="FILE", help="derive from the rules of this file instead")

@@ -18,11 +18,11 @@ from rich.console import Console
 from rich.markup import escape
 
 import superopt
-from superopt.algebra.operators import operator, substitutions_folder
-from superopt.cli.arguments import parse_arguments
+from superopt.algebra.operators import registry, substitutions_folder
+from superopt.cli.arguments import parse_arguments, suggestion
 from superopt.cli.display import lines, panel
 from superopt.cli.signals import Interrupted, Signals
-from superopt.errors import OutputError, StoreError, SuperoptError, TargetError, UnprovedError, UnreadableRulesError
+from superopt.errors import OutputError, SpecError, StoreError, SuperoptError, TargetError, UnprovedError, UnreadableRulesError
 from superopt.files import (
     cause,
     is_output_data_file_name,
@@ -39,7 +39,7 @@ from superopt.report.progress import Listener, Progress, ignore_progress
 from superopt.report.proof import verdicts
 from superopt.report.reading import render_explanation, render_rule, rule_listing
 from superopt.report.verification import verification_lines
-from superopt.rules.store import load, load_axioms, rule_named, select_rules, write_axioms
+from superopt.rules.store import StoredRule, load, load_axioms, rule_named, select_rules, write_axioms
 from superopt.worker_pool import defer_garbage_collection
 
 INTERRUPTED, TERMINATED, INTERNAL, CLOSED = 130, 143, 70, 141
@@ -361,13 +361,13 @@ def run_generate(options: argparse.Namespace) -> int:
     families = [family for family in EVERY if family in (options.family or EVERY)]
     unknown = [family for family in options.family or () if family not in EVERY]
     if unknown:
-        raise StoreError(f"unknown family {unknown[0]!r}: expected one of {', '.join(EVERY)}")
+        raise StoreError(f"unknown family {unknown[0]!r}{suggestion(unknown[0], EVERY)} (expected one of {', '.join(EVERY)})")
     for folder in filter(None, (options.output, options.resume)):
         require_folder(folder)
     if options.json is not None:
         require_distinct({"--json": options.json}, command_rule_files(options.output))
         require_writable(options.json)
-    operators = sorted({operator(name).name for name in options.operator})
+    operators = sorted(set(map(known_operator, options.operator)))
     with progress_listener() as listener:
         listener(Progress("generate"))
         run = partial(generate_operators, operators) if operators else partial(generate, families=families)
@@ -412,7 +412,7 @@ def run_prove(options: argparse.Namespace) -> int:
         return run_samples(options)
     what = "axioms" if options.axioms else "stored rules"
     seed, workers = options.seed, options.workers or cores()
-    operators = {operator(name).name for name in options.operator}
+    operators = set(map(known_operator, options.operator))
     if options.axioms:
         found = prove_axioms(operators=operators, seed=seed, workers=workers)
     else:
@@ -457,9 +457,33 @@ def run_samples(options: argparse.Namespace) -> int:
     return 0
 
 
+def known_operator(name: str) -> str:
+    """Return the name of an operator.
+
+    Raises:
+        SpecError: No file of specs/ defines the operator. The message suggests similar names.
+    """
+    if name not in registry():
+        raise SpecError(f"no operator is called {name!r}{suggestion(name, registry())}")
+    return name
+
+
+def chosen_rules(options: argparse.Namespace) -> list[StoredRule]:
+    """Return the stored rules that the options `--family`, `--part` and `--operator` choose.
+
+    Raises:
+        SpecError, StoreError: No operator or no family has the given name. The message suggests similar names.
+    """
+    rules, operators = load(), [*map(known_operator, options.operator)]
+    families = sorted({stored.family for stored in rules})
+    if options.family is not None and options.family not in families:
+        raise StoreError(f"no rule is of a family {options.family!r}{suggestion(options.family, families)}")
+    return select_rules(rules, family=options.family, part=options.part, operators=operators)
+
+
 def run_rules_list(options: argparse.Namespace) -> int:
     """Run `superopt rules list`: print one rule per line, in the notation of the rule files."""
-    for line in rule_listing(select_rules(load(), family=options.family, part=options.part, operators=options.operator)):
+    for line in rule_listing(chosen_rules(options)):
         out.print(line, soft_wrap=True)
     return 0
 
@@ -473,7 +497,7 @@ def run_rules_export(options: argparse.Namespace) -> int:
 
     require_distinct({"--output": options.output}, command_rule_files())
     require_writable(options.output)
-    chosen = select_rules(load(), family=options.family, part=options.part, operators=options.operator)
+    chosen = chosen_rules(options)
     exported = export([stored.rule for stored in chosen], options.format)
     exported.save(options.output)
     out.print(f"{len(exported.written)} of {len(chosen)} rules are in {options.output}", soft_wrap=True)
