@@ -24,6 +24,10 @@ SEARCHING = "search"
 """The stage from which on a stop of the run keeps the best result."""
 
 
+ECHO = len("^C") + 1
+"""The columns that stay free right of the panel, so that the echo of Ctrl-C does not begin a new line, which would remain."""
+
+
 class RunState:
     """The latest progress of a run, with the time at which it was reported. Other threads may read it."""
 
@@ -130,7 +134,7 @@ def panel(console: Console, title: str, is_stopping: Callable[[], bool]) -> Iter
     state = RunState()
 
     def render() -> RenderableType:
-        return _panel(state, title, stopping=is_stopping())
+        return _panel(state, title, max(console.width - ECHO, 1), stopping=is_stopping())
 
     live = Live(
         console=console,
@@ -143,8 +147,8 @@ def panel(console: Console, title: str, is_stopping: Callable[[], bool]) -> Iter
         yield state.update
 
 
-def _panel(state: RunState, title: str, *, stopping: bool) -> Panel:
-    """Return the state of the run as a panel."""
+def _panel(state: RunState, title: str, width: int, *, stopping: bool) -> Panel:
+    """Return the state of the run as a panel with `width` columns."""
     progress, used = state.progress, state.used
     elapsed = f"{time.monotonic() - state.start:.0f} s"
     rows = Table.grid(padding=(0, 2), expand=True)
@@ -170,4 +174,4 @@ def _panel(state: RunState, title: str, *, stopping: bool) -> Panel:
             else "Ctrl-C ends the run; nothing is written before the search"
         )
     lines.append(Text(hint, style="dim"))
-    return Panel(Group(*lines), title=escape(title), title_align="left")
+    return Panel(Group(*lines), title=escape(title), title_align="left", width=width)
