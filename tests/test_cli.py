@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import os
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import onnx
 import pytest
@@ -17,7 +19,7 @@ from onnx import helper, numpy_helper
 
 from superopt import errors
 from superopt.cli import main as cli
-from superopt.cli.arguments import parse_arguments
+from superopt.cli.arguments import all_actions, parse_arguments
 from superopt.cli.types import time_span
 from superopt.discovery.candidates import UniverseCounts
 from superopt.flows.generate import Generation
@@ -370,6 +372,25 @@ def test_the_help_of_every_command_has_examples(capsys: pytest.CaptureFixture[st
             words = example.split()
             assert words[0] == "superopt"
             assert parse_arguments(words[1:]).run in cli.COMMANDS
+
+
+def test_a_completion_script_is_printed_with_shtab(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def complete(parser: argparse.ArgumentParser, shell: str) -> str:
+        paths = [action.dest for action in all_actions(parser) if getattr(action, "complete", None) == "files"]
+        return f"{shell}: {' '.join(paths)}"
+
+    monkeypatch.setitem(sys.modules, "shtab", SimpleNamespace(FILE="files", complete=complete))
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--print-completion", "zsh"])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("zsh: ")
+    assert {"source", "target", "certificate"} <= set(shown.split())
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--print-completion", "bash"])
+    assert stopped.value.code == 2
+    assert "pip install" in capsys.readouterr().err
 
 
 def test_an_internal_error_is_one_line_too(

@@ -7,7 +7,7 @@ import contextlib
 import difflib
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
@@ -32,6 +32,8 @@ from superopt.rules.store import CORE, SEARCH
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
+SHELLS = ("bash", "zsh", "tcsh")
+"""The shells for which shtab writes completion scripts."""
 EXAMPLES = "examples:"
 WHERE = "cpu (default), cuda or tensorrt"
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
@@ -91,13 +93,46 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f": did you mean {' or '.join(near)}?" if near else ""
 
 
+class PrintCompletion(argparse.Action):
+    """An option that prints a completion script for the shell in its value, and ends the program."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,  # noqa: ARG002
+        values: object,
+        option_string: str | None = None,
+    ) -> NoReturn:
+        """Print the script for the shell `values`. Arguments that are paths are completed as names of files."""
+        try:
+            import shtab
+        except ImportError:
+            parser.error(f"argument {option_string}: requires the package shtab: pip install 'superopt[completion]'")
+        for action in all_actions(parser):
+            if action.type is Path:
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+        parser._print_message(f"{shtab.complete(parser, shell=values)}\n", sys.stdout)
+        parser.exit()
+
+
+def all_actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Yield the options and arguments of a parser and of the parsers of its commands."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from all_actions(command)
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser for all commands of `superopt`."""
-    shown = f"{EXAMPLES}\n  superopt optimize in.onnx out.onnx\n  superopt COMMAND --help"
+    shown = f"{EXAMPLES}\n  superopt optimize in.onnx out.onnx\n  superopt optimize --help\n  superopt --print-completion bash"
     about = "A superoptimizer for ONNX models."
     top = Parser(prog="superopt", description=about, epilog=shown, formatter_class=HelpFormatter)
     top.add_argument("--version", action="version", version=f"superopt {superopt.__version__}")
     top.add_argument("--debug", action="store_true", help="show a traceback for an internal error")
+    about = "print a completion script for this shell (requires the package shtab)"
+    top.add_argument("--print-completion", action=PrintCompletion, choices=SHELLS, metavar="SHELL", help=about)
     commands = top.add_subparsers(title="commands", required=True, metavar="command")
     _add_optimize(commands)
     _add_compare(commands)
