@@ -14,7 +14,7 @@ from superopt import policy
 from superopt.algebra.terms import Term, variable
 from superopt.cli.display import RunState, lines, panel
 from superopt.model.coverage import UNDEFINED, UncoveredNodes
-from superopt.report.number_texts import duration, ratio
+from superopt.report.number_texts import counted, duration, ratio
 from superopt.report.optimization import AppliedRule, Report, RunEnvironment, SegmentGain, Timing
 from superopt.report.optimization_summary import summary, verdict
 from superopt.report.progress import Progress, SearchProgress
@@ -104,6 +104,18 @@ def test_names_are_whole_at_any_width(width: int) -> None:
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_a_result_without_a_gaining_rule_has_another_reason() -> None:
+    report = replace(REPORT, rules=(AppliedRule("add-zeros-to-x", "", 8, 0.0),), segments=())
+    assert "other nodes" in shown(report)
+    text = shown(report, verbose=True)
+    assert "add-zeros-to-x" in text
+    assert not any(part in text for part in ("possible", "Segments"))
+
+
+def test_counts() -> None:
+    assert [counted(number, "rule") for number in (0, 1, 2000)] == ["0 rules", "1 rule", "2,000 rules"]
 
 
 def test_ratios() -> None:

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from superopt.policy import REPORT
-from superopt.report.number_texts import ratio
+from superopt.report.number_texts import counted, ratio
 from superopt.report.progress import Listener, Progress
 
 SEARCHING = "search"
@@ -69,7 +69,11 @@ class RunState:
     def counts(self) -> str:
         """The numbers of rewrites and candidates, or an empty text if the run is not searching."""
         search = self.progress.search
-        return "" if search is None else f"{search.tried:,} rewrites tried, {search.measured:,} candidates measured"
+        return (
+            ""
+            if search is None
+            else f"{counted(search.tried, 'rewrite')} tried, {counted(search.measured, 'candidate')} measured"
+        )
 
     def line(self) -> str:
         """Return the state of the run as one line of text."""

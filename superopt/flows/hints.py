@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,7 +12,7 @@ from superopt.model.available_fusions import exists_at_opset, fusions_at_opset, 
 from superopt.model.coverage import CONTROL, UNDEFINED, UNSIZED, OperatorShare, UncoveredNodes
 from superopt.policy import OPTIMIZATION, REPORT
 from superopt.protobuf.nodes import schema_of
-from superopt.report.number_texts import duration, percent
+from superopt.report.number_texts import counted, duration, percent
 from superopt.search.apply import first_rewrite
 from superopt.search.judging import ModelOutcome
 from superopt.search.passes import SearchedModel
@@ -55,6 +56,12 @@ class RunFacts:
     def saved(self) -> float:
         """The predicted seconds per run that the search saved at its end."""
         return self.improvements[-1][1] if self.improvements else 0.0
+
+    @property
+    def found_at(self) -> float:
+        """The seconds of the search after which its result saved as much as at the end."""
+        later = itertools.takewhile(lambda improvement: improvement[1] >= self.saved, reversed(self.improvements))
+        return min((seconds for seconds, _ in later), default=0.0)
 
     @property
     def saved_early(self) -> float:
@@ -116,11 +123,12 @@ def _reasons_by_search(facts: RunFacts) -> Iterator[str]:
     }
     for reason, count in facts.refused.items():
         what, sentence = sentences[reason]
-        yield f"{count} {what} {sentence}" if count == 1 else f"{count} {what}s, each of which {sentence}"
-    if facts.improvements and facts.saved > 0:
-        at = next(seconds for seconds, saved in facts.improvements if saved >= facts.saved)
-        yield f"the best result was found after {duration(at)} of {duration(facts.seconds)} of search"
-    elif facts.measured and not facts.refused:
+        yield f"{counted(count, what)}{'' if count == 1 else ', each of which'} {sentence}"
+    if facts.saved > 0 and facts.accepted:
+        yield f"the best result was found after {duration(facts.found_at)} of {duration(facts.seconds)} of search"
+    elif facts.saved > 0:
+        yield f"the search predicted that {duration(facts.saved)} a run would be saved"
+    elif facts.measured and not (facts.refused or facts.accepted):
         yield f"none of the {facts.measured:,} measured candidates was faster than the part of the model that it replaces"
 
 

@@ -15,6 +15,6 @@ computes none. Read `optimization` first.
     `reading`: rules as text: lists of rules, one rule in detail, an explained proof.
     `caching`: the content of the time cache as lines of text.
     `drawing`: a rule as an SVG drawing of two graphs.
-    `number_texts`: durations and ratios as short texts.
+    `number_texts`: durations, ratios and counts as short texts.
     `progress`: the progress of a run as a value for listeners.
 """

@@ -1,4 +1,4 @@
-"""Durations and ratios as short texts. The module imports nothing heavy, so that the command line can use it at once."""
+"""Durations, ratios and counts as short texts. The module imports nothing heavy, so that the command line may use it."""
 
 from __future__ import annotations
 
@@ -21,3 +21,8 @@ def ratio(value: float) -> str:
 def percent(share: float) -> str:
     """Return a share as text in percent, with three digits at most. For example, 0.0491 gives `4.91%`."""
     return f"{100 * share:.3g}%"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with a noun, in the plural if needed. For example, `1 rule` or `2,000 rules`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

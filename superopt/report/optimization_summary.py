@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from superopt.policy import REPORT
-from superopt.report.number_texts import duration, percent, ratio
+from superopt.report.number_texts import counted, duration, percent, ratio
 from superopt.report.optimization import AppliedRule, Prediction, Report, SessionTuning, Timing
 
 
@@ -27,7 +27,8 @@ def summary(report: Report, *, verbose: bool = False) -> RenderableType:
     """
     parts: list[RenderableType] = [verdict(report), Text(), labelled_rows(_rows(report, verbose=verbose))]
     if verbose:
-        tables = [_rules(report), _segments(report)] if report.rules else []
+        tables = [_rules(report)] if report.rules else []
+        tables += [_segments(report)] if any(segment.after < segment.before for segment in report.segments) else []
         tables += [_uncovered(report)] if report.uncovered else []
         parts += [part for table in tables for part in (Text(), table)]
     return Group(*parts)
@@ -100,16 +101,19 @@ def _contributions(rules: Iterable[AppliedRule]) -> Iterator[str]:
     """Yield the rules with the largest predicted gains, and then the number of the other rules."""
     listed = list(rules)
     gaining, enabling = _by_gain(listed)
-    if (saved := sum(rule.gain for rule in listed)) > 0:
+    if not gaining:
+        yield "no rule gains by itself: the same computation is faster in other nodes"
+        return
+    if (saved := sum(rule.gain for rule in listed)) > 0 and len(listed) > 1:
         yield f"{duration(saved)} a run by {len(listed)} rules together, as predicted; the largest:"
     first, others = gaining[: REPORT.max_contributions], gaining[REPORT.max_contributions :]
     for rule in first:
         yield f"{duration(rule.gain)} by {rule.name} ({_times(rule.times)})"
     if others:
-        yield f"less by {len(others)} other rules ({_times(sum(rule.times for rule in others))})"
+        yield f"less by {counted(len(others), 'other rule')} ({_times(sum(rule.times for rule in others))})"
     if enabling:
         times = _times(sum(rule.times for rule in enabling))
-        yield f"{len(enabling)} more rules ({times}): steps that made the others possible"
+        yield f"{counted(len(enabling), 'more rule')} ({times}): steps that made the others possible"
 
 
 def _by_gain(rules: Iterable[AppliedRule]) -> tuple[list[AppliedRule], list[AppliedRule]]:
@@ -140,7 +144,7 @@ def _effort_rows(report: Report) -> Iterator[tuple[str, str]]:
     """Yield rows about the model, the search and the device."""
     after = f", {report.nodes_after} afterwards" if report.accepted else ""
     yield "nodes", f"{report.nodes}, of which {report.nodes_in_islands} can be rewritten (islands: {report.islands}){after}"
-    tried = f"{report.rewrites_tried:,} rewrites tried, {report.candidates_measured:,} candidates measured"
+    tried = f"{counted(report.rewrites_tried, 'rewrite')} tried, {counted(report.candidates_measured, 'candidate')} measured"
     counts = f"; {tried}" if report.rewrites_tried else ""
     yield "search", f"{report.stopped} (budget {duration(report.budget)}, seed {report.seed}){counts}"
     if report.windows_left:
@@ -149,8 +153,7 @@ def _effort_rows(report: Report) -> Iterator[tuple[str, str]]:
     yield "time", ", ".join(f"{phase} {duration(spent)}" for phase, spent in report.seconds.items())
     measured_on = report.environment
     versions = ", ".join(f"{name} {version}" for name, version in measured_on.versions.items())
-    threads = "1 thread" if measured_on.threads == 1 else f"{measured_on.threads} threads"
-    yield "on", f"{measured_on.device}, {measured_on.provider}, {threads}, {versions}"
+    yield "on", f"{measured_on.device}, {measured_on.provider}, {counted(measured_on.threads, 'thread')}, {versions}"
 
 
 def _session(tuning: SessionTuning) -> str:
@@ -169,8 +172,8 @@ def _uncovered_lines(report: Report) -> Iterator[str]:
         share = f"{percent(row.share)} of the time, " if row.share >= REPORT.min_hint_share else ""
         yield f"{row.nodes} x {row.operator}: {share}{row.reason}"
     if others := [row for row in report.uncovered if row not in rows]:
-        other = "other " if rows else ""
-        yield f"{sum(row.nodes for row in others)} {other}nodes, {percent(sum(row.share for row in others))} of the time"
+        nodes = counted(sum(row.nodes for row in others), "other node" if rows else "node")
+        yield f"{nodes}, {percent(sum(row.share for row in others))} of the time"
 
 
 # ---------------------------------------------------------------- tables
@@ -183,7 +186,8 @@ def _rules(report: Report) -> Table:
         table.add_row(escape(rule.name), str(rule.times), duration(rule.gain))
     if enabling:
         table.add_section()
-        table.add_row("steps that made the others possible:", str(sum(rule.times for rule in enabling)), "", style="bold")
+        title = "steps that made the others possible:" if gaining else "steps without a gain of their own:"
+        table.add_row(title, str(sum(rule.times for rule in enabling)), "", style="bold")
         for rule in sorted(enabling, key=lambda rule: (-rule.times, rule.name)):
             table.add_row(escape(rule.name), str(rule.times), "")
     return table

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from superopt.model.coverage import OperatorShare, UncoveredNodes
 from superopt.policy import REPORT
-from superopt.report.number_texts import duration, percent
+from superopt.report.number_texts import counted, duration, percent
 from superopt.report.optimization import RunEnvironment
 from superopt.report.optimization_summary import data_table, labelled_rows
 
@@ -75,7 +75,7 @@ class SearchPlan:
         if self.failed:
             return f"{self.model}: {self.failed}"
         count = sum(island.nodes for island in self.islands)
-        where = "1 island" if len(self.islands) == 1 else f"{len(self.islands)} islands"
+        where = counted(len(self.islands), "island")
         return f"{self.model}: {count} of {self.nodes} nodes can be rewritten, in {where}; nothing was searched or written"
 
     def json(self) -> str:
@@ -93,7 +93,7 @@ def plan_summary(plan: SearchPlan, *, verbose: bool = False) -> RenderableType:
         operators = ", ".join(f"{count} {name}" for name, count in island.operators.items())
         table.add_row(escape(ends), str(island.nodes), escape(operators))
     if others := plan.islands[len(islands) :]:
-        table.add_row(f"{len(others)} smaller islands", str(sum(island.nodes for island in others)), "")
+        table.add_row(counted(len(others), "smaller island"), str(sum(island.nodes for island in others)), "")
     parts: list[RenderableType] = [Text(plan.verdict, style="bold"), Text(), labelled_rows(_rows(plan, verbose=verbose))]
     parts += [Text(), table] if islands else []
     return Group(*parts)
@@ -106,7 +106,7 @@ def _rows(plan: SearchPlan, *, verbose: bool) -> Iterator[tuple[str, str]]:
     if plan.fixed:
         yield "fixed", ", ".join(f"{name}={value}" for name, value in plan.fixed.items())
     yield from (("assumes", sentence) for sentence in plan.assumptions)
-    threads = "1 thread" if plan.environment.threads == 1 else f"{plan.environment.threads} threads"
+    threads = counted(plan.environment.threads, "thread")
     yield "on", f"{plan.environment.device}, {plan.environment.provider}, {threads}"
     count = len(plan.operators) if verbose else REPORT.max_time_operators
     shares = ", ".join(f"{row.operator} ({percent(row.share)})" for row in plan.operators[:count])
@@ -116,4 +116,4 @@ def _rows(plan: SearchPlan, *, verbose: bool) -> Iterator[tuple[str, str]]:
     for row in rows:
         yield "cannot rewrite", f"{row.nodes} x {row.operator}: {percent(row.share)} of the time, {row.reason}"
     if others := plan.uncovered[len(rows) :]:
-        yield "cannot rewrite", f"{sum(row.nodes for row in others)} other nodes"
+        yield "cannot rewrite", counted(sum(row.nodes for row in others), "other node")
