@@ -238,7 +238,7 @@ def optimize(
             report = replace(known, model=loaded.label, reason=note, seconds=dict(phases.seconds))
             at = [sizing.numbers for sizing in sizings if sizing.numbers]
             evidence = Evidence(loaded.model, rewritten=False, sizes=at, opset=opset, arithmetic=report.arithmetic)
-            return result(model, loaded, loaded.model, report, evidence, embed=False)
+            return result(model, loaded, loaded.model, report, evidence, given, embed=False)
         prepared = prepare(loaded, original, given, fixed, sizings, settings, phases, scratch, chosen=bool(sizes))
         outcomes: list[ModelOutcome] = []
         with limit_memory_growth(OPTIMIZATION.memory_factor * weight_bytes(loaded.model) + OPTIMIZATION.memory_bytes):
@@ -256,7 +256,7 @@ def optimize(
     at = [sizing.numbers for sizing in prepared.sizings if sizing.numbers]
     special = prepared.specialization
     evidence = Evidence(loaded.model, report.accepted, passes, rules, at, opset, report.arithmetic, assumptions, special)
-    return result(model, loaded, rewritten or loaded.model, report, evidence, embed=ort_config)
+    return result(model, loaded, rewritten or loaded.model, report, evidence, prepared.source, embed=ort_config)
 
 
 class PhaseTimer:

@@ -1,0 +1,84 @@
+"""Render the values of a page as an HTML document, and as an SVG card for posting. Only this module imports jinja2."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from superopt.report.html.page import PageContent, change_text
+from superopt.report.html.sentences import (
+    details,
+    file_name,
+    headline,
+    interval_strip,
+    next_steps,
+    operator_bars,
+    safety,
+    waterfall,
+)
+from superopt.report.optimization import duration
+
+TEMPLATES = Path(__file__).resolve().parent / "templates"
+HIDDEN = {character: None for character in range(32) if chr(character) not in "\n\t"}
+"""Control characters. HTML and SVG documents may not contain them."""
+
+
+def page_html(page: PageContent) -> str:
+    """Return the page as one HTML document that needs no other file, no network and no script."""
+    return _rendered("page.html.jinja", page)
+
+
+def card_svg(page: PageContent) -> str:
+    """Return one picture of the result as an SVG document: headline, bars, and the largest rewritten part."""
+    return _rendered("card.svg.jinja", page)
+
+
+def framed_html(page: PageContent) -> str:
+    """Return the page inside a frame, for a notebook. The styles of the page do not affect the notebook."""
+    return f'<iframe title="superopt" style="width:100%;height:40rem;border:0" srcdoc="{escape(page_html(page))}"></iframe>'
+
+
+def _rendered(template: str, page: PageContent) -> str:
+    bars = operator_bars(page.times, seconds=True) if page.times else operator_bars(page.counts, seconds=False)
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            page=page,
+            report=page.report,
+            name=file_name(page.report),
+            headline=headline(page.report),
+            strip=interval_strip(page.report),
+            safety=safety(page),
+            steps=next_steps(page),
+            bars=bars,
+            falls=waterfall(page),
+            details=details(page),
+        )
+        .translate(HIDDEN)
+        .encode("utf-8", "backslashreplace")
+        .decode("utf-8")
+    )
+
+
+@functools.cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    made.filters |= {"code": _with_code, "duration": duration, "clip": _clip}
+    made.globals["change_text"] = change_text
+    return made
+
+
+def _with_code(text: str) -> Markup:
+    """Return the text with the parts between backticks as code."""
+    parts = [Markup("<code>{}</code>").format(part) if number % 2 else escape(part) for number, part in enumerate(text.split("`"))]
+    return Markup("").join(parts)
+
+
+def _clip(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
