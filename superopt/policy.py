@@ -1748,6 +1748,14 @@ class ReportPolicy:
     """The most characters in a line of a box."""
     max_drawn_parts: int = 12
     """The most rewritten parts of a model that a page draws."""
+    max_shown_rules: int = 4
+    """The most rules between the sides of a rewritten part that a page shows before a click."""
+    min_card_scale_share: float = 0.6
+    """The smallest scale, as a share of the natural size, at which a drawing on a card can be read."""
+    max_card_scale_share: float = 1.4
+    """The largest such scale."""
+    max_listed_outputs: int = 20
+    """The most outputs of a model whose errors a report lists, the largest errors first."""
     max_page_rows: int = 14
     """The most bars in a chart of a page. The last bar sums up what is left."""
     max_listed_axioms: int = 12

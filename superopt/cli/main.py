@@ -228,9 +228,9 @@ def run_optimize(options: argparse.Namespace) -> int:
         write_text_atomically(optimized.report.json(), options.json)
     if options.certificate is not None:
         write_text_atomically(optimized.certificate, options.certificate)
+    out.print(summary(optimized.report))
     if options.html is not None or options.svg is not None:
         write_pages(optimized, options)
-    out.print(summary(optimized.report))
     if signals.number:
         print_error_line(f"superopt: interrupted; the best model so far passed the check and is in {options.target}")
     return 0
@@ -241,7 +241,9 @@ def write_pages(optimized: superopt.Optimized[AnyModel], options: argparse.Names
     from superopt.flows.report_page import PageFiles, page_content
     from superopt.report.html.rendering import card_svg, page_html
 
-    files = PageFiles(str(options.target), str(options.certificate or ""), repeated_command(optimized.report, options.arguments))
+    files = PageFiles(
+        str(options.target), str(options.certificate or ""), repeated_command(optimized.report, options.arguments)
+    )
     content = page_content(optimized, files, profiled=options.html is not None)
     if options.html is not None:
         write_text_atomically(page_html(content), options.html)

@@ -35,8 +35,9 @@ from superopt.verification.contents import content_digest
 
 @dataclass(frozen=True, eq=False)
 class RewriteStage:
-    """One pass over a model: the model before and after, the rewrites, and the terms of the weights that the pass added."""
+    """One pass over a model: its number from 1, the model before and after, the rewrites, and the terms of new weights."""
 
+    number: int
     before: Model
     taken: tuple[Gain, ...]
     after: Model
@@ -111,12 +112,15 @@ class Evidence:
             yield {"rewrites": [_rewrite(gain) for gain in stage.taken], "weights": weights}
 
     def stages(self, start: Model | None = None) -> Iterator[RewriteStage]:
-        """Yield each pass over the model, and apply its rewrites. `start` is the model with which the search began, if known."""
+        """Yield each pass over the model with its rewrites applied.
+
+        `start` is the model with which the search began, if the caller has it.
+        """
         model = start
-        for taken in filter(None, self.passes):
+        for number, taken in enumerate(filter(None, self.passes), 1):
             before = self._start() if model is None else model
             model, terms = splice_with_weights(before, [replacement for gain in taken for replacement in gain.replacements()])
-            yield RewriteStage(before, taken, model, terms)
+            yield RewriteStage(number, before, taken, model, terms)
 
 
 def _rewrite(gain: Gain) -> Json:

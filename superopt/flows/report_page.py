@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from superopt.errors import InvalidModelError, SuperoptError
+from superopt.errors import SuperoptError
 from superopt.flows.certificate import RewriteStage
 from superopt.model.external_data import temporary_scratch
 from superopt.model.load import Model, all_nodes, as_model
@@ -26,9 +26,10 @@ from superopt.search.segments import Gain
 if TYPE_CHECKING:
     from superopt.flows.optimized import AnyModel, Optimized
 
+Number = TypeVar("Number", int, float)
 PROFILED = (
-    "Seconds in the kernels of ONNX Runtime, with its own optimizations, as its profiler measures them: the median of a few runs "
-    "after the comparison. The profiler adds to short kernels."
+    "Times in the kernels of ONNX Runtime, with its own optimizations, as its profiler measures them: the median of several "
+    "runs after the comparison. The profiler adds to the times of short kernels."
 )
 ELSEWHERE = "Times by operator are measured on CPUs only."
 UNTIMED = "The operators were not timed."
@@ -53,7 +54,8 @@ def page_content(optimized: Optimized[AnyModel], files: PageFiles | None = None,
     known = {stored.rule.name: stored for stored in load()} if report.rules and report.accepted else {}
     applied = {rule.name: rule for rule in report.rules}
     ranked = sorted(_rewrites(evidence.stages()), key=lambda pair: -pair[1].seconds)
-    parts = [_part(stage, gain, applied, known) for stage, gain in ranked[: REPORT.max_drawn_parts]]
+    several = len({stage.number for stage, _ in ranked}) > 1
+    parts = [_part(stage, gain, applied, known, several=several) for stage, gain in ranked[: REPORT.max_drawn_parts]]
     times, note = dict[str, tuple[float, float]](), ELSEWHERE
     if profiled and report.prediction is None and report.environment.provider == "cpu":
         times, note = _times(before, after, report, evidence.sizes, optimized.inputs)
@@ -81,8 +83,9 @@ def _rewrites(stages: Iterator[RewriteStage]) -> list[tuple[RewriteStage, Gain]]
 
 
 def _part(
-    stage: RewriteStage, gain: Gain, applied: Mapping[str, AppliedRule], known: Mapping[str, StoredRule]
+    stage: RewriteStage, gain: Gain, applied: Mapping[str, AppliedRule], known: Mapping[str, StoredRule], *, several: bool
 ) -> RewrittenPart:
+    """Return the rewrite as a page shows it. `several` is whether several passes rewrote the model."""
     segment, found = gain.copies[0], gain.found
     outputs, inputs = [*segment.island.outputs], {term.name for term in segment.form.names.values()}
     scope = segment.island.scope
@@ -90,6 +93,7 @@ def _part(
     rules = [used_rule(applied[name], count, known.get(name)) for name, count in times.items() if name in applied]
     return RewrittenPart(
         title=_title(gain),
+        number=stage.number if several else 0,
         copies=len(gain.copies),
         before_seconds=found.before,
         after_seconds=found.after,
@@ -127,7 +131,8 @@ def _times(
     return _both(first, second, 0.0), PROFILED
 
 
-def _both(before: Mapping[str, float], after: Mapping[str, float], none: float) -> dict[str, tuple[float, float]]:
+def _both(before: Mapping[str, Number], after: Mapping[str, Number], none: Number) -> dict[str, tuple[Number, Number]]:
+    """Return the numbers of both models by operator. `none` stands for an operator that a model does not have."""
     return {name: (before.get(name, none), after.get(name, none)) for name in dict.fromkeys((*before, *after))}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -11,8 +12,15 @@ from superopt.model.bodies import STANDARD, Scope, control_flow_graphs
 from superopt.model.load import Model
 from superopt.policy import REPORT
 
-_USUAL = {"alpha": 1, "beta": 1, "dilations": 1, "group": 1, "keepdims": 1, "pads": 0, "strides": 1, "transA": 0, "transB": 0}
+_USUAL: Mapping[str, object] = {
+    **dict.fromkeys(("alpha", "beta", "dilations", "group", "keepdims", "strides"), 1),
+    **dict.fromkeys(("ceil_mode", "count_include_pad", "noop_with_empty_axes", "pads", "storage_order", "transA", "transB"), 0),
+    "auto_pad": "NOTSET",
+    "approximate": "none",
+}
 """Values of attributes that say nothing to a reader. A list of integers is usual if all of its elements are."""
+_OMITTED = frozenset({"momentum", "training_mode", "spatial", "epsilon"})
+"""Attributes that a drawing leaves out."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +89,9 @@ class _Walk:
                 continue
             operands = [o for value in item.inputs if value is not None and (o := self._source(value)) is not None]
             title = item.op_type if item.domain in STANDARD else f"{item.domain}.{item.op_type}"
-            weights = [_shape(v) for v in item.inputs if v is not None and self._source(v) is None]
-            details = [*_attributes(item.attributes), *(f"[{shape}]" for shape in weights if shape)]
+            weights = Counter(_shape(v) for v in item.inputs if v is not None and self._source(v) is None)
+            shapes = (f"{f'{number} ' if number > 1 else ''}[{shape}]" for shape, number in weights.items() if shape)
+            details = [*_attributes(item.attributes), *shapes]
             limit = REPORT.max_drawn_detail_count
             kept = (*details[:limit], *(["…"] if len(details) > limit else []))
             yield DrawnNode(_label(item), title, kept, tuple(dict.fromkeys(places[o] for o in operands)), item in ends)
@@ -145,7 +154,7 @@ def _shape(value: ir.Value) -> str:
 
 def _attributes(attributes: Mapping[str, ir.Attr]) -> Iterator[str]:
     for name, attribute in attributes.items():
-        if attribute.is_ref() or attribute.type not in _PLAIN:
+        if attribute.is_ref() or attribute.type not in _PLAIN or name in _OMITTED:
             continue
         value = attribute.value
         parts = [*value] if isinstance(value, list | tuple) else [value]

@@ -1,8 +1,8 @@
 """Reports of runs as frozen values, rendered as terminal tables or as JSON.
 
 The package imports only `superopt.model` and the packages below it, and of these only `superopt.model.coverage`,
-`superopt.runtime.cache`, `superopt.rules`, `superopt.algebra` and `superopt.policy`. The package only renders results, and
-computes none. Read `optimization` first.
+`superopt.model.node_graphs`, `superopt.runtime.cache`, `superopt.rules`, `superopt.algebra` and `superopt.policy`. The package
+only renders results, and computes none. Read `optimization` first.
 
     `optimization`: the report of `superopt.optimize`: its fields and tables; `superopt.flows.report_fields` fills the fields.
     `comparison`: the report of `superopt.compare`.
@@ -13,5 +13,6 @@ computes none. Read `optimization` first.
     `reading`: rules as text: lists of rules, one rule in detail, an explained proof.
     `caching`: the content of the time cache as lines of text.
     `drawing`: a rule as an SVG drawing of two graphs.
+    `html/`: the report of `superopt.optimize` as a page and as a card for posting.
     `progress`: the progress of a run as a value for listeners.
 """

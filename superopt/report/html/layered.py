@@ -5,6 +5,7 @@ This is the method of Sugiyama, Tagawa and Toda (1981). Long edges pass through 
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,18 +50,29 @@ class LayeredDrawing:
     height: float
 
 
-def draw_part(part: DrawnPart) -> LayeredDrawing | None:
+def draw_part(part: DrawnPart, *, sideways: bool = False) -> LayeredDrawing | None:
     """Return a drawing of the part of a model, or None if the part is too large to be drawn.
 
-    If the part has many nodes, equal nodes of a row are drawn as one box with their number.
+    If the part has many nodes, equal nodes of a row are drawn as one box with their number. A drawing is read from top to
+    bottom, or if `sideways` is True from left to right. A sideways drawing has no attributes and shapes.
     """
     nodes = _without_unread(part.nodes)
+    if sideways:
+        nodes = [replace(node, details=()) for node in nodes]
     if len(nodes) > REPORT.max_single_nodes:
         nodes = _merged(nodes)
     if not nodes or len(nodes) > REPORT.max_drawn_nodes:
         return None
-    boxes = [_box(node) for node in nodes]
-    return _laid_out(boxes, [node.operands for node in nodes])
+    operands = [node.operands for node in nodes]
+    if not sideways:
+        return _laid_out([_box(node) for node in nodes], operands)
+    turned = _laid_out([_turned(_box(node)) for node in nodes], operands, sideways=True)
+    return replace(turned, boxes=tuple(map(_turned, turned.boxes)), width=turned.height, height=turned.width)
+
+
+def _turned(box: DrawnBox) -> DrawnBox:
+    """Return the box with its two axes exchanged."""
+    return replace(box, x=box.y, y=box.x, width=box.height, height=box.width)
 
 
 def _without_unread(nodes: Sequence[DrawnNode]) -> list[DrawnNode]:
@@ -115,8 +127,8 @@ def _box(node: DrawnNode) -> DrawnBox:
     return DrawnBox(short, node.details, kind, node.name, width=width, height=LINE * (1 + len(node.details)) + PADDING)
 
 
-def _laid_out(boxes: Sequence[DrawnBox], operands: Sequence[Sequence[int]]) -> LayeredDrawing:
-    """Return the drawing of boxes with edges from operands to users."""
+def _laid_out(boxes: Sequence[DrawnBox], operands: Sequence[Sequence[int]], *, sideways: bool = False) -> LayeredDrawing:
+    """Return the drawing of boxes with edges from operands to users. If `sideways` is True, edges have their axes exchanged."""
     row = _rows(operands)
     rows: list[list[int]] = [[] for _ in range(max(row) + 1)]
     for place, number in enumerate(row):
@@ -150,7 +162,7 @@ def _laid_out(boxes: Sequence[DrawnBox], operands: Sequence[Sequence[int]]) -> L
                 placed[place] = replace(boxes[place], x=x[place] - left, y=top + tallest / 2)
         top += tallest + ROW_GAP
     right = max(x[place] + width[place] / 2 for place in x) - left + MARGIN
-    edges = [_edge(chain, {p: x[p] - left for p in chain}, heights) for chain in chains]
+    edges = [_edge(chain, {p: x[p] - left for p in chain}, heights, sideways=sideways) for chain in chains]
     return LayeredDrawing(tuple(placed[p] for p in range(len(boxes))), tuple(edges), right, top - ROW_GAP + MARGIN)
 
 
@@ -165,7 +177,7 @@ def _columns(
         neighbours = above if sweep % 2 == 0 else below
         for members in rows if sweep % 2 == 0 else reversed(rows):
             wanted = {p: statistics.fmean(x[n] for n in neighbours[p]) if neighbours[p] else x[p] for p in members}
-            members.sort(key=lambda place: wanted[place])  # noqa: B023 (used at once)
+            members.sort(key=lambda place: wanted[place])
             _place(members, width, wanted, x)
     return x
 
@@ -183,14 +195,18 @@ def _place(members: Sequence[int], width: Mapping[int, float], wanted: Mapping[i
         x[place] += shift
 
 
-def _edge(chain: Sequence[int], x: Mapping[int, float], heights: Mapping[int, tuple[float, float]]) -> str:
+def _edge(chain: Sequence[int], x: Mapping[int, float], heights: Mapping[int, tuple[float, float]], *, sideways: bool) -> str:
     """Return the path of an edge from the bottom of the first box through the placeholders to the top of the last box."""
     points = [(x[chain[0]], heights[chain[0]][1])]
     for passage in chain[1:-1]:
         points += [(x[passage], heights[passage][0]), (x[passage], heights[passage][1])]
     points.append((x[chain[-1]], heights[chain[-1]][0]))
-    path = f"M{points[0][0]:.0f} {points[0][1]:.0f}"
-    for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+
+    def at(x: float, y: float) -> str:
+        return f"{y:.0f} {x:.0f}" if sideways else f"{x:.0f} {y:.0f}"
+
+    path = f"M{at(*points[0])}"
+    for (x0, y0), (x1, y1) in itertools.pairwise(points):
         middle = (y0 + y1) / 2
-        path += f"V{y1:.0f}" if x0 == x1 else f"C{x0:.0f} {middle:.0f} {x1:.0f} {middle:.0f} {x1:.0f} {y1:.0f}"
+        path += f"L{at(x1, y1)}" if x0 == x1 else f"C{at(x0, middle)} {at(x1, middle)} {at(x1, y1)}"
     return path

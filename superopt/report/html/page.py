@@ -14,6 +14,8 @@ from superopt.rules.fusion import RECOGNIZED, fusions, recognized_operator
 from superopt.rules.rule import axiom_laws
 from superopt.rules.store import StoredRule
 
+MOVES = frozenset({"concat", "expand", "pad", "reshape", "slice", "transpose"})
+"""Operators that only move elements. Rules of these operators alone come last."""
 CORRECTED = "~>"
 """The prefix of the name of a step to a corrected mutant, and the arrow in its text (`superopt.search.apply.PARTLY`)."""
 
@@ -30,6 +32,7 @@ class UsedRule:
         right: The right side.
         kind: The reason why the step is right, in a few words.
         proved: Whether the rule is a stored rule, which has a proof.
+        moves: Whether the rule only moves elements.
         facts: Further facts of the proof, as pairs of a name and a text.
         axioms: The axioms of the proof, by name, with their statements.
     """
@@ -41,27 +44,40 @@ class UsedRule:
     right: str
     kind: str
     proved: bool
+    moves: bool = False
     facts: tuple[tuple[str, str], ...] = ()
     axioms: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class PartFigure:
-    """One side of a rewritten part: a drawing, or None if the part is too large, and the operators with their numbers."""
+    """One side of a rewritten part: two drawings, or None if the part is too large, and the operators with their numbers.
+
+    `drawing` is read from top to bottom, and `sideways` from left to right.
+    """
 
     drawing: LayeredDrawing | None
+    sideways: LayeredDrawing | None
     nodes: int
     operators: tuple[tuple[str, int], ...]
+
+    def changes(self, before: PartFigure) -> dict[str, int]:
+        """Return by how many nodes each operator has more than in `before`. Operators with equal numbers are left out."""
+        own, other = dict(self.operators), dict(before.operators)
+        gaps = {name: own.get(name, 0) - other.get(name, 0) for name in (*own, *other)}
+        return {name: gap for name, gap in gaps.items() if gap}
 
 
 @dataclass(frozen=True)
 class RewrittenPart:
     """A part of the model that was rewritten, before and after, with the rules between them.
 
-    `before_seconds` and `after_seconds` are predicted for a run of one copy, `saved` for all copies.
+    `before_seconds` and `after_seconds` are predicted for a run of one copy, `saved` for all copies. `number` is the number of
+    the pass over the model, or 0 if there was one pass.
     """
 
     title: str
+    number: int
     copies: int
     before_seconds: float
     after_seconds: float
@@ -69,6 +85,16 @@ class RewrittenPart:
     before: PartFigure
     after: PartFigure
     rules: tuple[UsedRule, ...]
+
+    @property
+    def main_rules(self) -> tuple[UsedRule, ...]:
+        """The rules that are shown at once: rules with arithmetic come first."""
+        return tuple(sorted(self.rules, key=lambda rule: rule.moves))[: REPORT.max_shown_rules]
+
+    @property
+    def other_rules(self) -> tuple[UsedRule, ...]:
+        """The rules that are shown on request."""
+        return tuple(sorted(self.rules, key=lambda rule: rule.moves))[REPORT.max_shown_rules :]
 
 
 @dataclass(frozen=True)
@@ -104,12 +130,16 @@ class PageContent:
 def figure_of(part: DrawnPart) -> PartFigure:
     """Return a part of a model as one side of a card."""
     operators = Counter(part.operators)
-    return PartFigure(draw_part(part), operators.total(), tuple(operators.most_common()))
+    return PartFigure(draw_part(part), draw_part(part, sideways=True), operators.total(), tuple(operators.most_common()))
 
 
 def used_rule(applied: AppliedRule, times: int, stored: StoredRule | None) -> UsedRule:
     """Return the rule as a page shows it. `stored` is its entry in the rule store, or None if the step is of another kind."""
-    text = applied.text if len(applied.text) <= REPORT.max_page_rule_characters else f"{applied.text[: REPORT.max_page_rule_characters]} …"
+    text = (
+        applied.text
+        if len(applied.text) <= REPORT.max_page_rule_characters
+        else f"{applied.text[: REPORT.max_page_rule_characters]} …"
+    )
     arrow = next((a for a in (f" {CORRECTED} ", " => ") if a in text), "")
     left, _, right = text.partition(arrow) if arrow else (text, "", "")
     right, _, conditions = right.partition(" for ") if arrow == " => " else (right, "", "")
@@ -119,9 +149,11 @@ def used_rule(applied: AppliedRule, times: int, stored: StoredRule | None) -> Us
         sides = rule.statement.left, "⟹", rule.statement.right
         laws = axiom_laws()
         axioms = tuple((name, str(laws[name].statement)) for name in entry.axioms[: REPORT.max_listed_axioms] if name in laws)
-        return UsedRule(applied.name, times, *sides, _proof_kind(stored), proved=True, facts=_facts(stored), axioms=axioms)
+        kind, moves = _proof_kind(stored), set(rule.operators) <= MOVES
+        return UsedRule(applied.name, times, *sides, kind, proved=True, moves=moves, facts=_facts(stored), axioms=axioms)
     facts = (("for", conditions),) if conditions else ()
-    return UsedRule(applied.name, times, *sides, _step_kind(applied.name), proved=False, facts=facts)
+    shown = applied.name.removeprefix(CORRECTED).strip()
+    return UsedRule(shown, times, *sides, _step_kind(applied.name), proved=False, facts=facts)
 
 
 def _proof_kind(stored: StoredRule) -> str:
@@ -160,6 +192,11 @@ def _step_kind(name: str) -> str:
     return "the definition of a recurrence, read backwards"
 
 
+def time_text(seconds: float) -> str:
+    """Return a time as text with a unit, such as `2.5 µs`."""
+    return duration(seconds).replace(" us", " µs")
+
+
 def change_text(before: float, after: float) -> str:
     """Return two times as text, such as `2 ms → 1.5 ms`."""
-    return f"{duration(before)} → {duration(after)}"
+    return f"{time_text(before)} → {time_text(after)}"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from superopt.report.html.page import PageContent, change_text
+from superopt.policy import REPORT
+from superopt.report.html.page import PageContent, RewrittenPart, change_text, time_text
 from superopt.report.html.sentences import (
     details,
     file_name,
@@ -19,9 +21,10 @@ from superopt.report.html.sentences import (
     safety,
     waterfall,
 )
-from superopt.report.optimization import duration
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
+CARD_WIDTH, CARD_HEIGHT = 1080.0, 106.0
+"""The pixels on the card for one side of a rewritten part."""
 HIDDEN = {character: None for character in range(32) if chr(character) not in "\n\t"}
 """Control characters. HTML and SVG documents may not contain them."""
 
@@ -57,6 +60,7 @@ def _rendered(template: str, page: PageContent) -> str:
             bars=bars,
             falls=waterfall(page),
             details=details(page),
+            pictured=_pictured(page.parts),
         )
         .translate(HIDDEN)
         .encode("utf-8", "backslashreplace")
@@ -64,19 +68,33 @@ def _rendered(template: str, page: PageContent) -> str:
     )
 
 
+def _pictured(parts: Sequence[RewrittenPart]) -> RewrittenPart | None:
+    """Return the part with the largest saving whose two drawings can be read on the card, or None if there is no such part."""
+    return next((part for part in parts if card_scale(part) >= REPORT.min_card_scale_share), None)
+
+
+def card_scale(part: RewrittenPart) -> float:
+    """Return the scale at which both drawings of the part fit on the card, or 0 if a drawing is missing."""
+    sides = [side.sideways for side in (part.before, part.after)]
+    fitting = (min(CARD_WIDTH / d.width, CARD_HEIGHT / d.height) if d is not None else 0.0 for d in sides)
+    return min(REPORT.max_card_scale_share, *fitting)
+
+
 @functools.cache
 def _environment() -> Environment:
     made = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    made.filters |= {"code": _with_code, "duration": duration, "clip": _clip}
-    made.globals["change_text"] = change_text
+    made.filters |= {"code": _with_code, "duration": time_text, "clip": _clip}
+    made.globals |= {"change_text": change_text, "card_scale": card_scale}
     return made
 
 
 def _with_code(text: str) -> Markup:
     """Return the text with the parts between backticks as code."""
-    parts = [Markup("<code>{}</code>").format(part) if number % 2 else escape(part) for number, part in enumerate(text.split("`"))]
+    parts = [
+        Markup("<code>{}</code>").format(part) if number % 2 else escape(part) for number, part in enumerate(text.split("`"))
+    ]
     return Markup("").join(parts)
 
 

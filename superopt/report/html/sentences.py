@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from superopt.policy import REPORT
-from superopt.report.html.page import PageContent
-from superopt.report.optimization import Report, Timing, duration
+from superopt.report.html.page import PageContent, change_text, time_text
+from superopt.report.optimization import Report, Timing
 
 Number = TypeVar("Number", int, float)
 FLAG_MEANINGS = {
@@ -84,9 +84,9 @@ def headline(report: Report) -> Headline:
     t, p = report.timing, report.prediction
     figures = ""
     if t is not None:
-        figures = f"{duration(t.original)} → {duration(t.optimized)} per run · {_interval(t)}"
+        figures = f"{change_text(t.original, t.optimized)} per run · {_interval(t)}"
     elif p is not None and p.original is not None and p.optimized is not None and p.doubt is not None:
-        figures = f"{duration(p.original)} → {duration(p.optimized)} per run, predicted · {duration(p.doubt)} in doubt"
+        figures = f"{change_text(p.original, p.optimized)} per run, predicted · {time_text(p.doubt)} in doubt"
     if not report.accepted:
         return Headline("Nothing faster was found", figures, faster=False)
     predicted = "Predicted to be " if p is not None else ""
@@ -163,6 +163,10 @@ def proofs(page: PageContent) -> Iterator[str]:
 def _unchanged(report: Report) -> Iterator[Fact]:
     yield Fact("Why", (f"{report.reason[:1].upper()}{report.reason[1:]}.",))
     yield Fact("Result", ("The model that was written is the original, unchanged.",))
+    saved = math.fsum((s.before - s.after) * s.copies for s in report.segments if s.after < s.before)
+    if report.rules:
+        names = f"{len(report.rules)} rule{'s' * (len(report.rules) != 1)}"
+        yield Fact("Tried", (f"Rewrites by {names}, by which parts of the model should save {time_text(saved)} a run.",))
     rewritable = f"The search could rewrite {report.nodes_in_islands} of {report.nodes} nodes, in {report.islands} islands."
     yield Fact("Searched", (rewritable, f"The search ended because {_ended(report)}."))
     rows = report.uncovered[: REPORT.max_uncovered_operators]
@@ -182,18 +186,31 @@ def next_steps(page: PageContent) -> tuple[str, ...]:
     steps: list[str] = []
     if report.accepted:
         source, target = page.source or "in.onnx", page.target or "out.onnx"
-        steps.append(f"Use `{target}` in place of `{source}`: inputs, outputs and opset are the same.")
+        steps.append(f"Use `{target}` in place of `{source}`: its inputs and outputs are the same.")
         if page.certificate:
-            steps.append(f"Check the result on any machine: `superopt verify {source} {target} --certificate {page.certificate}`")
+            steps.append(
+                f"Check the result on any machine: `superopt verify {source} {target} --certificate {page.certificate}`"
+            )
         steps.append(f"Measure again where the model will run: `superopt compare {source} {target}`")
-        if report.stopped.startswith("the budget"):
+        if _is_cut_short(report):
             steps.append(f"The search was not finished: `--budget {2 * max(1, round(report.budget))}s` may find more.")
     steps += [f"{hint[:1].upper()}{hint[1:]}" for hint in report.hints]
     if report.forgone > 0:
-        steps.append(f"`--allow-contrib` would save about {duration(report.forgone)} a run, with ONNX Runtime's own operators.")
-    if not steps:
-        steps.append("Try a longer search with `--budget`, or session settings with `--tune`.")
+        steps.append(
+            f"`--allow-contrib` would save about {time_text(report.forgone)} a run, with ONNX Runtime's own operators."
+        )
+    tuning = report.tuning
+    if tuning is not None and tuning.timing is not None and tuning.chosen:
+        gain = f"alone they make the original {tuning.timing.speedup:.2f} times as fast"
+        steps.append(f"Use the session settings `{tuning.told}`: {gain}.")
+    elif not steps:
+        longer = "A longer search may find more (`--budget`), and `" if _is_cut_short(report) else "`"
+        steps.append(f"{longer}--tune` tries other settings of ONNX Runtime's sessions.")
     return tuple(steps)
+
+
+def _is_cut_short(report: Report) -> bool:
+    return report.stopped.startswith("the budget")
 
 
 # ---------------------------------------------------------------- charts
@@ -209,7 +226,7 @@ def operator_bars(values: Mapping[str, tuple[Number, Number]], *, seconds: bool)
     longest = max((max(pair) for _, pair in rows), default=0) or 1
 
     def text(value: Number) -> str:
-        return (duration(value) if value else "–") if seconds else str(value or "–")
+        return (time_text(value) if value else "–") if seconds else str(value or "–")
 
     return tuple(PairBar(n, (text(a), text(b)), (_percent(a, longest), _percent(b, longest))) for n, (a, b) in rows)
 
@@ -227,17 +244,17 @@ def waterfall(page: PageContent) -> tuple[FallBar, ...]:
     if not savings or base is None:
         return ()
     whole = max(base, t.optimized if t else 0.0)
-    rows = [FallBar("original", duration(base), 0.0, _percent(base, whole), "whole")]
+    rows = [FallBar("original", time_text(base), 0.0, _percent(base, whole), "whole")]
     left = base
     for name, seconds in _joined(savings):
         after = max(left - seconds, 0.0)
         low, high = min(left, after), max(left, after)
         kind = "saved" if seconds >= 0 else "lost"
-        rows.append(FallBar(name, f"−{duration(seconds)}", _percent(low, whole), _percent(high - low, whole), kind))
+        rows.append(FallBar(name, f"−{time_text(seconds)}", _percent(low, whole), _percent(high - low, whole), kind))
         left = after
-    rows.append(FallBar("predicted", duration(base - saved), 0.0, _percent(max(left, 0.0), whole), "predicted"))
+    rows.append(FallBar("predicted", time_text(base - saved), 0.0, _percent(max(left, 0.0), whole), "predicted"))
     if t is not None:
-        rows.append(FallBar("measured", duration(t.optimized), 0.0, _percent(t.optimized, whole), "measured"))
+        rows.append(FallBar("measured", time_text(t.optimized), 0.0, _percent(t.optimized, whole), "measured"))
     return tuple(rows)
 
 
@@ -276,7 +293,7 @@ def _measured(report: Report) -> Iterator[Fact]:
 
 
 def _timing(t: Timing) -> str:
-    change = f"{duration(t.original)} → {duration(t.optimized)}, {t.speedup:.3f} times as fast"
+    change = f"{change_text(t.original, t.optimized)}, {t.speedup:.3f} times as fast"
     return f"{change} ({t.low:.3f} to {t.high:.3f}), A/A {t.control:.3f}, noise {t.noise:.1%}, {t.rounds} rounds"
 
 
@@ -285,6 +302,9 @@ def _checked(report: Report) -> Iterator[Fact]:
     if r is not None:
         yield Fact("reference", (r.reference,))
         yield Fact("largest error", (f"original {r.original:.2e}", f"result {r.optimized:.2e}", f"tolerance {r.tolerance:g} ×"))
+        if r.outputs:
+            rows = (f"{o.name}: original {o.original:.2e}, result {o.optimized:.2e}" for o in r.outputs)
+            yield Fact("by output", (*rows,))
         yield Fact("inputs", (", ".join(r.inputs),))
     if report.failed:
         yield Fact("failed", (report.failed,))
