@@ -91,6 +91,8 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         "proof/definitions/arithmetic": "SolverEffort.NONLINEAR",
         "proof/definitions/signs": "Sign.POSITIVE",
         "report/drawing": "GLYPH LINE PADDING ROW_GAP COLUMN_GAP MARGIN ARROW",
+        "report/html/layered": "GLYPH LINE PADDING PASSAGE ROW_GAP COLUMN_GAP MARGIN SWEEPS",
+        "report/html/rendering": "CARD_WIDTH CARD_HEIGHT",
     },
     "the values from which samples are drawn, and the shapes at which devices are calibrated": {
         "algebra/exact": "RECURRING",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from superopt.report.html.sentences import (
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 CARD_WIDTH, CARD_HEIGHT = 1080.0, 106.0
 """The pixels on the card for one side of a rewritten part."""
-HIDDEN = {character: None for character in range(32) if chr(character) not in "\n\t"}
+HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffe\uffff]")
 """Control characters. HTML and SVG documents may not contain them."""
 
 
@@ -46,7 +47,7 @@ def framed_html(page: PageContent) -> str:
 
 def _rendered(template: str, page: PageContent) -> str:
     bars = operator_bars(page.times, seconds=True) if page.times else operator_bars(page.counts, seconds=False)
-    return (
+    text = (
         _environment()
         .get_template(template)
         .render(
@@ -62,10 +63,8 @@ def _rendered(template: str, page: PageContent) -> str:
             details=details(page),
             pictured=_pictured(page.parts),
         )
-        .translate(HIDDEN)
-        .encode("utf-8", "backslashreplace")
-        .decode("utf-8")
     )
+    return HIDDEN.sub("", text).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _pictured(parts: Sequence[RewrittenPart]) -> RewrittenPart | None:
