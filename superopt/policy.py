@@ -1738,7 +1738,7 @@ class ReportPolicy:
     """The most elements of the fixed value of an input that a report shows."""
     max_refused_rules: int = 5
     """The most rejected rules that an error message names."""
-    max_drawn_nodes: int = 40
+    max_drawn_nodes: int = 100
     """The most boxes in a drawing of a part of a model. A larger part is shown as a list of operators. Chosen by eye."""
     max_single_nodes: int = 9
     """The most nodes of which each has a box of its own. In a larger drawing, equal nodes of a row share a box."""
