@@ -1754,6 +1754,8 @@ class ReportPolicy:
     """The smallest scale, as a share of the natural size, at which a drawing on a card can be read."""
     max_card_scale_share: float = 1.4
     """The largest such scale."""
+    min_pictured_saving_share: float = 0.5
+    """The least saving of the part on a card, as a share of the largest saving of a part."""
     max_listed_outputs: int = 20
     """The most outputs of a model whose errors a report lists, the largest errors first."""
     max_page_rows: int = 14

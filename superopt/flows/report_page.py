@@ -31,7 +31,7 @@ PROFILED = (
     "Times in the kernels of ONNX Runtime, with its own optimizations, as its profiler measures them: the median of several "
     "runs after the comparison. The profiler adds to the times of short kernels."
 )
-ELSEWHERE = "Times by operator are measured on CPUs only."
+ELSEWHERE = "Times by operator are measured only on CPUs that are present."
 UNTIMED = "The operators were not timed."
 
 
@@ -59,7 +59,7 @@ def page_content(optimized: Optimized[AnyModel], files: PageFiles | None = None,
     times, note = dict[str, tuple[float, float]](), ELSEWHERE
     if profiled and report.prediction is None and report.environment.provider == "cpu":
         times, note = _times(before, after, report, evidence.sizes, optimized.inputs)
-    elif report.environment.provider == "cpu":
+    elif not profiled:
         note = UNTIMED
     return PageContent(
         report=report,
@@ -128,7 +128,8 @@ def _times(
             second = operator_seconds(loadable(after, scratch), device, at, source) if report.accepted else first
     except SuperoptError as error:
         return {}, f"{UNTIMED[:-1]}: {error}"
-    return _both(first, second, 0.0), PROFILED
+    chosen = f" Sizes: {', '.join(f'{name}={extent}' for name, extent in at.items())}." if at else ""
+    return _both(first, second, 0.0), PROFILED + chosen
 
 
 def _both(before: Mapping[str, Number], after: Mapping[str, Number], none: Number) -> dict[str, tuple[Number, Number]]:

@@ -68,8 +68,10 @@ def _rendered(template: str, page: PageContent) -> str:
 
 
 def _pictured(parts: Sequence[RewrittenPart]) -> RewrittenPart | None:
-    """Return the part with the largest saving whose two drawings can be read on the card, or None if there is no such part."""
-    return next((part for part in parts if card_scale(part) >= REPORT.min_card_scale_share), None)
+    """Return the first part whose drawings can be read on the card, or None. Parts with small savings are left out."""
+    least = REPORT.min_pictured_saving_share * max((part.saved for part in parts), default=0.0)
+    large = (part for part in parts if part.saved >= least)
+    return next((part for part in large if card_scale(part) >= REPORT.min_card_scale_share), None)
 
 
 def card_scale(part: RewrittenPart) -> float:

@@ -167,7 +167,7 @@ def _unchanged(report: Report) -> Iterator[Fact]:
     if report.rules:
         names = f"{len(report.rules)} rule{'s' * (len(report.rules) != 1)}"
         yield Fact("Tried", (f"Rewrites by {names}, by which parts of the model should save {time_text(saved)} a run.",))
-    rewritable = f"The search could rewrite {report.nodes_in_islands} of {report.nodes} nodes, in {report.islands} islands."
+    rewritable = f"The search could rewrite {report.nodes_in_islands} of {report.nodes} nodes."
     yield Fact("Searched", (rewritable, f"The search ended because {_ended(report)}."))
     rows = report.uncovered[: REPORT.max_uncovered_operators]
     if rows:
@@ -241,7 +241,7 @@ def waterfall(page: PageContent) -> tuple[FallBar, ...]:
     t = report.timing
     saved = math.fsum(seconds for _, seconds in savings)
     base = t.original if t is not None else report.prediction.original if report.prediction is not None else None
-    if not savings or base is None:
+    if base is None or not any(seconds for _, seconds in savings):
         return ()
     whole = max(base, t.optimized if t else 0.0)
     rows = [FallBar("original", time_text(base), 0.0, _percent(base, whole), "whole")]
@@ -314,7 +314,7 @@ def _checked(report: Report) -> Iterator[Fact]:
 
 
 def _search(report: Report) -> Iterator[Fact]:
-    nodes = f"{report.nodes} before, {report.nodes_after} after; {report.nodes_in_islands} in {report.islands} islands"
+    nodes = f"{report.nodes} before, {report.nodes_after} after; {report.nodes_in_islands} can be rewritten (islands: {report.islands})"
     yield Fact("nodes", (nodes,))
     yield Fact("segments", (f"{len(report.segments)} searched, {sum(s.states for s in report.segments)} states",))
     yield Fact("ended", (f"{_ended(report)} (budget {report.budget:g} s, seed {report.seed})",))
