@@ -345,17 +345,36 @@ def test_a_page_that_cannot_be_written_is_refused_at_once(
     assert [path.name for path in tmp_path.iterdir()] == ["in.onnx"]
 
 
+def parallel_products() -> onnx.ModelProto:
+    """Two products that one product can compute. All names are markup."""
+    weights = [
+        numpy_helper.from_array(np.random.default_rng(n).standard_normal((256, 256), np.float32), w) for n, w in enumerate("vw")
+    ]
+    nodes = [
+        helper.make_node("MatMul", ["x", "v"], ["<script>a</script>"], name="<script>first</script>"),
+        helper.make_node("MatMul", ["x", "w"], ["b"], name="<script>second</script>"),
+        helper.make_node("Add", ["<script>a</script>", "b"], ["<script>y</script>"]),
+    ]
+    ends = [helper.make_tensor_value_info(end, TensorProto.FLOAT, [256, 256]) for end in ("x", "<script>y</script>")]
+    graph = helper.make_graph(nodes, "<script>", ends[:1], ends[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
 @pytest.mark.slow
 def test_the_page_of_a_real_optimization_draws_what_changed() -> None:
-    example = Path(__file__).resolve().parent.parent / "examples" / "branches.onnx"
-    optimized = superopt.optimize(example, budget="5s", threads=1, no_cache=True)
+    optimized = superopt.optimize(parallel_products(), budget="20s", threads=1, no_cache=True)
+    assert optimized.report.accepted
     page = optimized.html()
     reader = read(page)
     assert reader.fetched == []
     assert len(page.encode()) < 2_000_000
-    assert optimized.report.accepted
-    assert "svg" in reader.tags
-    assert "What changed" in "".join(reader.text)
+    assert "script" not in reader.tags
+    assert "&lt;script&gt;first" in page
+    said = "".join(reader.text)
+    assert "What changed" in said
+    assert "proved" in said
+    assert optimized.report.rounding is not None
+    assert [output.name for output in optimized.report.rounding.outputs] == ["<script>y</script>"]
     assert ET.fromstring(optimized.svg()).tag == f"{SVG}svg"
     assert optimized._repr_html_().startswith("<iframe")
 

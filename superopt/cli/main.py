@@ -244,7 +244,7 @@ def write_pages(optimized: superopt.Optimized[AnyModel], options: argparse.Names
     files = PageFiles(
         str(options.target), str(options.certificate or ""), repeated_command(optimized.report, options.arguments)
     )
-    content = page_content(optimized, files, profiled=options.html is not None)
+    content = page_content(optimized, files, profiled=options.html is not None and not signals.number)
     if options.html is not None:
         write_text_atomically(page_html(content), options.html)
     if options.svg is not None:

@@ -314,8 +314,9 @@ def _checked(report: Report) -> Iterator[Fact]:
 
 
 def _search(report: Report) -> Iterator[Fact]:
-    nodes = f"{report.nodes} before, {report.nodes_after} after; {report.nodes_in_islands} can be rewritten (islands: {report.islands})"
-    yield Fact("nodes", (nodes,))
+    changed = f"{report.nodes} before, {report.nodes_after} after"
+    rewritable = f"{report.nodes_in_islands} in regions that can be rewritten (islands: {report.islands})"
+    yield Fact("nodes", (changed, rewritable))
     yield Fact("segments", (f"{len(report.segments)} searched, {sum(s.states for s in report.segments)} states",))
     yield Fact("ended", (f"{_ended(report)} (budget {report.budget:g} s, seed {report.seed})",))
     if report.windows_left:
