@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Number = TypeVar("Number", int, float)
 PROFILED = (
-    "Times in the kernels of ONNX Runtime, with its own optimizations, as its profiler measures them: the median of several "
+    "Times in the kernels of ONNX Runtime, with its own optimizations, as its profiler measures them: the fastest of several "
     "runs after the comparison. The profiler adds to the times of short kernels."
 )
 ELSEWHERE = "Times by operator are measured only on CPUs that are present."
@@ -128,6 +128,8 @@ def _times(
             second = operator_seconds(loadable(after, scratch), device, at, source) if report.accepted else first
     except SuperoptError as error:
         return {}, f"{UNTIMED[:-1]}: {error}"
+    if not (first and second):
+        return {}, UNTIMED
     chosen = f" Sizes: {', '.join(f'{name}={extent}' for name, extent in at.items())}." if at else ""
     return _both(first, second, 0.0), PROFILED + chosen
 
