@@ -1,7 +1,7 @@
 """superopt as a pass of Olive (the package `olive-ai`), a pipeline that prepares models for deployment.
 
-Olive finds passes in a package configuration. `package_config()` returns a configuration with Olive's own passes and `Superopt`,
-for `olive.workflows.run` or for the file of `olive run --package-config`. docs/library.md has an example.
+Olive finds passes in a package configuration. `package_config()` returns a configuration with Olive's own passes and with
+`Superopt`, for `olive.workflows.run` or for the file of `olive run --package-config`. docs/library.md has an example.
 """
 
 from __future__ import annotations

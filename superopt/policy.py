@@ -1761,6 +1761,36 @@ class ReportPolicy:
     """The most elements of the fixed value of an input that a report shows."""
     max_refused_rules: int = 5
     """The most rejected rules that an error message names."""
+    max_drawn_nodes: int = 100
+    """The most boxes in a drawing of a part of a model. A larger part is shown as a list of operators. Chosen by eye."""
+    max_single_nodes: int = 9
+    """The most nodes of which each has a box of its own. In a larger drawing, equal nodes of a row share a box."""
+    max_drawn_detail_count: int = 4
+    """The most lines under the title of a box."""
+    max_drawn_line_characters: int = 24
+    """The most characters in a line of a box."""
+    max_drawn_parts: int = 12
+    """The most rewritten parts of a model that a page draws."""
+    max_shown_rules: int = 4
+    """The most rules between the sides of a rewritten part that a page shows before a click."""
+    min_card_scale_share: float = 0.6
+    """The smallest scale, as a share of the natural size, at which a drawing on a card can be read."""
+    max_card_scale_share: float = 1.4
+    """The largest such scale."""
+    min_pictured_saving_share: float = 0.5
+    """The least saving of the part on a card, as a share of the largest saving of a part."""
+    max_listed_outputs: int = 20
+    """The most outputs of a model whose errors a report lists, the largest errors first."""
+    max_page_rows: int = 14
+    """The most bars in a chart of a page. The last bar sums up what is left."""
+    max_listed_axioms: int = 12
+    """The most axioms of a proof that a page states."""
+    max_page_rule_characters: int = 1200
+    """The most characters of a rule on a page. Few rules are longer, and nobody reads them to the end."""
+    profiled_run_count: int = 100
+    """The most runs in which a model's operators are timed for a page."""
+    profiled_seconds: float = 0.5
+    """The seconds after which no further such run begins."""
 
 
 OPTIMIZATION = OptimizationPolicy()

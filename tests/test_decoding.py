@@ -24,7 +24,10 @@ def decoder(*, grouped: bool = False) -> onnx.ModelProto:
             node("GroupQueryAttention", ["q", "q", "q", "past_k", "past_v", "lens", "all"], ["y", "k", "v"], num_heads=1,
                  kv_num_heads=1, domain="com.microsoft"),
         ]  # fmt: skip
-        lens = [numpy_helper.from_array(np.array([[4]], np.int32), "lens"), numpy_helper.from_array(np.array(5, np.int32), "all")]
+        lens = [
+            numpy_helper.from_array(np.array([[4]], np.int32), "lens"),
+            numpy_helper.from_array(np.array(5, np.int32), "all"),
+        ]
     else:
         nodes = [
             node("Gather", ["table", "ids"], ["e"]),

@@ -38,6 +38,9 @@ def test_the_wheel_holds_the_package_and_its_data_alone(wheel: Path) -> None:
     for folder in ("specs", "substitutions"):
         here = {p.name for p in (ROOT / folder).iterdir() if p.is_file()}
         assert here <= {name.removeprefix(f"superopt/{folder}/") for name in names}
+    templates = {path.relative_to(ROOT).as_posix() for path in (ROOT / "superopt/report/html/templates").iterdir()}
+    assert templates
+    assert templates <= set(names)
 
 
 def test_an_installed_package_reads_its_own_data(wheel: Path, tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "ONNX and ONNX Runtime: opsets, versions, enumerations, places of inputs, limits of protobuf": {
         "cost/calibrate": "OPSET",
         "flows/export_rules": "OPSET",
+        "model/dimensions": "CACHE_INPUTS",
         "model/dynamic_lowering": "_FORMS",
         "model/fold": "OPSET",
         "model/functions": "FUNCTIONS_IR",
@@ -91,6 +92,8 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         "proof/definitions/arithmetic": "SolverEffort.NONLINEAR",
         "proof/definitions/signs": "Sign.POSITIVE",
         "report/drawing": "GLYPH LINE PADDING ROW_GAP COLUMN_GAP MARGIN ARROW",
+        "report/html/layered": "GLYPH LINE PADDING PASSAGE ROW_GAP COLUMN_GAP MARGIN SWEEPS",
+        "report/html/rendering": "CARD_WIDTH CARD_HEIGHT",
     },
     "the values from which samples are drawn, and the shapes at which devices are calibrated": {
         "algebra/exact": "RECURRING",

@@ -256,6 +256,9 @@ def _add_optimize(commands: Commands) -> None:
     command.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
     about = "write every rewrite step as JSON, for `superopt verify`"
     command.add_argument("--certificate", type=Path, metavar="FILE", help=about)
+    about = "write a page about the result: the gain, the checks, and the rewritten parts as graphs with their rules"
+    command.add_argument("--html", type=Path, metavar="FILE", help=about)
+    command.add_argument("--svg", type=Path, metavar="FILE", help="write one picture of the result, for posting")
     _add_cache(command)
     how = command.add_mutually_exclusive_group()
     about = "measure and search again, and replace entries of the cache"

@@ -6,13 +6,14 @@ import argparse
 import io
 import json
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TextIO, cast
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TextIO, cast
 
 from rich.console import Console
 from rich.markup import escape
@@ -41,6 +42,9 @@ from superopt.report.reading import render_explanation, render_rule, rule_listin
 from superopt.report.verification import verification_lines
 from superopt.rules.store import StoredRule, load, load_axioms, rule_named, select_rules, write_axioms
 from superopt.worker_pool import defer_garbage_collection
+
+if TYPE_CHECKING:
+    from superopt.flows.optimized import AnyModel
 
 INTERRUPTED, TERMINATED, INTERNAL, CLOSED = 130, 143, 70, 141
 
@@ -142,6 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = False
     try:
         options = parse_command_line(arguments)
+        options.arguments = sys.argv[1:] if arguments is None else [*map(str, arguments)]
         debug = options.debug
         with signals.handled(), defer_garbage_collection():
             return COMMANDS[options.run](options)
@@ -191,7 +196,8 @@ def run_optimize(options: argparse.Namespace) -> int:
         return run_optimize_dry(options)
     from superopt.report.optimization_summary import summary, verdict
 
-    reports = {"--json": options.json, "--certificate": options.certificate, "--cache": options.cache}
+    reports = {"--json": options.json, "--certificate": options.certificate, "--html": options.html, "--svg": options.svg}
+    reports |= {"--cache": options.cache}
     read = {"--device-profile": options.device_profile, **argument_data_files("in.onnx", options.source)}
     read |= {f"--input {file}": file for file in options.inputs}
     require_distinct({"out.onnx": options.target, **reports}, read)
@@ -199,7 +205,7 @@ def run_optimize(options: argparse.Namespace) -> int:
     for label, path in reports.items():
         if path is not None and is_output_data_file_name(options.target, path):
             raise TargetError(f"{path}: cannot write: the file of {label} may be the data file of {options.target}")
-    for path in filter(None, (options.target, options.json, options.certificate)):
+    for path in filter(None, (options.target, options.json, options.certificate, options.html, options.svg)):
         require_writable(path)
     asked = optimize_options(options)
     asked["stop"] = signals.stop
@@ -221,6 +227,8 @@ def run_optimize(options: argparse.Namespace) -> int:
     if options.certificate is not None:
         write_text_atomically(optimized.certificate, options.certificate)
     out.print(verdict(optimized.report) if options.quiet else summary(optimized.report, verbose=options.verbose))
+    if options.html is not None or options.svg is not None:
+        write_pages(optimized, options)
     if signals.number:
         print_error_line(f"superopt: interrupted; the best model so far passed the check and is in {options.target}")
     return 0
@@ -253,6 +261,29 @@ def optimize_options(options: argparse.Namespace) -> Options:
     asked["shapes"] = dict(options.shape)
     asked["fix"] = dict(options.fix)
     return asked
+
+
+def write_pages(optimized: superopt.Optimized[AnyModel], options: argparse.Namespace) -> None:
+    """Write the page and the picture about the optimization to the files that `--html` and `--svg` name."""
+    from superopt.flows.report_page import PageFiles, page_content
+    from superopt.report.html.rendering import card_svg, page_html
+
+    files = PageFiles(
+        str(options.target), str(options.certificate or ""), repeated_command(optimized.report, options.arguments)
+    )
+    content = page_content(optimized, files, profiled=options.html is not None and not signals.number)
+    if options.html is not None:
+        write_text_atomically(page_html(content), options.html)
+    if options.svg is not None:
+        write_text_atomically(card_svg(content), options.svg)
+
+
+def repeated_command(report: superopt.Report, arguments: Sequence[str]) -> str:
+    """Return the command line that repeats an optimization. The options that the search chose itself are added."""
+    chosen = {"--budget": f"{report.budget:g}", "--seed": str(report.seed), "--threads": str(report.environment.threads)}
+    given = {argument.partition("=")[0] for argument in arguments}
+    added = [text for name, value in chosen.items() if name not in given for text in (name, value)]
+    return shlex.join(["superopt", *arguments, *added])
 
 
 def argument_data_files(label: str, model: Path) -> dict[str, Path]:

@@ -11,6 +11,7 @@ The package may import every package but `superopt.cli`. Read `optimize` first.
     `certificate`: writes the certificate (JSON) of an optimization; `superopt.verification.certificates` reads it.
     `hints`: the explanation at the end of a run: where the time goes, what was refused, what the user can do next.
     `report_fields`: fills the fields of the optimization report: reason of the verdict, timing, rounding, environment.
+    `report_page`: collects the values of the page about an optimization: rewritten parts, their rules, times by operator.
     `generate`: `superopt generate`: discover, prove, sort and store rewrite rules.
     `verify`: `superopt verify`: check an optimized model by its certificate.
     `profile`: `superopt profile`: measure a device and write its profile.

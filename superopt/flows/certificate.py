@@ -34,6 +34,17 @@ from superopt.verification.contents import content_digest
 
 
 @dataclass(frozen=True, eq=False)
+class RewriteStage:
+    """One pass over a model: its number from 1, the model before and after, the rewrites, and the terms of new weights."""
+
+    number: int
+    before: Model
+    taken: tuple[Gain, ...]
+    after: Model
+    weights: Mapping[str, Term]
+
+
+@dataclass(frozen=True, eq=False)
 class Evidence:
     """The facts about an optimization from which its certificate is made.
 
@@ -95,11 +106,21 @@ class Evidence:
 
     def _passes(self, model: Model) -> Iterator[Json]:
         """Yield the JSON of each pass over `model`: its rewrites, and the terms of the weights that the pass added."""
-        for taken in filter(None, self.passes):
-            model, terms = splice_with_weights(model, [replacement for gain in taken for replacement in gain.replacements()])
-            nodes, place = record_terms_as_json([*terms.values()])
-            weights: Json = {"nodes": nodes, "terms": {name: place(term) for name, term in terms.items()}}
-            yield {"rewrites": [_rewrite(gain) for gain in taken], "weights": weights}
+        for stage in self.stages(model):
+            nodes, place = record_terms_as_json([*stage.weights.values()])
+            weights: Json = {"nodes": nodes, "terms": {name: place(term) for name, term in stage.weights.items()}}
+            yield {"rewrites": [_rewrite(gain) for gain in stage.taken], "weights": weights}
+
+    def stages(self, start: Model | None = None) -> Iterator[RewriteStage]:
+        """Yield each pass over the model with its rewrites applied.
+
+        `start` is the model with which the search began, if the caller has it.
+        """
+        model = start
+        for number, taken in enumerate(filter(None, self.passes), 1):
+            before = self._start() if model is None else model
+            model, terms = splice_with_weights(before, [replacement for gain in taken for replacement in gain.replacements()])
+            yield RewriteStage(number, before, taken, model, terms)
 
 
 def _rewrite(gain: Gain) -> Json:

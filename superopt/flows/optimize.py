@@ -234,7 +234,7 @@ def optimize(
             report = replace(known, model=loaded.label, reason=note, seconds=dict(phases.seconds))
             at = [sizing.numbers for sizing in sizings if sizing.numbers]
             evidence = Evidence(loaded.model, rewritten=False, sizes=at, opset=opset, arithmetic=report.arithmetic)
-            return result(model, loaded, loaded.model, report, evidence, embed=False)
+            return result(model, loaded, loaded.model, report, evidence, given, embed=False)
         prepared = prepare(request, settings, phases, scratch)
         outcomes: list[ModelOutcome] = []
         with limit_memory_growth(OPTIMIZATION.memory_factor * weight_bytes(loaded.model) + OPTIMIZATION.memory_bytes):
@@ -252,7 +252,7 @@ def optimize(
     at = [sizing.numbers for sizing in prepared.sizings if sizing.numbers]
     special = prepared.specialization
     evidence = Evidence(loaded.model, report.accepted, passes, rules, at, opset, report.arithmetic, assumptions, special)
-    return result(model, loaded, rewritten or loaded.model, report, evidence, embed=ort_config)
+    return result(model, loaded, rewritten or loaded.model, report, evidence, prepared.source, embed=ort_config)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,15 +6,17 @@ import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from superopt.flows.certificate import Evidence
 from superopt.model.load import ExportedProgram, Loaded, Model, ModelProto, as_model, as_proto
 from superopt.model.save import copy, save
 from superopt.model.session_metadata import with_settings
 from superopt.report.optimization import Report
+from superopt.runtime.input_source import DRAWN, InputSource
 from superopt.runtime.settings import Settings
 
+AnyModel: TypeAlias = "Model | ModelProto | bytes | ExportedProgram"
 M_co = TypeVar("M_co", covariant=True, bound=Model | ModelProto | bytes | ExportedProgram)
 
 
@@ -31,6 +33,7 @@ class Optimized(Generic[M_co]):
         evidence: The facts about the optimization from which the certificate is made.
         source: A file that contains exactly this model, if there is such a file.
         external: Whether the given model had tensors in external data files.
+        inputs: The source of the inputs on which the models were measured.
     """
 
     model: M_co
@@ -38,6 +41,7 @@ class Optimized(Generic[M_co]):
     evidence: Evidence
     source: Path | None = None
     external: bool = False
+    inputs: InputSource = DRAWN
 
     def __repr__(self) -> str:
         """Describe the result in one line, without the model."""
@@ -66,6 +70,31 @@ class Optimized(Generic[M_co]):
         """
         return self.evidence.certificate(as_model(self.model))
 
+    def html(self) -> str:
+        """Return a page about the optimization: the gain, the checks, the rewritten parts as graphs, and their rules.
+
+        The page is one HTML document that needs no network. On a CPU, both models are run a few times for the page, to show the
+        time of each operator.
+        """
+        from superopt.flows.report_page import page_content
+        from superopt.report.html.rendering import page_html
+
+        return page_html(page_content(self))
+
+    def svg(self) -> str:
+        """Return one picture of the result as an SVG document: the gain, and the largest rewritten part before and after."""
+        from superopt.flows.report_page import page_content
+        from superopt.report.html.rendering import card_svg
+
+        return card_svg(page_content(self, profiled=False))
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame, for notebooks. The models are not run for it."""
+        from superopt.flows.report_page import page_content
+        from superopt.report.html.rendering import framed_html
+
+        return framed_html(page_content(self, profiled=False))
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to `path`.
 
@@ -82,12 +111,14 @@ class Optimized(Generic[M_co]):
 
 
 def result(
-    given: object, loaded: Loaded, model: Model, report: Report, evidence: Evidence, *, embed: bool
+    given: object, loaded: Loaded, model: Model, report: Report, evidence: Evidence, inputs: InputSource, *, embed: bool
 ) -> Optimized[Model | ModelProto | bytes | ExportedProgram]:
     """Return the result of an optimization. Its model has the type of the model `given` by the caller.
 
     The model is an `onnx_ir.Model` if `given` is a path or an open file. If `embed` is True, the session settings that tuning
     found are written to the model's metadata.
+
+    `inputs` is the source of the inputs on which the models were measured.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot read the session settings in the model's metadata.
@@ -97,12 +128,12 @@ def result(
     if isinstance(given, ModelProto | bytes):
         proto = as_proto(settled) if changed else given
         of_kind = proto.SerializeToString() if isinstance(given, bytes) and isinstance(proto, ModelProto) else proto
-        return Optimized(of_kind, report, evidence, external=loaded.external)
+        return Optimized(of_kind, report, evidence, external=loaded.external, inputs=inputs)
     if isinstance(given, ExportedProgram):
         program = type(given)(settled, given.exported_program) if changed else given
-        return Optimized(program, report, evidence, external=loaded.external)
+        return Optimized(program, report, evidence, external=loaded.external, inputs=inputs)
     unchanged = None if changed or loaded.external else loaded.path
-    return Optimized(settled, report, evidence, unchanged, loaded.external)
+    return Optimized(settled, report, evidence, unchanged, loaded.external, inputs)
 
 
 def optimized_session_settings(report: Report) -> Settings:

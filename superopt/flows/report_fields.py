@@ -6,8 +6,9 @@ import importlib.metadata
 import platform
 
 from superopt.cost.forecast import ForecastClock, Forecasts
+from superopt.policy import REPORT
 from superopt.report.number_texts import percent, ratio
-from superopt.report.optimization import Prediction, Rounding, RunEnvironment, SessionTuning, Timing
+from superopt.report.optimization import OutputRounding, Prediction, Rounding, RunEnvironment, SessionTuning, Timing
 from superopt.runtime.check import Check
 from superopt.runtime.compare import Comparison
 from superopt.runtime.multi_shape import SizeComparisons
@@ -89,7 +90,9 @@ def rounding_report(checked: Check | None, tolerance: float) -> Rounding | None:
     """
     if checked is None:
         return None
-    return Rounding(checked.original_error, checked.candidate_error, checked.reference, checked.inputs, tolerance)
+    worst = sorted(checked.outputs, key=lambda row: -row[2])[: REPORT.max_listed_outputs]
+    outputs = tuple(OutputRounding(name, original, candidate) for name, original, candidate in worst)
+    return Rounding(checked.original_error, checked.candidate_error, checked.reference, checked.inputs, tolerance, outputs)
 
 
 def session_tuning(tuning: Tuning | None) -> SessionTuning | None:

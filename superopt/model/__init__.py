@@ -29,6 +29,7 @@ From nodes to terms:
     `bodies`: control-flow bodies (If, Loop, Scan): their graphs, and how often each runs.
     `views`: a copy of a model whose values are seen as variables and terms with symbolic sizes.
     `lift`: translates one ONNX node to terms by the file of its operator in specs/; constant tensors.
+    `node_graphs`: parts of a model as plain values for drawings.
     `coverage`: the nodes that are outside the islands, why, and their share of the run time.
     `positions`: integer tensors of run-time positions, and which nodes may read them.
 

@@ -1,8 +1,8 @@
 """Reports of runs as frozen values, rendered as terminal tables or as JSON.
 
 The package imports only `superopt.model` and the packages below it, and of these only `superopt.model.coverage`,
-`superopt.runtime.cache`, `superopt.rules`, `superopt.algebra` and `superopt.policy`. The package only renders results, and
-computes none. Read `optimization` first.
+`superopt.model.node_graphs`, `superopt.runtime.cache`, `superopt.rules`, `superopt.algebra` and `superopt.policy`. The package
+only renders results, and computes none. Read `optimization` first.
 
     `optimization`: the report of `superopt.optimize`: its fields; `superopt.flows.report_fields` fills the fields.
     `optimization_summary`: this report in a terminal: the verdict, a summary with reasons and next steps, and tables.
@@ -16,5 +16,6 @@ computes none. Read `optimization` first.
     `caching`: the content of the time cache as lines of text.
     `drawing`: a rule as an SVG drawing of two graphs.
     `number_texts`: durations, ratios and counts as short texts.
+    `html/`: the report of `superopt.optimize` as a page and as a card for posting.
     `progress`: the progress of a run as a value for listeners.
 """

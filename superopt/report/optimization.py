@@ -65,11 +65,20 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class OutputRounding:
+    """The largest errors of one output of the original and of the optimized model, relative to the output's magnitude."""
+
+    name: str
+    original: float
+    optimized: float
+
+
+@dataclass(frozen=True)
 class Rounding:
     """The largest errors that the numerical check found, relative to the largest magnitude of the output.
 
     Errors are differences from the reference, a run in float64 if possible. `reference` names the reference. The error of the
-    optimized model may be `tolerance` times the error of the original.
+    optimized model may be `tolerance` times the error of the original. `outputs` has the outputs with the largest errors.
     """
 
     original: float
@@ -77,6 +86,7 @@ class Rounding:
     reference: str
     inputs: tuple[str, ...]
     tolerance: float
+    outputs: tuple[OutputRounding, ...] = ()
 
 
 @dataclass(frozen=True)

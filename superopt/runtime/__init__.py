@@ -31,6 +31,7 @@ Timing:
     `compare`: end-to-end comparison of models in alternation, with an A/A control and a stopping rule.
     `multi_shape`: the check and the comparison at several sizes of dynamic dimensions, with cached results.
     `timed`: the interface of a timed model, with warm or cold processor caches.
+    `operator_times`: the time of each operator in a model, from ONNX Runtime's profiler.
     `kernel`: the time of a single node, and the node's signature.
 
 Caches on disk:

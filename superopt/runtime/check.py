@@ -45,6 +45,7 @@ class Check:
         inputs: the names of the input sets on which the models were compared, such as `zero`.
         left_out: the names of the input sets on which the original fails or for which there was no time. If the original does
             not run at some sizes, an additional text gives the number of these sizes.
+        outputs: for each output, its name, the error of the original and the error of the candidate.
     """
 
     original_error: float
@@ -52,6 +53,7 @@ class Check:
     reference: str
     inputs: tuple[str, ...]
     left_out: tuple[str, ...]
+    outputs: tuple[tuple[str, float, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -186,9 +188,9 @@ def _checked(
         bench.evaluated = evaluated
         more, undecided = _looked_closer(bench, doubtful, factor)
         errors += more
-    before, after = _together(errors, factor)
+    before, after, outputs = _together(errors, factor)
     names = tuple(run.name for run in runs if run.name not in undecided)
-    return Check(before, after, f"original ({why})" if why else "float64", names, (*left_out, *sorted(undecided)))
+    return Check(before, after, f"original ({why})" if why else "float64", names, (*left_out, *sorted(undecided)), outputs)
 
 
 @dataclass(frozen=True)
@@ -634,8 +636,12 @@ def _looked_closer(
     return errors, undecided
 
 
-def _together(errors: Sequence[tuple[str, OutputErrors]], factor: float) -> tuple[float, float]:
+def _together(
+    errors: Sequence[tuple[str, OutputErrors]], factor: float
+) -> tuple[float, float, tuple[tuple[str, float, float], ...]]:
     """Return the largest error of the original, and the largest error of the candidate, over all outputs and inputs.
+
+    The third item has the two errors of each output, after the name of the output.
 
     Floating-point outputs are judged separately from outputs of other types, because the error of an output that is not
     floating-point is the share of wrong elements.
@@ -654,7 +660,8 @@ def _together(errors: Sequence[tuple[str, OutputErrors]], factor: float) -> tupl
         if how := functools.reduce(OutputErrors.joined, kind, OutputErrors(floating=floating)).strayed(factor):
             raise CheckFailedError(f"on all inputs together: {how}")
     whole = functools.reduce(OutputErrors.joined, by_output.values(), OutputErrors())
-    return whole.original, whole.candidate
+    outputs = tuple((name, found.original, found.candidate) for name, found in by_output.items())
+    return whole.original, whole.candidate, outputs
 
 
 def _beside(session: Session, values: Sequence[object], nudged: Mapping[str, Array], conditioning: float) -> Sequence[object]:

@@ -103,10 +103,11 @@ def _unequal(names: Sequence[str]) -> Iterator[dict[str, int]]:
 
 
 def _empty(names: Sequence[str]) -> Iterator[dict[str, int]]:
-    """Yield sizes in which one or two dimensions are 0, and the other dimensions have unequal sizes.
+    """Yield sizes in which one or two dimensions are 0, and the other dimensions have their usual sizes or unequal sizes.
 
     The size 0 must be tested, because proofs of rules hold only for sizes of at least 1.
     """
+    yield from ({name: 0} for name in names)
     for sizes, count in itertools.product(itertools.islice(_unequal(names), 3), (1, 2)):
         for chosen in itertools.combinations(names, count) if count < len(names) else ():
             yield sizes | dict.fromkeys(chosen, 0)

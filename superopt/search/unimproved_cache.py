@@ -15,7 +15,16 @@ from pathlib import Path
 from superopt.algebra.operators import specs_folder, substitutions_folder
 from superopt.model.coverage import OperatorShare, UncoveredNodes
 from superopt.protobuf.stored import Loadable, model_digest
-from superopt.report.optimization import AppliedRule, Arithmetic, Report, Rounding, RunEnvironment, SegmentGain, Timing
+from superopt.report.optimization import (
+    AppliedRule,
+    Arithmetic,
+    OutputRounding,
+    Report,
+    Rounding,
+    RunEnvironment,
+    SegmentGain,
+    Timing,
+)
 from superopt.runtime.cache import Cache, Json, json_list, json_number, json_object
 from superopt.runtime.result_cache import cache_code_digest, from_fields
 
@@ -64,8 +73,13 @@ def _report(record: Mapping[str, Json]) -> Report:
         progress=tuple((json_number(at), json_number(saved)) for at, saved in map(json_list, json_list(record["progress"]))),
         timing=from_fields(Timing, record["timing"]) if record["timing"] else None,
         one_thread=from_fields(Timing, record["one_thread"]) if record["one_thread"] else None,
-        rounding=from_fields(Rounding, record["rounding"]) if record["rounding"] else None,
+        rounding=_rounding(record["rounding"]) if record["rounding"] else None,
         arithmetic=from_fields(Arithmetic, record["arithmetic"]),
         environment=from_fields(RunEnvironment, record["environment"]),
         shapes={shape: from_fields(Timing, timing) for shape, timing in json_object(record["shapes"]).items()},
     )
+
+
+def _rounding(record: Json) -> Rounding:
+    outputs = json_list(json_object(record)["outputs"])
+    return replace(from_fields(Rounding, record), outputs=tuple(from_fields(OutputRounding, output) for output in outputs))

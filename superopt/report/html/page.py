@@ -1,0 +1,203 @@
+"""The values that a page about one optimization shows. `superopt.flows.report_page` fills them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from superopt.model.node_graphs import DrawnPart
+from superopt.policy import REPORT
+from superopt.report.html.layered import LayeredDrawing, draw_part
+from superopt.report.number_texts import duration
+from superopt.report.optimization import AppliedRule, Report
+from superopt.rules.fusion import RECOGNIZED, fusions, recognized_operator
+from superopt.rules.rule import axiom_laws
+from superopt.rules.store import StoredRule
+
+MOVES = frozenset({"concat", "expand", "pad", "reshape", "slice", "transpose"})
+"""Operators that only move elements. Rules of these operators alone come last."""
+CORRECTED = "~>"
+"""The prefix of the name of a step to a corrected mutant, and the arrow in its text (`superopt.search.apply.PARTLY`)."""
+
+
+@dataclass(frozen=True)
+class UsedRule:
+    """A rule of a rewritten part, as a page shows it.
+
+    Attributes:
+        name: The name of the rule.
+        times: The number of steps that apply the rule in one copy of the part.
+        left: The left side in the rule notation, or a description of the step.
+        arrow: The arrow between the sides, or an empty text if there is only a description.
+        right: The right side.
+        kind: The reason why the step is right, in a few words.
+        proved: Whether the rule is a stored rule, which has a proof.
+        moves: Whether the rule only moves elements.
+        facts: Further facts of the proof, as pairs of a name and a text.
+        axioms: The axioms of the proof, by name, with their statements.
+    """
+
+    name: str
+    times: int
+    left: str
+    arrow: str
+    right: str
+    kind: str
+    proved: bool
+    moves: bool = False
+    facts: tuple[tuple[str, str], ...] = ()
+    axioms: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class PartFigure:
+    """One side of a rewritten part: two drawings, or None if the part is too large, and the operators with their numbers.
+
+    `drawing` is read from top to bottom, and `sideways` from left to right.
+    """
+
+    drawing: LayeredDrawing | None
+    sideways: LayeredDrawing | None
+    nodes: int
+    operators: tuple[tuple[str, int], ...]
+
+    def changes(self, before: PartFigure) -> dict[str, int]:
+        """Return by how many nodes each operator has more than in `before`. Operators with equal numbers are left out."""
+        own, other = dict(self.operators), dict(before.operators)
+        gaps = {name: own.get(name, 0) - other.get(name, 0) for name in (*own, *other)}
+        return {name: gap for name, gap in gaps.items() if gap}
+
+
+@dataclass(frozen=True)
+class RewrittenPart:
+    """A part of the model that was rewritten, before and after, with the rules between them.
+
+    `before_seconds` and `after_seconds` are predicted for a run of one copy, `saved` for all copies. `number` is the number of
+    the pass over the model, or 0 if there was one pass.
+    """
+
+    title: str
+    number: int
+    copies: int
+    before_seconds: float
+    after_seconds: float
+    saved: float
+    before: PartFigure
+    after: PartFigure
+    rules: tuple[UsedRule, ...]
+
+    @property
+    def main_rules(self) -> tuple[UsedRule, ...]:
+        """The rules that are shown at once: rules with arithmetic come first."""
+        return tuple(sorted(self.rules, key=lambda rule: rule.moves))[: REPORT.max_shown_rules]
+
+    @property
+    def other_rules(self) -> tuple[UsedRule, ...]:
+        """The rules that are shown on request."""
+        return tuple(sorted(self.rules, key=lambda rule: rule.moves))[REPORT.max_shown_rules :]
+
+
+@dataclass(frozen=True)
+class PageContent:
+    """Everything that a page about one optimization shows.
+
+    Attributes:
+        report: The report of the optimization.
+        parts: The rewritten parts to draw, the largest saving first.
+        savings: The predicted saving of each rewritten part, also of the parts that are not drawn, by title.
+        times: The seconds of each operator in a run of the original and of the optimized model. Empty if not measured.
+        times_note: How the operators were timed, or why they were not.
+        counts: The number of nodes of each operator in both models.
+        command: A command that repeats the optimization.
+        source: The file of the original, and `target` the file of the result, for commands. Empty if not known.
+        certificate: The file of the certificate, or an empty text.
+        rules: The rules of all applied steps, each once.
+    """
+
+    report: Report
+    parts: tuple[RewrittenPart, ...] = ()
+    savings: tuple[tuple[str, float], ...] = ()
+    times: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    times_note: str = ""
+    counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    command: str = ""
+    source: str = ""
+    target: str = ""
+    certificate: str = ""
+    rules: tuple[UsedRule, ...] = ()
+
+
+def figure_of(part: DrawnPart) -> PartFigure:
+    """Return a part of a model as one side of a card."""
+    operators = Counter(part.operators)
+    return PartFigure(draw_part(part), draw_part(part, sideways=True), operators.total(), tuple(operators.most_common()))
+
+
+def used_rule(applied: AppliedRule, times: int, stored: StoredRule | None) -> UsedRule:
+    """Return the rule as a page shows it. `stored` is its entry in the rule store, or None if the step is of another kind."""
+    text = (
+        applied.text
+        if len(applied.text) <= REPORT.max_page_rule_characters
+        else f"{applied.text[: REPORT.max_page_rule_characters]} …"
+    )
+    arrow = next((a for a in (f" {CORRECTED} ", " => ") if a in text), "")
+    left, _, right = text.partition(arrow) if arrow else (text, "", "")
+    right, _, conditions = right.partition(" for ") if arrow == " => " else (right, "", "")
+    sides = left.strip(), "⟿" if CORRECTED in arrow else "⟹" if arrow else "", right.strip()
+    if stored is not None:
+        rule, entry = stored.rule, stored.entry
+        sides = rule.statement.left, "⟹", rule.statement.right
+        laws = axiom_laws()
+        axioms = tuple((name, str(laws[name].statement)) for name in entry.axioms[: REPORT.max_listed_axioms] if name in laws)
+        kind, moves = _proof_kind(stored), set(rule.operators) <= MOVES
+        return UsedRule(applied.name, times, *sides, kind, proved=True, moves=moves, facts=_facts(stored), axioms=axioms)
+    facts = (("for", conditions),) if conditions else ()
+    shown = applied.name.removeprefix(CORRECTED).strip()
+    return UsedRule(shown, times, *sides, _step_kind(applied.name), proved=False, facts=facts)
+
+
+def _proof_kind(stored: StoredRule) -> str:
+    entry = stored.entry
+    holds = "for all sizes" if not entry.bounded else f"for {'; '.join(entry.bounded)}"
+    if entry.kind == "axioms":
+        count = len(entry.axioms)
+        return f"proved {holds} from {count} axiom{'s' * (count != 1)} (Z3 checks the instances)"
+    return f"proved {holds} from the definitions of its operators (index prover)"
+
+
+def _facts(stored: StoredRule) -> tuple[tuple[str, str], ...]:
+    entry, statement = stored.entry, stored.rule.statement
+    ranks = ", ".join(f"{name} of rank {' or '.join(map(str, ranks))}" for name, ranks in statement.ranks)
+    flags = "not determined" if entry.flags is None else " ".join(entry.flags) or "none"
+    rows = (
+        ("for", ranks),
+        ("where", "; ".join(statement.where)),
+        ("floating-point flags", f"{flags}{f' ({entry.flags_basis})' if entry.flags_basis else ''}"),
+        ("found by", entry.origin),
+        ("also tested", f"{entry.samples} random instances, no difference" if entry.samples else ""),
+        ("family", f"{stored.family}, {entry.part} rule"),
+        ("ledger key", entry.key),
+    )
+    return tuple((name, text) for name, text in rows if text)
+
+
+def _step_kind(name: str) -> str:
+    """Return why a step that no stored rule states is right."""
+    if name.startswith(CORRECTED):
+        return "a corrected mutant: equal in exact tests in prime fields (an error is less likely than 2⁻⁶⁰)"
+    if name.endswith(RECOGNIZED):
+        return f"the operator {recognized_operator(name) or ''} was recognized by its values, and is checked by evaluation"
+    if name in fusions():
+        return f"the definition of the operator {name.partition('.')[0]}, read backwards"
+    return "the definition of a recurrence, read backwards"
+
+
+def time_text(seconds: float) -> str:
+    """Return a time as text with a unit, such as `2.5 µs`."""
+    return duration(seconds).replace(" us", " µs")
+
+
+def change_text(before: float, after: float) -> str:
+    """Return two times as text, such as `2 ms → 1.5 ms`."""
+    return f"{time_text(before)} → {time_text(after)}"

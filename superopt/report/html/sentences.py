@@ -1,0 +1,337 @@
+"""The sentences, tables and charts of a page, from the values in `superopt.report.html.page`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from superopt.policy import REPORT
+from superopt.report.html.page import PageContent, change_text, time_text
+from superopt.report.optimization import Report, Timing
+
+Number = TypeVar("Number", int, float)
+FLAG_MEANINGS = {
+    "reassoc": "sums and products may be regrouped",
+    "contract": "a product and a sum may be rounded once",
+    "arcp": "a division may become a multiplication",
+    "nsz": "the sign of a zero may change",
+    "nnan": "values are assumed not to be NaN",
+    "ninf": "values are assumed not to be infinite",
+    "range": "an intermediate result may overflow or underflow",
+    "cancel": "one side may lose significant digits",
+}
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The headline of a page: the gain in words, a line of figures, and whether a faster model was found."""
+
+    text: str
+    figures: str
+    faster: bool
+
+
+@dataclass(frozen=True)
+class IntervalStrip:
+    """The positions, as percentages of a strip, of the interval of the speedup, of the noise, and of "as fast as before"."""
+
+    low: float
+    high: float
+    speedup: float
+    noise_low: float
+    noise_high: float
+    same: float
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A short fact: its name, and a text or several texts."""
+
+    name: str
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PairBar:
+    """A row of a bar chart: a name, two texts, and two lengths in percent."""
+
+    name: str
+    texts: tuple[str, str]
+    lengths: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class FallBar:
+    """A row of a waterfall: a name, a text, the start and the length in percent, and the kind (whole or saved)."""
+
+    name: str
+    text: str
+    start: float
+    length: float
+    kind: str
+
+
+def file_name(report: Report) -> str:
+    """Return the name of the model's file without its folder, or the name of the model."""
+    return Path(report.model).name or report.model
+
+
+def headline(report: Report) -> Headline:
+    """Return the headline of the page."""
+    t, p = report.timing, report.prediction
+    figures = ""
+    if t is not None:
+        figures = f"{change_text(t.original, t.optimized)} per run · {_interval(t)}"
+    elif p is not None and p.original is not None and p.optimized is not None and p.doubt is not None:
+        figures = f"{change_text(p.original, p.optimized)} per run, predicted · {time_text(p.doubt)} in doubt"
+    if not report.accepted:
+        return Headline("Nothing faster was found", figures, faster=False)
+    predicted = "Predicted to be " if p is not None else ""
+    return Headline(f"{predicted}{report.speedup:.2f} times as fast", figures, faster=True)
+
+
+def _interval(t: Timing) -> str:
+    noise = f"two sessions of the original differ by up to {t.noise:.1%} (A/A control)"
+    return f"95 % interval {t.low:.2f} to {t.high:.2f} · {noise}"
+
+
+def interval_strip(report: Report) -> IntervalStrip | None:
+    """Return the picture of the measured interval, or None if nothing was compared."""
+    t = report.timing
+    if t is None:
+        return None
+    least, most = min(t.low, 1 - t.noise, 1.0), max(t.high, 1 + t.noise, 1.0)
+    edge = 0.06 * (most - least) or 0.01
+
+    def at(ratio: float) -> float:
+        return round(100 * (ratio - least + edge) / (most - least + 2 * edge), 2)
+
+    return IntervalStrip(at(t.low), at(t.high), at(t.speedup), at(1 - t.noise), at(1 + t.noise), at(1.0))
+
+
+# ---------------------------------------------------------------- is it safe
+
+
+def safety(page: PageContent) -> tuple[Fact, ...]:
+    """Return what speaks for the result: errors, proofs, arithmetic, the certificate. Without a rewrite, why there is none."""
+    return tuple(_safe(page) if page.report.accepted else _unchanged(page.report))
+
+
+def _safe(page: PageContent) -> Iterator[Fact]:
+    report = page.report
+    r = report.rounding
+    if r is not None:
+        against = "a float64 run" if r.reference == "float64" else f"the original ({r.reference})"
+        original = f" The original's own error is {r.original:.1e}." if r.reference == "float64" else ""
+        largest = f"The largest error is {r.optimized:.1e} of the output's magnitude, against {against}.{original}"
+        checked = f"Checked on {len(r.inputs)} sets of inputs; up to {r.tolerance:g} times the original's error is allowed."
+        yield Fact("Numbers", (largest, checked))
+    else:
+        yield Fact("Numbers", ("No numerical check was made.",))
+    yield Fact("Proofs", (*proofs(page),))
+    arithmetic = report.arithmetic
+    flags = "; ".join(f"{flag} ({FLAG_MEANINGS.get(flag, flag)})" for flag in arithmetic.flags)
+    needed = f"The rewrites need: {flags}." if flags else "The rewrites need no floating-point flags."
+    yield Fact("Arithmetic", (f"Mode {arithmetic.mode}. {needed}",))
+    if report.fixed:
+        fixed = ", ".join(f"{name}={value}" for name, value in report.fixed.items())
+        yield Fact("Fixed", (f"The result is right only for {fixed}. It fails at run time with other values.",))
+    told = f"Every step is in {page.certificate}." if page.certificate else "--certificate FILE writes every step to a file."
+    yield Fact("Certificate", (f"{told} superopt verify checks it without the code of the search.",))
+
+
+def proofs(page: PageContent) -> Iterator[str]:
+    """Yield sentences on how many of the applied rules are proved, and what the other steps rest on."""
+    proved = [rule for rule in page.rules if rule.proved]
+    others = [rule for rule in page.rules if not rule.proved]
+    if proved:
+        axioms = sum("axiom" in rule.kind for rule in proved)
+        ways = [f"{axioms} from axioms", f"{len(proved) - axioms} by the index prover"]
+        how = ", ".join(way for way in ways if not way.startswith("0 "))
+        noun = "rule is" if len(proved) == 1 else "rules are"
+        yield f"{len(proved)} applied {noun} proved for all sizes over the real numbers ({how})."
+    for kind in dict.fromkeys(rule.kind for rule in others):
+        names = [rule.name for rule in others if rule.kind == kind]
+        yield f"{len(names)} other step{'s' * (len(names) != 1)}: {kind}."
+    if not page.rules:
+        yield "No rule was applied: nodes were only written anew, or settings and inputs were fixed."
+
+
+def _unchanged(report: Report) -> Iterator[Fact]:
+    yield Fact("Why", (f"{report.reason[:1].upper()}{report.reason[1:]}.",))
+    yield Fact("Result", ("The model that was written is the original, unchanged.",))
+    saved = math.fsum((s.before - s.after) * s.copies for s in report.segments if s.after < s.before)
+    if report.rules:
+        names = f"{len(report.rules)} rule{'s' * (len(report.rules) != 1)}"
+        yield Fact("Tried", (f"Rewrites by {names}, by which parts of the model should save {time_text(saved)} a run.",))
+    rewritable = f"The search could rewrite {report.nodes_in_islands} of {report.nodes} nodes."
+    yield Fact("Searched", (rewritable, f"The search ended because {_ended(report)}."))
+    rows = report.uncovered[: REPORT.max_uncovered_operators]
+    if rows:
+        shares = (f", {row.share:.0%} of the time" if row.share >= REPORT.min_hint_share else "" for row in rows)
+        texts = (f"{row.nodes} × {row.operator}{share}: {row.reason}" for row, share in zip(rows, shares, strict=True))
+        yield Fact("Not rewritten", (*texts,))
+
+
+def _ended(report: Report) -> str:
+    return report.stopped or "every segment was searched"
+
+
+def next_steps(page: PageContent) -> tuple[str, ...]:
+    """Return what the reader may do next. Commands are between backticks."""
+    report = page.report
+    steps: list[str] = []
+    if report.accepted:
+        source, target = page.source or "in.onnx", page.target or "out.onnx"
+        steps.append(f"Use `{target}` in place of `{source}`: its inputs and outputs are the same.")
+        if page.certificate:
+            steps.append(
+                f"Check the result on any machine: `superopt verify {source} {target} --certificate {page.certificate}`"
+            )
+        steps.append(f"Measure again where the model will run: `superopt compare {source} {target}`")
+        if _is_cut_short(report):
+            steps.append(f"The search was not finished: `--budget {2 * max(1, round(report.budget))}s` may find more.")
+    steps += [f"{hint[:1].upper()}{hint[1:]}" for hint in report.hints]
+    if report.forgone > 0:
+        steps.append(
+            f"`--allow-contrib` would save about {time_text(report.forgone)} a run, with ONNX Runtime's own operators."
+        )
+    tuning = report.tuning
+    if tuning is not None and tuning.timing is not None and tuning.chosen:
+        gain = f"alone they make the original {tuning.timing.speedup:.2f} times as fast"
+        steps.append(f"Use the session settings `{tuning.told}`: {gain}.")
+    elif not steps:
+        longer = "A longer search may find more (`--budget`), and `" if _is_cut_short(report) else "`"
+        steps.append(f"{longer}--tune` tries other settings of ONNX Runtime's sessions.")
+    return tuple(steps)
+
+
+def _is_cut_short(report: Report) -> bool:
+    return report.stopped.startswith("the budget")
+
+
+# ---------------------------------------------------------------- charts
+
+
+def operator_bars(values: Mapping[str, tuple[Number, Number]], *, seconds: bool) -> tuple[PairBar, ...]:
+    """Return a row for each operator, the largest first. The last row sums up what does not fit."""
+    ordered = sorted(values.items(), key=lambda item: (-max(item[1]), item[0]))
+    rows = ordered[: REPORT.max_page_rows]
+    rest = ordered[REPORT.max_page_rows :]
+    if rest:
+        rows.append((f"{len(rest)} others", (sum(v[0] for _, v in rest), sum(v[1] for _, v in rest))))
+    longest = max((max(pair) for _, pair in rows), default=0) or 1
+
+    def text(value: Number) -> str:
+        return (time_text(value) if value else "–") if seconds else str(value or "–")
+
+    return tuple(PairBar(n, (text(a), text(b)), (_percent(a, longest), _percent(b, longest))) for n, (a, b) in rows)
+
+
+def _percent(value: float, whole: float) -> float:
+    return round(100 * value / whole, 2)
+
+
+def waterfall(page: PageContent) -> tuple[FallBar, ...]:
+    """Return the rows from the time of the original to the predicted and the measured time of the result."""
+    report, savings = page.report, page.savings
+    t = report.timing
+    saved = math.fsum(seconds for _, seconds in savings)
+    base = t.original if t is not None else report.prediction.original if report.prediction is not None else None
+    if base is None or not any(seconds for _, seconds in savings):
+        return ()
+    whole = max(base, t.optimized if t else 0.0)
+    rows = [FallBar("original", time_text(base), 0.0, _percent(base, whole), "whole")]
+    left = base
+    for name, seconds in _joined(savings):
+        after = max(left - seconds, 0.0)
+        low, high = min(left, after), max(left, after)
+        kind = "saved" if seconds >= 0 else "lost"
+        rows.append(FallBar(name, f"−{time_text(seconds)}", _percent(low, whole), _percent(high - low, whole), kind))
+        left = after
+    rows.append(FallBar("predicted", time_text(base - saved), 0.0, _percent(max(left, 0.0), whole), "predicted"))
+    if t is not None:
+        rows.append(FallBar("measured", time_text(t.optimized), 0.0, _percent(t.optimized, whole), "measured"))
+    return tuple(rows)
+
+
+def _joined(savings: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+    rows, rest = [*savings[: REPORT.max_page_rows]], savings[REPORT.max_page_rows :]
+    return rows + ([(f"{len(rest)} other parts", math.fsum(seconds for _, seconds in rest))] if rest else [])
+
+
+# ---------------------------------------------------------------- details
+
+
+def details(page: PageContent) -> tuple[tuple[str, tuple[Fact, ...]], ...]:
+    """Return the tables of details, each with a title."""
+    report = page.report
+    tables = [
+        ("Measurement", (*_measured(report),)),
+        ("Numerical check", (*_checked(report),)),
+        ("Search", (*_search(report),)),
+        ("Environment", (*_environment(report),)),
+    ]
+    return tuple((title, facts) for title, facts in tables if facts)
+
+
+def _measured(report: Report) -> Iterator[Fact]:
+    for shape, t in report.shapes.items():
+        yield Fact(f"at {shape}", (_timing(t),))
+    if report.timing is not None and not report.shapes:
+        yield Fact("whole model", (_timing(report.timing),))
+    if report.one_thread is not None:
+        yield Fact("with one thread", (_timing(report.one_thread),))
+    yield Fact("threads", (str(report.environment.threads),))
+    if report.tuning is not None:
+        yield Fact("session settings", (report.tuning.told or "the defaults are best",))
+    if report.prediction is not None:
+        yield Fact("note", (report.prediction.note,))
+
+
+def _timing(t: Timing) -> str:
+    change = f"{change_text(t.original, t.optimized)}, {t.speedup:.3f} times as fast"
+    return f"{change} ({t.low:.3f} to {t.high:.3f}), A/A {t.control:.3f}, noise {t.noise:.1%}, {t.rounds} rounds"
+
+
+def _checked(report: Report) -> Iterator[Fact]:
+    r = report.rounding
+    if r is not None:
+        yield Fact("reference", (r.reference,))
+        yield Fact("largest error", (f"original {r.original:.2e}", f"result {r.optimized:.2e}", f"tolerance {r.tolerance:g} ×"))
+        if r.outputs:
+            rows = (f"{o.name}: original {o.original:.2e}, result {o.optimized:.2e}" for o in r.outputs)
+            yield Fact("by output", (*rows,))
+        yield Fact("inputs", (", ".join(r.inputs),))
+    if report.failed:
+        yield Fact("failed", (report.failed,))
+    assumed = (*report.arithmetic.assumptions, *report.assumptions)
+    if assumed:
+        yield Fact("assumptions", assumed)
+
+
+def _search(report: Report) -> Iterator[Fact]:
+    changed = f"{report.nodes} before, {report.nodes_after} after"
+    rewritable = f"{report.nodes_in_islands} in regions that can be rewritten (islands: {report.islands})"
+    yield Fact("nodes", (changed, rewritable))
+    yield Fact("segments", (f"{len(report.segments)} searched, {sum(s.states for s in report.segments)} states",))
+    yield Fact("ended", (f"{_ended(report)} (budget {report.budget:g} s, seed {report.seed})",))
+    if report.windows_left:
+        yield Fact("not searched", tuple(f"{count} × {why}" for why, count in report.windows_left.items()))
+    if report.inlined:
+        yield Fact("branches", (f"{report.inlined} always taken, and inlined",))
+    if report.uncovered:
+        yield Fact("not understood", tuple(f"{row.nodes} × {row.operator}: {row.reason}" for row in report.uncovered))
+    yield Fact("seconds", (", ".join(f"{phase} {spent:.1f}" for phase, spent in report.seconds.items()),))
+    if report.searched:
+        yield Fact("searched on", (report.searched,))
+
+
+def _environment(report: Report) -> Iterator[Fact]:
+    e = report.environment
+    yield Fact("device", (e.device,))
+    yield Fact("provider", (e.provider,))
+    yield Fact("versions", (", ".join(f"{name} {version}" for name, version in e.versions.items()),))
