@@ -5,24 +5,21 @@ The profile `check` draws the same examples on every run; `search` draws new one
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("check", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("search", deadline=None, max_examples=3000, suppress_health_check=list(HealthCheck))
 settings.load_profile("check")
+os.environ["SUPEROPT_IGNORE_LOAD"] = "1"  # the processes of pytest keep the machine busy
 
 
 @pytest.fixture(autouse=True)
 def _one_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let sessions have one thread by default, because the processes of pytest share the cores."""
     monkeypatch.setattr("superopt.flows.settings.core_count", lambda: 1)
-
-
-@pytest.fixture(autouse=True)
-def _quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the time cache store times, although the processes of pytest keep the machine busy."""
-    monkeypatch.setattr("superopt.runtime.cache.is_busy", lambda: False)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -137,4 +137,6 @@ def test_a_machine_is_busy_if_more_threads_run_than_it_has(
     surplus: int, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.getloadavg", lambda: ((os.cpu_count() or 1) + surplus, 0.0, 0.0))
+    assert not is_busy()
+    monkeypatch.delenv("SUPEROPT_IGNORE_LOAD")
     assert is_busy() == expected

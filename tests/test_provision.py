@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -94,3 +95,41 @@ def test_scripts_on_their_own_need_nothing(tmp_path: Path) -> None:
         command = [sys.executable, "-I", "-S", str(ROOT / "scripts" / arguments[0]), *arguments[1:]]
         finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert finished.returncode == 0, finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("devices", "failing", "installed"),
+    [
+        ("", "", ["cpu"]),
+        ("GPU 0: a device", "", ["gpu"]),
+        ("", "cpu", ["cpu", "gpu"]),
+        ("GPU 0: a device", "gpu", ["gpu", "cpu"]),
+    ],
+)
+def test_the_runtime_is_chosen_by_the_devices(devices: str, failing: str, installed: list[str], tmp_path: Path) -> None:
+    """A machine without a GPU gets the smaller runtime; if one cannot be installed, the other one is tried."""
+    (tmp_path / "scripts").mkdir()
+    for name in ("scripts/environment", "pyproject.toml"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    programs = {
+        "nvidia-smi": f'echo "{devices}"',
+        "python3": f"""
+            case "$*" in
+                *venv*) mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
+                *install*\\[{failing or "none"}*) echo "$*" >>"{tmp_path}/log"; echo "no such package" >&2; exit 1 ;;
+                *install*) echo "$*" >>"{tmp_path}/log"; echo "  Downloading a wheel" ;;
+            esac""",
+    }
+    (tmp_path / "bin").mkdir()
+    for name, body in programs.items():
+        program = tmp_path / "bin" / name
+        program.write_text(f"#!/usr/bin/env bash\n{body}\n", encoding="utf-8")
+        program.chmod(0o755)
+    path = f"{tmp_path}/bin:{os.environ['PATH']}"
+    command = ["bash", "-c", 'set -euo pipefail; source "$0"; environment ""', str(tmp_path / "scripts" / "environment")]
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    log = (tmp_path / "log").read_text(encoding="utf-8").splitlines()
+    assert [line.rpartition("[")[2].strip("]") for line in log] == installed
+    assert ("no such package" in done.stderr) == bool(failing)
+    assert "Downloading" in done.stderr

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from superopt.errors import CertificateError, CheckFailedError, FixedInputError,
 from superopt.flows.verify import verify
 from superopt.model.load import as_model, as_proto
 from superopt.model.specialize import at_fixed_sizes, read_fixed, specialize
+from superopt.policy import VERIFY
 from superopt.protobuf.specialize import Specialization, branch_nodes
 from superopt.runtime.input_source import InputSource
 from superopt.runtime.session import Device, Session
@@ -282,7 +285,9 @@ def test_the_command_writes_a_model_for_the_fixed_value(optimized: Path) -> None
     assert "rate is 16000, and no other value." in found.assumptions
 
 
-def test_verify_runs_examples(optimized: Path, tmp_path: Path) -> None:
+def test_verify_runs_examples(optimized: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = replace(VERIFY, value_run_seconds=0.0, size_run_seconds=math.inf, max_sizes=VERIFY.min_sizes)
+    monkeypatch.setattr("superopt.verification.runs.VERIFY", limits)
     text, paths = (optimized / "out.json").read_text(), (optimized / "in.onnx", optimized / "out.onnx")
     counts = [verify(*paths, text, examples=examples).run for examples in ((), [{"x": np.ones((7, 256), np.float32)}])]
     assert counts[1][1] == counts[0][1] + 1

@@ -14,6 +14,9 @@ from superopt.policy import COST
 _VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX"}
 """The names of vector extensions, by processor flag, the widest first. ONNX Runtime chooses kernels by vector extension."""
 
+IGNORE_LOAD = "SUPEROPT_IGNORE_LOAD"
+"""The environment variable that lets times be stored on a busy machine."""
+
 
 @functools.cache
 def cpu_name() -> str:
@@ -74,9 +77,13 @@ def core_count() -> int:
 def is_busy() -> bool:
     """Return whether more threads want to run than the machine has hardware threads, by the load average of the last minute.
 
-    The result is False where the operating system has no load average.
+    The result is False where the operating system has no load average, and if `SUPEROPT_IGNORE_LOAD` is set in the environment.
     """
-    return hasattr(os, "getloadavg") and os.getloadavg()[0] > (os.cpu_count() or 1) + COST.max_surplus_load
+    return (
+        not os.environ.get(IGNORE_LOAD)
+        and hasattr(os, "getloadavg")
+        and os.getloadavg()[0] > (os.cpu_count() or 1) + COST.max_surplus_load
+    )
 
 
 @functools.cache
