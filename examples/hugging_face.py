@@ -2,7 +2,8 @@
 
 python examples/hugging_face.py MODEL FOLDER [--budget 30s]
 
-MODEL is the name of a text classification model, or a folder with a saved model. Needs `pip install "optimum-onnx[onnxruntime]"`.
+MODEL is the name of a text classification model, or a folder with a saved model. The script needs Optimum:
+`pip install "optimum-onnx[onnxruntime]"`.
 """
 
 from __future__ import annotations
@@ -33,9 +34,7 @@ def main() -> int:
     original, faster = options.folder / "model.onnx", options.folder / "faster.onnx"
 
     # The dimensions stay dynamic. The model is optimized for one text of 128 tokens.
-    optimized = superopt.optimize(
-        original, budget=options.budget, shapes={"batch_size": 1, "sequence_length": 128}
-    )
+    optimized = superopt.optimize(original, budget=options.budget, shapes={"batch_size": 1, "sequence_length": 128})
     optimized.save(faster)
     print(optimized.report.reason)
 

@@ -29,6 +29,7 @@ ANSWERS = (
     "budget.md",
     "contributing.md#add-a-rewrite-that-the-search-cannot-find",
     "contributing.md#add-an-operator",
+    "export.md",
     "faq.md",
     "nothing-found.md",
     "start.md",
