@@ -35,6 +35,7 @@ SCRIPTS = {
     "check_positions": "takes minutes",
     "check_predictions": "takes minutes",
     "check_rules": "takes minutes",
+    "check_signals": "takes minutes",
     "check_wheel": "takes minutes, and installs packages",
     "docs": "needs the extra `docs`; tests/test_site.py builds the site",
     "flag_rules": "takes minutes",

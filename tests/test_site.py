@@ -27,6 +27,7 @@ LINK = re.compile(r"\[[^\]\n]+\]\(([^)\s]+)\)")
 ANSWERS = (
     "accuracy.md",
     "budget.md",
+    "ci.md",
     "contributing.md#add-a-rewrite-that-the-search-cannot-find",
     "contributing.md#add-an-operator",
     "export.md",
