@@ -45,4 +45,5 @@ class Superopt(ir.passes.FunctionalPass):
         optimized = optimize(model, **self._options)
         if self._on_result is not None:
             self._on_result(optimized)
-        return ir.passes.PassResult(optimized.model, modified=optimized.report.accepted)
+        unchanged = optimized.model is model
+        return ir.passes.PassResult(model.clone() if unchanged else optimized.model, modified=optimized.report.accepted)
