@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 NEEDED = ("networkx", "numpy", "onnx", "onnx_ir", "onnxruntime", "rich")
 """The modules that optimization needs. Optimization does not need Z3."""
-EXTRAS = {"": "", "PIL": "dev", "hypothesis": "dev"}
+EXTRAS = {"": "", "PIL": "dev", "hypothesis": "dev", "twine": "release"}
 """For each module that only some scripts need, the extra of superopt (as in `superopt[dev]`) that installs the module."""
 INSTALL = 'set -euo pipefail; source "$1"; environment "$2"'
 

@@ -19,6 +19,7 @@ import pytest
 
 from superopt.flows.export_rules import ExportedRules, export, export_function_pairs, onnxscript_module
 from superopt.rules.rule import Rule, parse_rules
+from superopt.rules.store import load_rules
 from superopt.runtime.session import Device, Session
 
 pytestmark = pytest.mark.slow
@@ -161,6 +162,13 @@ def test_every_stored_rule_has_a_class(rules: dict[str, Rule], tmp_path: Path) -
     for rule in rules.values():
         shown = " ".join(str(rule.statement).split())
         assert any(getattr(c, "STATEMENT", "") == shown for c in vars(module).values())
+
+
+def test_onnxscript_swaps_no_operands_of_a_maximum_of_three(tmp_path: Path) -> None:
+    (rule,) = (rule for rule in load_rules() if rule.name == "minimum-maximum-to-x-2")
+    exported = onnxscript_module([rule])
+    assert "op.Max(x, y, z" in exported.text
+    assert module_of(exported, tmp_path).RULES.rules
 
 
 # ---------------------------------------------------------------- pairs of functions

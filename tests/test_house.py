@@ -156,6 +156,19 @@ def test_codes_without_an_error_are_documented() -> None:
 
 
 def test_scripts_can_be_run() -> None:
-    run = ["superopt", "test", "check", "regenerate", "make_example", "readme_tables", "bench", "spellings", "wild", "zoo"]
+    run = [
+        "superopt",
+        "test",
+        "check",
+        "regenerate",
+        "make_example",
+        "readme_tables",
+        "bench",
+        "spellings",
+        "wild",
+        "zoo",
+        "docs",
+        "check_wheel",
+    ]
     for path in [*(ROOT / "scripts" / name for name in run), ROOT / ".ci" / "run"]:
         assert path.stat().st_mode & 0o111, path

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from hatch_build import CustomMetadataHook, absolute_links
 
 pytestmark = pytest.mark.slow
 
@@ -51,6 +55,37 @@ def test_an_installed_package_reads_its_own_data(wheel: Path, tmp_path: Path) ->
     assert Path(specs) == tmp_path / "superopt" / "specs"
     assert Path(substitutions) == tmp_path / "superopt" / "substitutions"
     assert operators == sorted(p.stem for p in (ROOT / "specs").glob("*.py"))
+
+
+def test_the_readme_in_the_wheel_has_no_relative_links(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    description = archive.read(name).decode().partition("\n\n")[2]
+    assert description.startswith("# superopt")
+    assert not re.findall(r"\]\((?!https?:|#)", description)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("", "docs/a.md, B (docs/b.md#c), [d](#d) and [e](https://e)"),
+        (
+            "https://h/i",
+            "[docs/a.md](https://h/i/blob/v1/docs/a.md), [B](https://h/i/blob/v1/docs/b.md#c), [d](#d) and [e](https://e)",
+        ),
+    ],
+)
+def test_relative_links_become_absolute_or_text(url: str, expected: str) -> None:
+    readme = "[docs/a.md](docs/a.md), [B](docs/b.md#c), [d](#d) and [e](https://e)"
+    assert absolute_links(readme, url, "v1") == expected
+
+
+@pytest.mark.parametrize("url", ["", "https://h/i"])
+def test_the_package_has_project_urls_if_the_address_is_known(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUPEROPT_URL", url)
+    metadata: dict[str, Any] = {"version": "1"}
+    CustomMetadataHook(str(ROOT), {}).update(metadata)
+    assert metadata.get("urls", {}).get("Repository", "") == url
 
 
 def test_without_a_new_enough_python_the_scripts_say_so(tmp_path: Path) -> None:

@@ -72,6 +72,10 @@ class FoundRule(RewriteRuleClassBase):
 '''
 
 
+COMMUTATIVE = frozenset({"Add", "And", "Equal", "Max", "Mean", "Min", "Mul", "Or", "Sum", "Xor"})
+"""The operators whose two inputs onnxscript swaps in a pattern. It raises an error if such a node does not have two inputs."""
+
+
 @dataclass(frozen=True)
 class Left:
     """The ONNX pattern for the left side of a rule.
@@ -136,6 +140,7 @@ def onnxscript_module(rules: Sequence[Rule]) -> ExportedRules:
     """
     classes: list[str] = []
     names: list[str] = []
+    fixed_order: list[str] = []
     left_out: list[tuple[str, str]] = []
     for rule in rules:
         forms = list(dict.fromkeys(filter(None, map(_form, rule.equations))))
@@ -144,10 +149,14 @@ def onnxscript_module(rules: Sequence[Rule]) -> ExportedRules:
         for number, form in enumerate(forms, 1):
             name = _class_name(rule.name) + (f"Form{number}" if number > 1 else "")
             names.append(name)
+            if any(node.op_type in COMMUTATIVE and len(node.inputs) != 2 for node in form.nodes):
+                fixed_order.append(name)
             classes.append(_class_text(name, rule, form))
-    listed = "".join(f"        {name}.rule(),\n" for name in names)
+    commuted = "".join(f"        {name}.rule(),\n" for name in names if name not in fixed_order)
+    others = "".join(f"        {name}.rule(),\n" for name in fixed_order)
     tail = (
-        f"RULES = RewriteRuleSet(\n    [\n{listed}    ],\n    commute=True,\n)\n\n\n"
+        f"COMMUTED = [\n    rule\n    for given in [\n{commuted}    ]\n    for rule in given.commute()\n]\n"
+        f"RULES = RewriteRuleSet(\n    [\n        *COMMUTED,\n{others}    ]\n)\n\n\n"
         "def apply(model: ir.Model) -> int:\n"
         '    """How often a rule was applied until none pays; the model\'s nodes stand in topological order."""\n'
         "    return applied(RULES, model)\n"
