@@ -23,7 +23,15 @@ import superopt
 from superopt.algebra.operators import operator, substitutions_folder
 from superopt.cli.arguments import parse_arguments
 from superopt.cli.signals import Interrupted, Signals
-from superopt.errors import OutputError, StoreError, SuperoptError, TargetError, UnprovedError, UnreadableRulesError
+from superopt.errors import (
+    OutputError,
+    ReplayError,
+    StoreError,
+    SuperoptError,
+    TargetError,
+    UnprovedError,
+    UnreadableRulesError,
+)
 from superopt.files import (
     cause,
     is_output_data_file_name,
@@ -225,6 +233,52 @@ def run_optimize(options: argparse.Namespace) -> int:
     out.print(summary(optimized.report))
     if signals.number:
         print_error_line(f"superopt: interrupted; the best model so far passed the check and is in {options.target}")
+    return 0
+
+
+def run_replay(options: argparse.Namespace) -> int:
+    """Run `superopt replay`: apply recorded rewrites to another model, write the result, and print what was applied.
+
+    Raises:
+        ReplayError: No rewrite could be applied. The model was written unchanged.
+    """
+    require_model_file(options.source)
+    from superopt.report.replaying import replay_lines
+
+    written = {"out.onnx": options.target, "--certificate": options.certificate, "--cache": options.cache}
+    read = {"steps.json": options.recorded, **argument_data_files("in.onnx", options.source)}
+    read |= {f"--input {file}": file for file in options.inputs}
+    require_distinct(written, read)
+    reports = {"--certificate": options.certificate, "--cache": options.cache}
+    require_distinct(reports, {"in.onnx": options.source, **argument_data_files("out.onnx", options.target)})
+    for label, path in reports.items():
+        if path is not None and is_output_data_file_name(options.target, path):
+            raise TargetError(f"{path}: cannot write: the file of {label} may be the data file of {options.target}")
+    for path in filter(None, (options.target, options.certificate)):
+        require_writable(path)
+    with progress_listener() as listener:
+        replayed = superopt.replay(
+            options.recorded,
+            options.source,
+            provider=options.provider,
+            threads=options.threads,
+            cuda_graph=options.cuda_graph,
+            inputs=options.inputs,
+            tolerance=options.tolerance,
+            compare=options.compare,
+            seed=options.seed,
+            cache=options.cache,
+            progress=listener,
+        )
+    certificate = replayed.certificate if options.certificate is not None else ""
+    signals.saving()
+    replayed.save(options.target)
+    if options.certificate is not None:
+        write_text_atomically(certificate, options.certificate)
+    for line in replay_lines(replayed.report):
+        out.print(line, soft_wrap=True, markup=False)
+    if not replayed.evidence.rewritten:
+        raise ReplayError(f"{options.source}: {replayed.report.reason}; {options.target} is the model as it was")
     return 0
 
 
@@ -537,6 +591,7 @@ def run_cache_clear(options: argparse.Namespace) -> int:
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "optimize": run_optimize,
+    "replay": run_replay,
     "compare": run_compare,
     "profile": run_profile,
     "verify": run_verify,
