@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import functools
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, Generic, TypeAlias, Unpack, overload
-
-import onnx_ir as ir
 
 from superopt.algebra.terms import subterms
 from superopt.budget import limit_memory_growth
@@ -348,7 +347,7 @@ class _Parts:
             for number, island in enumerate(running_islands(chart, runs))
             for order, (name, node) in enumerate(zip(certificate_node_names(island), island.nodes, strict=True))
         }
-        self._taken: set[ir.Node] = set()
+        self._taken = set[object]()
 
     def named(self, place: RewrittenNodes) -> Segment | None:
         """Return the segment with the nodes of this place, or None if the nodes are not all in one island of the model."""
@@ -383,7 +382,10 @@ def _difference(before: State, now: State) -> str:
     """Describe the difference between the recorded terms of a segment and its present terms."""
     if len(before) != len(now):
         return f"other nodes use {len(now)} of its values, and {len(before)} when it was recorded"
-    there = {*subterms(*now)}
-    first = next((term for term in subterms(*before) if term not in there), None)
-    what = "an output" if first is None else "an operand" if first.is_variable else first.op
-    return f"it computes other terms: {what} differs"
+    own, other = (
+        Counter((term.op, term.attributes) for term in subterms(*state) if not term.is_variable) for state in (before, now)
+    )
+    missing, added = ([op for op, _ in some] for some in (own - other, other - own))
+    for op in missing:
+        return f"a number or an attribute of its {op} differs" if op in added else f"it has no such {op}"
+    return f"it has one more {added[0]}" if added else "it computes other terms with the same operators"
