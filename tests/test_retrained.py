@@ -207,6 +207,21 @@ def test_a_segment_that_differs_is_left(
         np.testing.assert_allclose(one, expected, rtol=1e-3, atol=1e-5)
 
 
+def test_later_passes_find_nodes_that_were_numbered_otherwise(
+    rules: list[Rule], prepared: RuleSet, cache: Path, tmp_path: Path
+) -> None:
+    certified = Certified(two_branches(), [by(MERGED, rules=prepared), by(MOVED, rules=prepared)], rules, tmp_path)
+    first, second = ([place["nodes"] for r in one["rewrites"] for place in r["places"]] for one in certified.record["passes"])
+    assert any(name.startswith("superopt.1.") for nodes in second for name in nodes), first
+    other = retrained(two_branches())
+    other.graph.output.append(helper.make_tensor_value_info("pwx", onnx.TensorProto.FLOAT, [4, 6]))
+    replayed = superopt.replay(certified.file, other, threads=1, cache=cache)
+    assert replayed.report.applied == 2
+    assert sum(map(len, replayed.report.left.values())) == 2
+    for one, expected in zip(outputs(replayed.model), outputs(other), strict=True):
+        np.testing.assert_allclose(one, expected, rtol=1e-3, atol=1e-5)
+
+
 def test_other_names_are_found_by_their_terms(rules: list[Rule], prepared: RuleSet, cache: Path, tmp_path: Path) -> None:
     certified = Certified(two_branches(), [by(MERGED, rules=prepared)], rules, tmp_path)
     other = retrained(two_branches())

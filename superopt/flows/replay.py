@@ -243,6 +243,10 @@ def _checked(report: ReplayReport, rewritten: Model, prepared: PreparedModel, *,
     return replace(report, timing=timing(compared.least))
 
 
+APART = "its nodes are not together in a part of the model that superopt rewrites"
+MADE_ELSEWHERE = "a rewrite that was left makes some of its nodes"
+"""Reasons why a recorded segment is not found in the model."""
+
 _Located: TypeAlias = "tuple[RewrittenNodes, Segment]"
 """A segment of the certificate, and the equal segment of the model."""
 
@@ -306,7 +310,7 @@ class _Replaying:
                 elif (segment is None or any(map(MADE_NAME.match, place.nodes))) and (other := parts.equal_to(rewrite.before)):
                     equal.append((place, other))
                 elif segment is None:
-                    self._leave("its nodes are not together in a part of the model that superopt rewrites", [place])
+                    self._leave(MADE_ELSEWHERE if any(map(MADE_NAME.match, place.nodes)) else APART, [place])
                 elif segment.state == rewrite.before:
                     self._leave("another rewrite replaces its nodes", [place])
                 else:

@@ -102,9 +102,8 @@ class StepReplay:
             rules = self._alone(rule)
             if derives(rules.gated(gate), step, live):
                 return ""
-            polynomial = rule.family == MUTANTS or is_fast_algorithm_rule(rule)
             operands = [arg for root in step.roots for arg in root.args]
-            if polynomial and gate.permits_polynomial(operands) and derives(rules, step, live):
+            if _is_of_one_operator(rule) and gate.permits_polynomial(operands) and derives(rules, step, live):
                 return ""
         if step.roots == state and step.rule in {undoing.rule for undoing in self._every.undoing()}:
             if any(wide == step.replacements for wide, _ in widened_states(state, self._every.gated(gate))):
@@ -120,6 +119,15 @@ class StepReplay:
         if recognized is not None:
             return [rule for rule in recognized_rules(state, [recognized]) if rule.name == step.rule]
         return [self._rules[step.rule]] if step.rule in self._rules else []
+
+
+def _is_of_one_operator(rule: Rule) -> bool:
+    """Return whether the rule replaces one operator on any operands by another algorithm or by a mutant.
+
+    A search admits such a rule by a bound of the operands, as it admits a corrected mutant.
+    """
+    known = rule.family == MUTANTS or is_fast_algorithm_rule(rule)
+    return known and all(arg.is_variable for equation in rule.equations for root in equation.left for arg in root.args)
 
 
 def derives(rules: RuleSet, step: Step, live: Sequence[Term]) -> bool:
