@@ -1,13 +1,14 @@
 """superopt: a superoptimizer for ONNX models.
 
 `superopt.optimize(model)` searches for an equivalent model that is faster in a measured comparison. The result contains the
-model and a report of the optimization. `superopt.compare(first, second)` compares two models. Read `flows/optimize` first. The
+model and a report of the optimization. `superopt.replay(certificate, model)` repeats an optimization for a model with other
+weights. `superopt.compare(first, second)` compares two models. Read `flows/optimize` first. The
 docstring of each package is a map of its modules.
 
 Packages, from the top layer to the bottom layer. A package imports only from layers below its own:
 
     `cli/`: the command line: commands, options, signals, progress display and exit codes. Only this package prints.
-    `flows/`: the stages of optimize, compare, generate, verify, profile and rules export; certificates are written here.
+    `flows/`: the stages of optimize, replay, compare, generate, verify, profile and rules export; certificates are made here.
     `search/`: the search for a cheaper equivalent of a model: rewriting, sweeps, windows, passes, choice of a candidate model.
     `discovery/`: the discovery of rewrite rules: enumeration of terms, fingerprints, generalisation, pruning, minimal core.
     `verification/`: the independent checker of `superopt verify` (translation validation by certificates).
@@ -50,16 +51,29 @@ if TYPE_CHECKING:
     from superopt.flows.compare import compare
     from superopt.flows.optimize import optimize
     from superopt.flows.optimized import Optimized
+    from superopt.flows.replay import Replayed, replay
     from superopt.report.comparison import ModelComparison
     from superopt.report.optimization import Report
 
-__all__ = ["ModelComparison", "Optimized", "Report", "SuperoptError", "__version__", "compare", "optimize"]
+__all__ = [
+    "ModelComparison",
+    "Optimized",
+    "Replayed",
+    "Report",
+    "SuperoptError",
+    "__version__",
+    "compare",
+    "optimize",
+    "replay",
+]
 
 _MODULES = {
     "compare": "superopt.flows.compare",
     "optimize": "superopt.flows.optimize",
+    "replay": "superopt.flows.replay",
     "ModelComparison": "superopt.report.comparison",
     "Optimized": "superopt.flows.optimized",
+    "Replayed": "superopt.flows.replay",
     "Report": "superopt.report.optimization",
 }
 """The module that defines each public name. It is imported at the first use of the name, so that `import superopt` is fast."""

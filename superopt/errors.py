@@ -175,6 +175,12 @@ class CacheError(SuperoptError):
     exit_code = 32
 
 
+class ReplayError(SuperoptError):
+    """No rewrite of the certificate could be applied to the other model; the model was written unchanged."""
+
+    exit_code = 33
+
+
 class OutputError(SuperoptError):
     """The standard output cannot be written, for example because the disk is full."""
 

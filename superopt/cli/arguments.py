@@ -135,6 +135,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--print-completion", action=PrintCompletion, choices=SHELLS, metavar="SHELL", help=about)
     commands = top.add_subparsers(title="commands", required=True, metavar="command")
     _add_optimize(commands)
+    _add_replay(commands)
     _add_compare(commands)
     _add_profile(commands)
     _add_verify(commands)
@@ -265,6 +266,33 @@ def _add_optimize(commands: Commands) -> None:
     how.add_argument("--fresh", action="store_true", help=about)
     how.add_argument("--no-cache", action="store_true", help="neither read the cache nor write to it")
     command.set_defaults(run="optimize")
+
+
+def _add_replay(commands: Commands) -> None:
+    about = (
+        "Apply the rewrites that a certificate records to another model of the same graph, such as a retrained model, without "
+        "a search. Rewrites that do not fit the model or its weights are left out. If no rewrite can be applied, the model is "
+        "written unchanged, and the exit code is 33."
+    )
+    command = commands.add_parser("replay", help="repeat an optimization for other weights", description=about)
+    about = "the file that `superopt optimize --certificate` wrote"
+    command.add_argument("recorded", type=Path, metavar="steps.json", help=about)
+    command.add_argument("source", type=Path, metavar="in.onnx", help="the model with other weights")
+    command.add_argument("target", type=Path, metavar="out.onnx", help="where to write the result")
+    command.add_argument("--provider", default="cpu", help=f"execution provider that runs the models: {WHERE}")
+    command.add_argument("--threads", type=threads, metavar="N", help="CPU threads of each session with --compare (all cores)")
+    about = "check for replay as a CUDA graph (with --provider cuda)"
+    command.add_argument("--cuda-graph", action="store_true", help=about)
+    about = "inputs to check the result on, besides random inputs, as for `superopt optimize`; repeatable"
+    command.add_argument("--input", type=Path, action="append", default=[], metavar="FILE", dest="inputs", help=about)
+    about = "largest rounding error of the result, as a multiple of the model's (4)"
+    command.add_argument("--tolerance", type=factor, default=CHECK.max_error_factor, metavar="FACTOR", help=about)
+    command.add_argument("--compare", action="store_true", help="also compare the speed of the model and of the result")
+    command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
+    about = "write every applied rewrite step as JSON, for `superopt verify`"
+    command.add_argument("--certificate", type=Path, metavar="FILE", help=about)
+    _add_cache(command)
+    command.set_defaults(run="replay")
 
 
 def _add_compare(commands: Commands) -> None:

@@ -23,7 +23,16 @@ from superopt.algebra.operators import registry, substitutions_folder
 from superopt.cli.arguments import parse_arguments, suggestion
 from superopt.cli.display import lines, panel
 from superopt.cli.signals import Interrupted, Signals
-from superopt.errors import OutputError, SpecError, StoreError, SuperoptError, TargetError, UnprovedError, UnreadableRulesError
+from superopt.errors import (
+    OutputError,
+    ReplayError,
+    SpecError,
+    StoreError,
+    SuperoptError,
+    TargetError,
+    UnprovedError,
+    UnreadableRulesError,
+)
 from superopt.files import (
     cause,
     is_output_data_file_name,
@@ -284,6 +293,52 @@ def repeated_command(report: superopt.Report, arguments: Sequence[str]) -> str:
     given = {argument.partition("=")[0] for argument in arguments}
     added = [text for name, value in chosen.items() if name not in given for text in (name, value)]
     return shlex.join(["superopt", *arguments, *added])
+
+
+def run_replay(options: argparse.Namespace) -> int:
+    """Run `superopt replay`: apply recorded rewrites to another model, write the result, and print what was applied.
+
+    Raises:
+        ReplayError: No rewrite could be applied. The model was written unchanged.
+    """
+    require_model_file(options.source)
+    from superopt.report.replaying import replay_lines
+
+    written = {"out.onnx": options.target, "--certificate": options.certificate, "--cache": options.cache}
+    read = {"steps.json": options.recorded, **argument_data_files("in.onnx", options.source)}
+    read |= {f"--input {file}": file for file in options.inputs}
+    require_distinct(written, read)
+    reports = {"--certificate": options.certificate, "--cache": options.cache}
+    require_distinct(reports, {"in.onnx": options.source, **argument_data_files("out.onnx", options.target)})
+    for label, path in reports.items():
+        if path is not None and is_output_data_file_name(options.target, path):
+            raise TargetError(f"{path}: cannot write: the file of {label} may be the data file of {options.target}")
+    for path in filter(None, (options.target, options.certificate)):
+        require_writable(path)
+    with progress_listener() as listener:
+        replayed = superopt.replay(
+            options.recorded,
+            options.source,
+            provider=options.provider,
+            threads=options.threads,
+            cuda_graph=options.cuda_graph,
+            inputs=options.inputs,
+            tolerance=options.tolerance,
+            compare=options.compare,
+            seed=options.seed,
+            cache=options.cache,
+            progress=listener,
+        )
+    certificate = replayed.certificate if options.certificate is not None else ""
+    signals.saving()
+    replayed.save(options.target)
+    if options.certificate is not None:
+        write_text_atomically(certificate, options.certificate)
+    for line in replay_lines(replayed.report):
+        out.print(line, soft_wrap=True, markup=False)
+    if not replayed.evidence.rewritten:
+        raise ReplayError(f"{options.source}: {replayed.report.reason}; {options.target} is the model as it was")
+    return 0
 
 
 def argument_data_files(label: str, model: Path) -> dict[str, Path]:
@@ -619,6 +674,7 @@ def run_cache_clear(options: argparse.Namespace) -> int:
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "optimize": run_optimize,
+    "replay": run_replay,
     "compare": run_compare,
     "profile": run_profile,
     "verify": run_verify,

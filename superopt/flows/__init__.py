@@ -1,12 +1,13 @@
-"""The flows of superopt: optimize, generate, verify and profile. The module of each flow shows its stages in order.
+"""The flows of superopt: optimize, replay, generate, verify and profile. The module of each flow shows its stages in order.
 
 The package may import every package but `superopt.cli`. Read `optimize` first.
 
     `optimize`: `superopt.optimize`: load, prepare, search, choose candidates and gains, accept or reject candidates, report.
     `plan_search`: `superopt optimize --dry-run`: what would be searched, without a search.
-    `options`: the keyword arguments of `superopt.optimize`.
+    `options`: the keyword arguments of `superopt.optimize` and of `superopt.replay`.
     `settings`: the validated arguments of `superopt.optimize`.
     `optimized`: the result object of `superopt.optimize`: the model, its report, its certificate, how to save them.
+    `replay`: `superopt.replay`: the rewrites of a certificate, applied to another model of the same graph.
     `compare`: `superopt.compare`: two models side by side, in speed, outputs, operators and weights.
     `certificate`: writes the certificate (JSON) of an optimization; `superopt.verification.certificates` reads it.
     `hints`: the explanation at the end of a run: where the time goes, what was refused, what the user can do next.

@@ -124,16 +124,24 @@ def result(
         InvalidModelError: ONNX Runtime cannot read the session settings in the model's metadata.
     """
     settled = with_settings(model, optimized_session_settings(report), report.environment.threads) if embed else model
-    changed = settled is not loaded.model
+    converted, unchanged = model_in_given_form(given, loaded, settled)
+    return Optimized(converted, report, evidence, unchanged, loaded.external, inputs)
+
+
+def model_in_given_form(
+    given: object, loaded: Loaded, model: Model
+) -> tuple[Model | ModelProto | bytes | ExportedProgram, Path | None]:
+    """Return the model in the type of the model `given` by the caller, and a file that contains exactly this model.
+
+    The model stays an `onnx_ir.Model` if `given` is a path or an open file. The file is None if there is no such file.
+    """
+    changed = model is not loaded.model
     if isinstance(given, ModelProto | bytes):
-        proto = as_proto(settled) if changed else given
-        of_kind = proto.SerializeToString() if isinstance(given, bytes) and isinstance(proto, ModelProto) else proto
-        return Optimized(of_kind, report, evidence, external=loaded.external, inputs=inputs)
+        proto = as_proto(model) if changed else given
+        return (proto.SerializeToString() if isinstance(given, bytes) and isinstance(proto, ModelProto) else proto), None
     if isinstance(given, ExportedProgram):
-        program = type(given)(settled, given.exported_program) if changed else given
-        return Optimized(program, report, evidence, external=loaded.external, inputs=inputs)
-    unchanged = None if changed or loaded.external else loaded.path
-    return Optimized(settled, report, evidence, unchanged, loaded.external, inputs)
+        return (type(given)(model, given.exported_program) if changed else given), None
+    return model, None if changed or loaded.external else loaded.path
 
 
 def optimized_session_settings(report: Report) -> Settings:

@@ -1,4 +1,4 @@
-"""The keyword arguments of `superopt.optimize`.
+"""The keyword arguments of `superopt.optimize` and of `superopt.replay`.
 
 The module imports nothing heavy, so that the command line can read its options fast.
 """
@@ -48,4 +48,18 @@ class Options(TypedDict, total=False):
     allow_contrib: bool
     opset: int | None
     stop: threading.Event | None
+    progress: Listener | None
+
+
+class ReplayOptions(TypedDict, total=False):
+    """The keyword arguments of `superopt.replay`, where they are described."""
+
+    provider: str
+    threads: int | None
+    cuda_graph: bool
+    inputs: Sequence[Given]
+    tolerance: float
+    compare: bool
+    seed: int
+    cache: str | os.PathLike[str] | None
     progress: Listener | None

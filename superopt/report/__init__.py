@@ -12,6 +12,7 @@ only renders results, and computes none. Read `optimization` first.
     `generation`: the report of `superopt generate`: counts for each universe, as a table and as JSON.
     `proof`: the tables of verdicts of `superopt prove`.
     `verification`: the report of `superopt verify`.
+    `replaying`: the report of `superopt replay`.
     `reading`: rules as text: lists of rules, one rule in detail, an explained proof.
     `caching`: the content of the time cache as lines of text.
     `drawing`: a rule as an SVG drawing of two graphs.

@@ -12,6 +12,7 @@ The search of a whole model:
     `schedule`: the order of segments and the share of the budget for each.
     `canonical`: a canonical form of segments up to names of variables, so that repeated layers are searched once.
     `record`: search results as JSON for the cache.
+    `replay`: whether recorded steps may be repeated for other weights.
     `selection`: which gains are used, within the limit on weight bytes; their model and rules; fallback choices of gains.
     `judging`: accepts or rejects a candidate model: numerical check, then comparison, or forecast for another device.
     `search_log`: what the search of a model tried, measured and improved, and when, for progress and the report.

@@ -113,13 +113,13 @@ def fusion_states(start: State, fusions: RuleSet) -> Iterator[tuple[State, tuple
         while wanted and (done := replaced_terms(state, wanted)) is not None:
             steps.append(_step(name, wanted, done))
             state = tuple(done[root] for root in state)
-            wanted = _undone(state)
+            wanted = order_keeping_replacements(state)
         if done is None:
             return
         yield state, tuple(steps)
 
 
-def _undone(state: State) -> dict[Term, Term]:
+def order_keeping_replacements(state: State) -> dict[Term, Term]:
     """Return replacements for chains of reshapes and transposes that keep the elements in order.
 
     Each chain is replaced by one reshape of the chain's operand.

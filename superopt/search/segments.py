@@ -44,6 +44,11 @@ class Segment:
     form: Canonical
     runs: float = 1.0
 
+    @classmethod
+    def of(cls, island: Island, runs: Runs) -> Segment:
+        """Return the segment with the nodes of the island (a convex region of the model), over numbered variables."""
+        return cls(island, canonical(tuple(island.outputs.values())), runs.get(island.scope, 1.0))
+
     @property
     def state(self) -> State:
         """The terms that the segment computes, over numbered variables (`x0`, `w0` and so on)."""
@@ -122,7 +127,7 @@ def segments(chart: Chart, runs: Runs, *, between: bool = False) -> list[Segment
     usual windows lie.
     """
     return [
-        _segment(chart.island(nodes), runs)
+        Segment.of(chart.island(nodes), runs)
         for island in running_islands(chart, runs)
         for nodes in windows(island.nodes, island.reads, island.kinds, between=between)
     ]
@@ -130,7 +135,7 @@ def segments(chart: Chart, runs: Runs, *, between: bool = False) -> list[Segment
 
 def whole_islands(chart: Chart, runs: Runs) -> list[Segment]:
     """Return each island (convex region of the model) as one segment. Islands that never run or have one node are left out."""
-    return [_segment(island, runs) for island in running_islands(chart, runs) if len(island.nodes) > 1]
+    return [Segment.of(island, runs) for island in running_islands(chart, runs) if len(island.nodes) > 1]
 
 
 def running_islands(chart: Chart, runs: Runs) -> list[Island]:
@@ -165,10 +170,6 @@ def unsearched(copies: Iterable[Segment], why: str) -> Gain:
     """Return a search result with no steps for segments that could not be searched. `why` is the reason."""
     parts = tuple(copies)
     return Gain(parts, SearchResult(parts[0].state, (), 0.0, 0.0, 0, LEFT + why), ())
-
-
-def _segment(island: Island, runs: Runs) -> Segment:
-    return Segment(island, canonical(tuple(island.outputs.values())), runs.get(island.scope, 1.0))
 
 
 Passes: TypeAlias = "tuple[tuple[Gain, ...], ...]"

@@ -1,0 +1,203 @@
+"""Replay: decide whether recorded rewrite steps may be repeated for a model with other weights.
+
+The steps of a search are right over the real numbers for all weights. Whether a floating-point mode permits a step depends on
+the values of the weights, because the gate (the filter for the mode) reads bounds that follow from these values. Recorded steps
+were permitted for other weights. So each step is derived anew with the gate for the present weights:
+
+- A step of a rule is matched again at each replaced term, and the gate must permit the match.
+- A recognized operator is recognized again, and the new rule is matched in the same way.
+- Unrolled recurrences and padded tensors are searched again, and the search must find the recorded terms.
+- A corrected mutant is judged again, and the gate must permit a polynomial of the mutant's operands.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+
+from superopt.algebra.operators import replace_subterms
+from superopt.algebra.terms import Term
+from superopt.errors import ShapeError, Undecidable
+from superopt.partial.families import MUTANTS
+from superopt.partial.judge import judge
+from superopt.rules.accuracy import is_fast_algorithm_rule
+from superopt.rules.fp_flags import FpMode
+from superopt.rules.fusion import fusions, recognized_operator
+from superopt.rules.match import Match
+from superopt.rules.rule import Rule
+from superopt.search.apply import PARTLY, State, Step, replaced_terms, run_time_terms
+from superopt.search.corrected_mutant import mutant_search_program
+from superopt.search.fuse import order_keeping_replacements
+from superopt.search.gate import Gate
+from superopt.search.recognition import recognized_rules
+from superopt.search.reroll import reroll_recurrences
+from superopt.search.ruleset import RuleSet
+from superopt.search.schedule import states
+from superopt.search.widen import widened_states
+from superopt.speclib.recurrence import recurrences
+
+
+class StepReplay:
+    """Decides whether recorded steps may be repeated, for segments (parts of a model) with other weights.
+
+    Args:
+        rules: The stored rules.
+    """
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._stored = tuple(rules)
+        self._rules = {rule.name: rule for rule in (*rules, *fusions().values())}
+        self._recurrences = frozenset(rule.name for rule in recurrences())
+        self._sets: dict[str, RuleSet] = {}
+
+    def refusal(self, start: State, steps: Sequence[Step], after: State, gate: Gate) -> str:
+        """Return why the steps from the terms `start` to the terms `after` must not be repeated, or an empty text.
+
+        The gate is the filter for the floating-point mode, with facts about the present weights.
+        """
+        state, following = start, list[Step]()
+        for step, then in zip(steps, _states(start, steps), strict=False):
+            if step.roots or step.replacements:
+                if following[:1] == [step]:
+                    del following[0]
+                elif step.rule in self._recurrences:
+                    _, again = reroll_recurrences(state, self._every.gated(gate))
+                    if again[:1] != (step,):
+                        return f"the recurrence {step.rule} is not found again"
+                    following = [*again[1:]]
+                elif why := self._refusal(state, step, gate):
+                    return why
+            if gate.mode is FpMode.PRECISE and then != start and gate.rounds_otherwise(then):
+                return f"step {step.rule} reorders a sum or a product"
+            state = then
+        if state != after:
+            return "the recorded steps do not lead to the recorded terms"
+        return "a sum loses a rounding step" if after != start and gate.rounds_otherwise(after) else ""
+
+    @functools.cached_property
+    def _every(self) -> RuleSet:
+        """The rule set of a search: algorithms and mutants are matched separately."""
+        mutants = [rule for rule in self._stored if rule.family == MUTANTS]
+        algorithms = [rule for rule in self._stored if is_fast_algorithm_rule(rule)]
+        apart = {rule.name for rule in (*algorithms, *mutants)}
+        return RuleSet([rule for rule in self._stored if rule.name not in apart], algorithms, mutants)
+
+    def _alone(self, rule: Rule) -> RuleSet:
+        if rule.name not in self._sets:
+            self._sets[rule.name] = RuleSet([rule])
+        return self._sets[rule.name]
+
+    def _refusal(self, state: State, step: Step, gate: Gate) -> str:
+        """Return why one step from the terms `state` must not be repeated, or an empty text."""
+        live = run_time_terms(state)
+        distinct = len({*step.roots}) == len(step.roots) == len(step.replacements)
+        if not distinct or not {*step.roots} <= {*live} or any(a.shape != b.shape for a, b in _pairs(step)):
+            return f"step {step.rule} does not replace terms of the segment"
+        if step.rule.startswith(PARTLY):
+            return _mutant_refusal(step, gate)
+        found = self._rules_of(step, state)
+        if not found:
+            return f"no rule is called {step.rule}"
+        for rule in found:
+            rules = self._alone(rule)
+            if derives(rules.gated(gate), step, live):
+                return ""
+            operands = [arg for root in step.roots for arg in root.args]
+            if _is_of_one_operator(rule) and gate.permits_polynomial(operands) and derives(rules, step, live):
+                return ""
+        if step.roots == state and step.rule in {undoing.rule for undoing in self._every.undoing()}:
+            if any(wide == step.replacements for wide, _ in widened_states(state, self._every.gated(gate))):
+                return ""
+            return f"the padding by {step.rule} is not found again"
+        if any(derives(self._alone(rule), step, live) for rule in found):
+            return f"the floating-point mode does not permit {step.rule} for these weights"
+        return f"step {step.rule} is no instance of the rule"
+
+    def _rules_of(self, step: Step, state: State) -> Sequence[Rule]:
+        """Return the rules that the name of a step may mean. A rule of a recognized operator is made from the state."""
+        recognized = recognized_operator(step.rule)
+        if recognized is not None:
+            return [rule for rule in recognized_rules(state, [recognized]) if rule.name == step.rule]
+        return [self._rules[step.rule]] if step.rule in self._rules else []
+
+
+def _is_of_one_operator(rule: Rule) -> bool:
+    """Return whether the rule replaces one operator on any operands by another algorithm or by a mutant.
+
+    A search admits such a rule by a bound of the operands, as it admits a corrected mutant.
+    """
+    known = rule.family == MUTANTS or is_fast_algorithm_rule(rule)
+    return known and all(arg.is_variable for equation in rule.equations for root in equation.left for arg in root.args)
+
+
+def derives(rules: RuleSet, step: Step, live: Sequence[Term]) -> bool:
+    """Return whether the matches of the rules give the step.
+
+    All terms are replaced at once, so a replacement may contain the replacements of other terms. `live` has the terms of the
+    state before the step that are computed at run time.
+    """
+    wanted = dict(_pairs(step))
+    shown: dict[Term, Term] = {}
+    for root in step.roots:
+        if root not in shown:
+            for pairs in _results(rules, root, live):
+                if all(one in wanted and _is(new, wanted[one], wanted) for one, new in pairs if one is not new):
+                    shown.update((one, new) for one, new in pairs if one is not new)
+                    break
+    if {*shown} != {*wanted}:
+        return False
+    if all(shown[root] is wanted[root] for root in wanted):
+        return True
+    done = replaced_terms(step.roots, shown)
+    return done is not None and all(done[root] is wanted[root] for root in wanted)
+
+
+def _results(rules: RuleSet, root: Term, live: Sequence[Term]) -> Iterator[list[tuple[Term, Term]]]:
+    """Yield the pairs of a replaced term and its new term, for each match whose first replaced term is `root`.
+
+    After them comes the reshape in place of a chain of reshapes and transposes at `root` that keeps the order of elements.
+    """
+
+    def candidates(op: str) -> list[Term]:
+        return [term for term in live if term.op == op]
+
+    matches: Iterator[tuple[str, Match]] = rules.matches(root, candidates)
+    for _, match in matches:
+        yield [*zip(match.roots, match.replacements, strict=True)]
+    yield from ([pair] for pair in order_keeping_replacements((root,)).items() if pair[0] is root)
+
+
+def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
+    """Return whether a new term is the recorded replacement, possibly after the other recorded replacements are made in it."""
+    if new is replacement:
+        return True
+    try:
+        return replace_subterms(new, dict(wanted)) is replacement
+    except ShapeError:
+        return False
+
+
+def _mutant_refusal(step: Step, gate: Gate) -> str:
+    """Return why an operator must not be replaced by a corrected mutant, or an empty text."""
+    root, *more = step.roots
+    if more or mutant_search_program(root) is None:
+        return f"{root.op} is not an operator that mutants may replace"
+    if not gate.permits_polynomial(root.args):
+        return f"the floating-point mode does not permit a mutant of {root.op} for these weights"
+    try:
+        program, mutant = step.programs
+        return f"the mutant of {root.op} is wrong at some positions" if judge(program, mutant).unequal else ""
+    except Undecidable as error:
+        return f"the mutant of {root.op} cannot be judged: {error}"
+
+
+def _pairs(step: Step) -> list[tuple[Term, Term]]:
+    return [*zip(step.roots, step.replacements, strict=False)]
+
+
+def _states(start: State, steps: Sequence[Step]) -> Iterator[State]:
+    """Yield the state after each step, and stop before a step whose replacements are ill-typed."""
+    try:
+        yield from states(start, steps)
+    except ShapeError:
+        return
