@@ -274,7 +274,11 @@ def _add_replay(commands: Commands) -> None:
         "a search. Rewrites that do not fit the model or its weights are left out. If no rewrite can be applied, the model is "
         "written unchanged, and the exit code is 33."
     )
-    command = commands.add_parser("replay", help="repeat an optimization for other weights", description=about)
+    examples = (
+        "replay steps.json retrained.onnx faster.onnx",
+        "replay steps.json retrained.onnx faster.onnx --compare --certificate new.json",
+    )
+    command = _add_command(commands, "replay", "repeat an optimization for other weights", about, *examples)
     about = "the file that `superopt optimize --certificate` wrote"
     command.add_argument("recorded", type=Path, metavar="steps.json", help=about)
     command.add_argument("source", type=Path, metavar="in.onnx", help="the model with other weights")
