@@ -138,6 +138,7 @@ def _add_optimize(commands: Commands) -> None:
         "known to be finite and of ordinary magnitude), or fast (rewrites as over the real numbers)"
     )
     command.add_argument("--fp", choices=[*map(str, FpMode)], default=FpMode.RELAXED, help=about)
+    _add_user_rules(command, "also use the rules of this file or folder, which `superopt rules add` proved; repeatable")
     about = "allow ONNX Runtime's own operators (com.microsoft) where they measure faster"
     command.add_argument("--allow-contrib", action="store_true", help=about)
     about = "convert the result to this newer opset and allow its operators"
@@ -222,6 +223,7 @@ def _add_verify(commands: Commands) -> None:
     command.add_argument("--provider", default="cpu", help=f"execution provider that runs both models: {WHERE}")
     command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
     command.add_argument("--threads", type=threads, default=1, metavar="N", help="CPU threads of each session (1)")
+    _add_user_rules(command, "the file or folder of rules that was given to `superopt optimize --rules`; repeatable")
     command.set_defaults(run="verify")
 
 
@@ -268,7 +270,9 @@ def _add_workers(command: argparse.ArgumentParser | argparse._MutuallyExclusiveG
 
 
 def _add_rules(commands: Commands) -> None:
-    command = commands.add_parser("rules", help="list, show and export rules", description="List, show or export rules.")
+    command = commands.add_parser(
+        "rules", help="list, show, add and export rules", description="List, show, add or export rules."
+    )
     actions = command.add_subparsers(title="actions", required=True, metavar="action")
     listing = actions.add_parser("list", help="list the rules, one a line")
     listing.set_defaults(run="rules list")
@@ -277,6 +281,7 @@ def _add_rules(commands: Commands) -> None:
     export.add_argument("--format", choices=("onnxscript", "functions"), required=True, help="format of the other tool")
     export.add_argument("--output", type=Path, required=True, metavar="FILE", help="file for the exported rules")
     export.set_defaults(run="rules export")
+    _add_rules_add(actions)
     _add_rules_derive(actions)
     for several in (listing, export):
         several.add_argument("--family", metavar="F", help="only rules of this family")
@@ -290,6 +295,26 @@ def _add_rules(commands: Commands) -> None:
         reading.add_argument("name", metavar="NAME", help="a rule's name, as `rules list` prints it")
         reading.add_argument("--svg", type=Path, metavar="FILE", help="draw both sides as an SVG file")
         reading.set_defaults(run="rules show", whole=name == "explain")
+
+
+def _add_rules_add(actions: Commands) -> None:
+    about = (
+        "Prove the rules of a file, and write their ledger beside the file, for --rules of `superopt optimize` and `superopt "
+        "verify`. A rule is a line such as `twice: relu(relu(x)) => relu(x) for x[1, 2, 3]`. If a rule is refuted or cannot be "
+        "proved, nothing is written, and the exit code is 16."
+    )
+    example = "example: superopt rules add my.rules && superopt optimize in.onnx out.onnx --rules my.rules"
+    command = actions.add_parser("add", help="prove rules of your own", description=about, epilog=example)
+    about = "rules in the notation of substitutions/*.rules; the name ends in .rules"
+    command.add_argument("file", type=Path, metavar="FILE", help=about)
+    about = "folder for the ledger and a copy of the file (the folder of the file)"
+    command.add_argument("--out", type=Path, metavar="DIR", help=about)
+    command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
+    command.set_defaults(run="rules add")
+
+
+def _add_user_rules(command: argparse.ArgumentParser, about: str) -> None:
+    command.add_argument("--rules", type=Path, action="append", default=[], metavar="PATH", help=about)
 
 
 def _add_rules_derive(actions: Commands) -> None:

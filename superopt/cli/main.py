@@ -314,6 +314,7 @@ def run_verify(options: argparse.Namespace) -> int:
             threads=options.threads,
             seed=options.seed,
             examples=examples,
+            user_rules=options.rules,
             progress=listener,
         )
     for line in verification_lines(found):
@@ -437,6 +438,18 @@ def run_rules_list(options: argparse.Namespace) -> int:
     return 0
 
 
+def run_rules_add(options: argparse.Namespace) -> int:
+    """Run `superopt rules add`: prove the rules of a file, write the ledger of the file, and print a line for each rule."""
+    from superopt.flows.add_rules import add_rules
+
+    require_folder(options.file.parent if options.out is None else options.out)
+    with progress_listener() as listener:
+        added = add_rules(options.file, options.out, seed=options.seed, progress=listener)
+    for line in added.lines():
+        out.print(line, soft_wrap=True, markup=False)
+    return 0
+
+
 def run_rules_export(options: argparse.Namespace) -> int:
     """Run `superopt rules export`: write the rules to a file in the requested format.
 
@@ -543,6 +556,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "generate": run_generate,
     "prove": run_prove,
     "rules list": run_rules_list,
+    "rules add": run_rules_add,
     "rules export": run_rules_export,
     "rules show": run_rules_show,
     "rules derive": run_rules_derive,

@@ -11,6 +11,7 @@ The package may import every package but `superopt.cli`. Read `optimize` first.
     `hints`: which options may open more of a model for which nothing faster was found.
     `report_fields`: fills the fields of the optimization report: reason of the verdict, timing, rounding, environment.
     `generate`: `superopt generate`: discover, prove, sort and store rewrite rules.
+    `add_rules`: `superopt rules add`: prove the rules of a user's file, and write their ledger.
     `verify`: `superopt verify`: check an optimized model by its certificate.
     `profile`: `superopt profile`: measure a device and write its profile.
     `export_rules`: `superopt rules export`: rules as onnxscript rewrite rules or pairs of ONNX functions.

@@ -122,6 +122,7 @@ def optimize(
     growth: float | None = None,
     moves: Sequence[str] = MOVES,
     fp: str = FpMode.RELAXED,
+    rules: Sequence[str | os.PathLike[str]] = (),
     device_profile: str | os.PathLike[str] | None = None,
     allow_contrib: bool = False,
     opset: int | None = None,
@@ -172,6 +173,8 @@ def optimize(
             but at most by 256 MiB. Weights of more than 512 MiB may grow by half their size. In all cases, 1 MiB is added.
         moves: The kinds of rewrites that the search may use, from `MOVES`. If it is empty, the model is not rewritten.
         fp: The floating-point mode: "precise", "relaxed" or "fast" (docs/floating-point.md).
+        rules: Files and folders with rules of your own, which `superopt rules add` proved (docs/rules.md). They are used beside
+            superopt's rules.
         device_profile: A file in which `superopt profile` described another device. The model is optimized for this device, and
             times are predicted instead of measured. A model is returned as faster only if the predicted gain is larger than the
             error of the predictions.
@@ -190,7 +193,7 @@ def optimize(
         FixedInputError: `fix` names no input or dimension, or a value does not fit the input, or differs from an example.
         ProfileError: The file is not a device profile, or is a profile of another provider.
         OpsetError: The model cannot be converted to the opset.
-        StoreError: A stored rule lacks a valid proof.
+        StoreError: A stored rule, or a rule of `rules`, lacks a valid proof.
         CheckFailedError: The rewritten nodes cannot be put into the model, because the model would have a cycle.
         ValueError: A number is too small or NaN, a kind of rewrites or a mode is unknown, `tune` is given with a device
             profile, `ort_config` is given without `tune`, or both `fresh` and `no_cache` are given.
@@ -215,6 +218,7 @@ def optimize(
             growth=growth,
             moves=moves,
             fp=fp,
+            rules=rules,
             device_profile=device_profile,
             allow_contrib=allow_contrib,
             opset=opset,
@@ -253,10 +257,18 @@ def optimize(
             unimproved.remember(report)
     last = outcomes[-1].candidate
     passes, rewritten = (last.passes, last.model) if report.accepted else ((), None)
-    rules, assumptions = prepared.rules, prepared.assumptions
     at = [sizing.numbers for sizing in prepared.sizings if sizing.numbers]
-    special = prepared.specialization
-    evidence = Evidence(loaded.model, report.accepted, passes, rules, at, opset, report.arithmetic, assumptions, special)
+    evidence = Evidence(
+        loaded.model,
+        report.accepted,
+        passes,
+        prepared.rules,
+        at,
+        opset,
+        report.arithmetic,
+        prepared.assumptions,
+        prepared.specialization,
+    )
     return result(model, loaded, rewritten or loaded.model, report, evidence, embed=ort_config)
 
 
@@ -403,7 +415,7 @@ def prepare(
                 start=start,
                 weight_budget=weight_budget(weight_bytes(start), settings.growth),
                 runs=counts,
-                rules=load_rules() if nodes else [],
+                rules=[*load_rules(), *settings.user_rules] if nodes else [],
                 islands=(len(nodes), sum(nodes)),
                 assumptions=chart.views.assumptions,
                 specialization=specialization,

@@ -44,6 +44,7 @@ class Options(TypedDict, total=False):
     growth: float | None
     moves: Sequence[str]
     fp: str
+    rules: Sequence[str | os.PathLike[str]]
     device_profile: str | os.PathLike[str] | None
     allow_contrib: bool
     opset: int | None
