@@ -143,6 +143,8 @@ def _add_optimize(commands: Commands) -> None:
     command.add_argument("--allow-contrib", action="store_true", help=about)
     about = "convert the result to this newer opset and allow its operators"
     command.add_argument("--opset", type=positive_integer, metavar="N", help=about)
+    about = "do not write superopt's version, the digest of the original and the numbers of rewrites to the result's metadata"
+    command.add_argument("--no-metadata", action="store_false", dest="metadata", help=about)
     _add_limits(command)
     command.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
     about = "write every rewrite step as JSON, for `superopt verify`"

@@ -126,6 +126,7 @@ def optimize(
     device_profile: str | os.PathLike[str] | None = None,
     allow_contrib: bool = False,
     opset: int | None = None,
+    metadata: bool = True,
     stop: threading.Event | None = None,
     progress: Listener | None = None,
 ) -> Optimized[Model | ModelProto | bytes | ExportedProgram]:
@@ -181,6 +182,8 @@ def optimize(
         allow_contrib: Allow operators that only ONNX Runtime has (docs/contrib.md).
         opset: The opset of a rewritten model. It must not be older than the opset of the given model. The rewritten model may
             have all operators of this opset. If the given model is returned, its opset does not change.
+        metadata: Write the version of superopt, the content digest of the original, the floating-point mode, and the numbers of
+            rules and rewrites to the metadata of a rewritten model.
         stop: An event that another thread or a signal handler may set to end the search. The best candidate so far is then
             checked and compared briefly. If the candidate is not accepted, the given model is returned.
         progress: Receives progress reports.
@@ -269,7 +272,7 @@ def optimize(
         prepared.assumptions,
         prepared.specialization,
     )
-    return result(model, loaded, rewritten or loaded.model, report, evidence, embed=ort_config)
+    return result(model, loaded, rewritten or loaded.model, report, evidence, embed=ort_config, metadata=metadata)
 
 
 class PhaseTimer:

@@ -48,5 +48,6 @@ class Options(TypedDict, total=False):
     device_profile: str | os.PathLike[str] | None
     allow_contrib: bool
     opset: int | None
+    metadata: bool
     stop: threading.Event | None
     progress: Listener | None
