@@ -51,6 +51,8 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(title="commands", required=True, metavar="command")
     _add_optimize(commands)
     _add_compare(commands)
+    _add_inspect(commands)
+    _add_diff(commands)
     _add_profile(commands)
     _add_verify(commands)
     _add_generate(commands)
@@ -76,7 +78,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         names = [name for name, _ in options.fix]
         if repeated := [name for name in names if names.count(name) > 1]:
             top.error(f"argument --fix: {quote_option_value(repeated[0])} is given twice")
-    if options.run in ("compare", "optimize", "profile"):
+    if options.run in ("compare", "inspect", "optimize", "profile"):
         names = [name for name, _ in options.shape]
         if repeated := [name for name in names if names.count(name) > 1]:
             top.error(f"argument --shape: {quote_option_value(repeated[0])} is given twice: write all of its sizes as NAME=N,N")
@@ -175,6 +177,36 @@ def _add_compare(commands: Commands) -> None:
     command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
     command.add_argument("--json", type=Path, metavar="FILE", help="write the comparison as JSON")
     command.set_defaults(run="compare")
+
+
+def _add_inspect(commands: Commands) -> None:
+    about = (
+        "Show what superopt understands of a model: the islands, which are the regions that a search can rewrite, the nodes "
+        "outside them with the reasons, operators, dynamic dimensions, opset and weights. The model is not run without --time."
+    )
+    example = "example: superopt inspect model.onnx --json model.json"
+    command = commands.add_parser(
+        "inspect", help="show what superopt understands of a model", description=about, epilog=example
+    )
+    command.add_argument("model", type=Path, metavar="model.onnx", help="the model")
+    about = "measure the share of the run time of the nodes outside the islands, on one thread of the CPU"
+    command.add_argument("--time", action="store_true", help=about)
+    _add_shape(command, "a size of a dynamic dimension, for --time; repeat the option for each dimension")
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the result as JSON")
+    command.set_defaults(run="inspect")
+
+
+def _add_diff(commands: Commands) -> None:
+    about = (
+        "Show which nodes and weights of two models are the same. Nodes are paired by the names of their first outputs, and "
+        "weights by their names. The models are not run; `superopt compare` compares speed and outputs."
+    )
+    example = "example: superopt diff in.onnx out.onnx"
+    command = commands.add_parser("diff", help="show which nodes of two models differ", description=about, epilog=example)
+    command.add_argument("first", type=Path, metavar="a.onnx", help="the model to compare with, usually an original")
+    command.add_argument("second", type=Path, metavar="b.onnx", help="the other model")
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the difference as JSON")
+    command.set_defaults(run="diff")
 
 
 def _add_shape(command: argparse.ArgumentParser, about: str) -> None:

@@ -264,6 +264,44 @@ def run_compare(options: argparse.Namespace) -> int:
     return 0
 
 
+def run_inspect(options: argparse.Namespace) -> int:
+    """Run `superopt inspect`: print what superopt understands of a model, and write it as JSON if requested."""
+    require_model_file(options.model)
+    from superopt.flows.inspect_model import inspect_model
+    from superopt.report.inspection import inspection_lines
+
+    require_distinct(
+        {"--json": options.json}, {"model.onnx": options.model, **argument_data_files("model.onnx", options.model)}
+    )
+    if options.json is not None:
+        require_writable(options.json)
+    found = inspect_model(options.model, shapes=[{name: sizes[0] for name, sizes in options.shape}], time=options.time)
+    if options.json is not None:
+        write_text_atomically(found.json(), options.json)
+    for line in inspection_lines(found):
+        out.print(line, soft_wrap=True, markup=False)
+    return 0
+
+
+def run_diff(options: argparse.Namespace) -> int:
+    """Run `superopt diff`: print which nodes and weights of two models differ, and write the result as JSON if requested."""
+    for model in (options.first, options.second):
+        require_model_file(model)
+    from superopt.flows.diff_models import diff_models
+    from superopt.report.difference import difference_lines
+
+    read = argument_data_files("a.onnx", options.first) | argument_data_files("b.onnx", options.second)
+    require_distinct({"--json": options.json}, {"a.onnx": options.first, "b.onnx": options.second, **read})
+    if options.json is not None:
+        require_writable(options.json)
+    found = diff_models(options.first, options.second)
+    if options.json is not None:
+        write_text_atomically(found.json(), options.json)
+    for line in difference_lines(found):
+        out.print(line, soft_wrap=True, markup=False)
+    return 0
+
+
 def run_profile(options: argparse.Namespace) -> int:
     """Run `superopt profile`: print all measurements of the device, and write them to a file if requested."""
     from superopt.flows.profile import profile
@@ -551,6 +589,8 @@ def run_cache_clear(options: argparse.Namespace) -> int:
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "optimize": run_optimize,
     "compare": run_compare,
+    "inspect": run_inspect,
+    "diff": run_diff,
     "profile": run_profile,
     "verify": run_verify,
     "generate": run_generate,

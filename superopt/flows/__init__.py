@@ -7,6 +7,8 @@ The package may import every package but `superopt.cli`. Read `optimize` first.
     `settings`: the validated arguments of `superopt.optimize`.
     `optimized`: the result object of `superopt.optimize`: the model, its report, its certificate, how to save them.
     `compare`: `superopt.compare`: two models side by side, in speed, outputs, operators and weights.
+    `inspect_model`: `superopt inspect`: the islands of a model, the nodes outside them, dynamic dimensions, weights.
+    `diff_models`: `superopt diff`: which nodes and weights of two models are the same.
     `certificate`: writes the certificate (JSON) of an optimization; `superopt.verification.certificates` reads it.
     `hints`: which options may open more of a model for which nothing faster was found.
     `report_fields`: fills the fields of the optimization report: reason of the verdict, timing, rounding, environment.

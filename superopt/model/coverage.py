@@ -32,6 +32,7 @@ from superopt.runtime.session import Device, Session
 CONTROL = "control flow: a branch or loop whose condition depends on sizes or inputs"
 UNDEFINED = "the operator has no definition in superopt"
 UNSIZED = "sizes depend on data, or are not known for all sizes of the inputs"
+UNTYPED = "types of results are not known, for example after an operator without a definition in ONNX"
 INTEGRAL = "results are integers or booleans, such as shapes"
 UNSUPPORTED = "attributes, types or shapes that superopt's definition of the operator does not cover"
 _MARK, _EVENT = "superopt.node.", "_kernel_time"
@@ -57,10 +58,7 @@ class UncoveredNodes:
 def uncovered_nodes(
     model: Model, chart: Chart, device: Device, sizes: Mapping[str, int], source: InputSource, scratch: Scratch
 ) -> tuple[UncoveredNodes, ...]:
-    """Return the nodes that are outside the islands, by operator and reason, the longest run time first.
-
-    Nodes whose results do not depend on the inputs are left out, because ONNX Runtime computes them once. All shares are 0 if
-    the model cannot be timed.
+    """Return the nodes that are outside the islands as `uncovered_by_reason` does, with times that are measured now.
 
     Args:
         model: The model.
@@ -70,29 +68,41 @@ def uncovered_nodes(
         source: The source of the inputs.
         scratch: A temporary folder for large tensors.
     """
-    seconds = _node_seconds(model, device, sizes, source, scratch)
+    return uncovered_by_reason(chart, node_seconds(model, device, sizes, source, scratch))
+
+
+def uncovered_by_reason(chart: Chart, seconds: Mapping[int, float]) -> tuple[UncoveredNodes, ...]:
+    """Return the nodes that are outside the islands, by operator and reason, the longest run time first.
+
+    Nodes whose results do not depend on the inputs are left out, because ONNX Runtime computes them once. `seconds` has the
+    times of the nodes as `node_seconds` returns them. All shares are 0 if there are no times.
+    """
     whole = sum(seconds.values()) or 1.0
     found: dict[tuple[str, str], tuple[int, float]] = {}
     for number, node in enumerate(all_nodes(chart.model)):
         if not chart.covers(node):
-            key = _title(node), _reason(node, chart.views)
+            key = operator_title(node), _reason(node, chart.views)
             count, spent = found.get(key, (0, 0.0))
             found[key] = count + 1, spent + seconds.get(number, 0.0)
     rows = [UncoveredNodes(name, count, spent / whole, reason) for (name, reason), (count, spent) in found.items()]
     return tuple(sorted(rows, key=lambda row: (-row.share, -row.nodes, row.operator)))
 
 
-def _title(node: ir.Node) -> str:
+def operator_title(node: ir.Node) -> str:
+    """Return the name of the node's operator, with the domain unless it is a standard operator."""
     return node.op_type if node.domain in STANDARD else f"{node.domain}.{node.op_type}"
 
 
 def _reason(node: ir.Node, views: Views) -> str:
     if node.op_type in CONTROL_FLOW and node.domain in STANDARD:
         return CONTROL
-    if not any(v.dtype in FLOATS for v in node.outputs):
+    untyped = all(v.dtype is None for v in node.outputs)
+    if not (untyped or any(v.dtype in FLOATS for v in node.outputs)):
         return INTEGRAL
-    if not has_definition(_title(node)):
+    if not has_definition(operator_title(node)):
         return UNDEFINED
+    if untyped:
+        return UNTYPED
     if any(v is not None and v.name and not _is_sized(v, views) for v in (*node.inputs, *node.outputs)):
         return UNSIZED
     return UNSUPPORTED
@@ -106,7 +116,7 @@ def _is_sized(value: ir.Value, views: Views) -> bool:
     return shape is not None and not any(is_unknown(atom) for extent in shape for atom in atoms(extent))
 
 
-def _node_seconds(
+def node_seconds(
     model: Model, device: Device, sizes: Mapping[str, int], source: InputSource, scratch: Scratch
 ) -> dict[int, float]:
     """Return the seconds of each node in a few runs of the model, by the node's number in topological order.

@@ -6,6 +6,8 @@ computes none. Read `optimization` first.
 
     `optimization`: the report of `superopt.optimize`: its fields and tables; `superopt.flows.report_fields` fills the fields.
     `comparison`: the report of `superopt.compare`.
+    `inspection`: the report of `superopt inspect`.
+    `difference`: the report of `superopt diff`.
     `profiling`: the report of `superopt profile`, and numbers with metric prefixes.
     `generation`: the report of `superopt generate`: counts for each universe, as a table and as JSON.
     `proof`: the tables of verdicts of `superopt prove`.
