@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -29,6 +30,7 @@ from superopt.rules.user_rules import load_user_rules
 from superopt.search.ruleset import RuleSet
 from tests.certified import Certified, at_random
 from tests.models import model, weight
+from tests.test_optimize import compare_as, measured
 
 ROOT = Path(__file__).resolve().parent.parent
 TRIPLE = "triple-relu: relu(relu(relu(x))) => relu(x) for x[1, 2, 3, 4]\n"
@@ -232,3 +234,22 @@ def test_optimizing_with_rules_of_the_user_imports_no_prover(store: Path, tmp_pa
     done = subprocess.run([sys.executable, "-c", script, *arguments], cwd=ROOT, env={**os.environ}, check=False)
     assert done.returncode == 0
     assert (tmp_path / "out.onnx").exists()
+
+
+@pytest.mark.slow
+def test_a_rule_of_the_user_is_applied_and_certified(monkeypatch: pytest.MonkeyPatch, store: Path, tmp_path: Path) -> None:
+    flow = importlib.import_module("superopt.flows.optimize")
+    monkeypatch.setattr(flow, "load_rules", list)
+    monkeypatch.setattr(flow, "relower", lambda *_: ())
+    compare_as(monkeypatch, lambda _: measured(2.0))
+    nodes = [helper.make_node("Relu", [a], [b]) for a, b in (("x", "a"), ("a", "b"), ("b", "y"))]
+    source, target = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    onnx.save(model(nodes, {"x": [512, 512]}, {"y": [512, 512]}), source)
+    optimized = superopt.optimize(source, rules=[store], moves=["rules"], budget=10.0)
+    optimized.save(target)
+    assert [rule.name for rule in optimized.report.rules] == ["triple-relu"]
+    assert len(onnx.load(target).graph.node) == 1
+    found = verify(source, target, optimized.certificate, user_rules=[store])
+    assert [(kind.how, kind.rules) for kind in found.kinds] == [("proved", ("triple-relu",))]
+    with pytest.raises(CertificateError, match="no stored rule is called 'triple-relu'"):
+        verify(source, target, optimized.certificate)

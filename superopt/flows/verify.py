@@ -16,7 +16,8 @@ from superopt.protobuf.validate import require_well_formed
 from superopt.report.progress import Listener, Progress, ignore_progress
 from superopt.report.verification import EvidenceKind, Verification
 from superopt.rules.rule import Rule
-from superopt.rules.user_rules import load_rules_and_user_rules
+from superopt.rules.store import load_rules
+from superopt.rules.user_rules import load_user_rules
 from superopt.verification.certificates import Certificate, parse_certificate
 from superopt.verification.derivation import SegmentCounts, check_nodes, check_segments, check_stored, check_weights
 from superopt.verification.inputs import Feeds
@@ -57,7 +58,7 @@ def verify(
         ModelNotFoundError, InvalidModelError, ProviderError, RuntimeMissingError, StoreError: See `superopt.optimize`.
     """
     given = parse_certificate(certificate)
-    rules = load_rules_and_user_rules(user_rules) if given.passes else []
+    rules = [*load_rules(), *load_user_rules(user_rules)] if given.passes else []
     return verify_certificate(
         original, optimized, given, rules, provider=provider, threads=threads, seed=seed, examples=examples, progress=progress
     )

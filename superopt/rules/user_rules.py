@@ -14,7 +14,7 @@ from pathlib import Path
 from superopt.errors import StoreError
 from superopt.rules.fusion import fusions, recognized_operator
 from superopt.rules.rule import Rule
-from superopt.rules.store import families, load_families, load_rules, read_family
+from superopt.rules.store import families, load_families, read_family
 from superopt.speclib.recurrence import recurrences
 
 SUFFIX = ".rules"
@@ -41,15 +41,6 @@ def load_user_rules(paths: Sequence[str | os.PathLike[str]]) -> list[Rule]:
     if found:
         require_free_rule_names(rule.name for rule in found)
     return found
-
-
-def load_rules_and_user_rules(paths: Sequence[str | os.PathLike[str]]) -> list[Rule]:
-    """Return the rules of the store, and then the user's rules in these files and folders.
-
-    Raises:
-        StoreError: See `load_rules` and `load_user_rules`.
-    """
-    return [*load_rules(), *load_user_rules(paths)]
 
 
 def _family_of(path: Path) -> str:
