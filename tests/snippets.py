@@ -107,6 +107,8 @@ def reason_not_run(words: list[str]) -> str:
     program, *arguments = words
     if program.startswith("scripts/"):
         return SCRIPTS.get(program.removeprefix("scripts/"), "")
+    if arguments[0] == "replay":
+        return "needs a certificate with a rewrite; tests/test_retrained.py runs it"
     if {"cuda", "tensorrt"} & {*arguments} or "--cuda-graph" in arguments:
         return "needs a GPU"
     if arguments[0] == "generate" or (arguments[0] == "prove" and "--operator" not in arguments):

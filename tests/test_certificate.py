@@ -332,7 +332,7 @@ def test_steps_by_other_rules_are_refused(branches: Certified) -> None:
     record = branches.record
     step = record["passes"][0]["rewrites"][0]["steps"][0]
     name, step[0] = step[0], "no-such-rule"
-    assert refused(branches, record) == "no stored rule is called 'no-such-rule'"
+    assert refused(branches, record).startswith("no stored rule is called 'no-such-rule'")
     record = branches.record
     record["rules"][name] = "0" * 16
     assert refused(branches, record) == f"the stored rule {name!r} differs from the rule that the certificate names"

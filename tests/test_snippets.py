@@ -93,6 +93,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / "test_data_set_0" / f"input_{number}.pb").write_bytes(tensor.SerializeToString())
     for name in ("FILE", "OTHER"):
         (tmp_path / name).write_text("relu(relu(x)) => relu(x) for x[2]\n", encoding="utf-8")
+    own = "triple-relu: relu(relu(relu(x))) => relu(x) for x[1, 2]\n"
+    (tmp_path / "my.rules").write_text(own, encoding="utf-8")
     shutil.copy(ROOT / "benchmarks" / "h200" / "profile.json", tmp_path / "gpu.json")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -137,6 +137,8 @@ def parser() -> argparse.ArgumentParser:
     _add_optimize(commands)
     _add_replay(commands)
     _add_compare(commands)
+    _add_inspect(commands)
+    _add_diff(commands)
     _add_profile(commands)
     _add_verify(commands)
     _add_generate(commands)
@@ -170,7 +172,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         names = [name for name, _ in options.fix]
         if repeated := [name for name in names if names.count(name) > 1]:
             top.error(f"argument --fix: {quote_option_value(repeated[0])} is given twice")
-    if options.run in ("compare", "optimize", "profile"):
+    if options.run in ("compare", "inspect", "optimize", "profile"):
         names = [name for name, _ in options.shape]
         if repeated := [name for name in names if names.count(name) > 1]:
             top.error(f"argument --shape: {quote_option_value(repeated[0])} is given twice: write all of its sizes as NAME=N,N")
@@ -245,10 +247,13 @@ def _add_optimize(commands: Commands) -> None:
         "known to be finite and of ordinary magnitude), or fast (rewrites as over the real numbers)"
     )
     command.add_argument("--fp", choices=[*map(str, FpMode)], default=FpMode.RELAXED, help=about)
+    _add_user_rules(command, "also use the rules of this file or folder, which `superopt rules add` proved; repeatable")
     about = "allow ONNX Runtime's own operators (com.microsoft) where they measure faster"
     command.add_argument("--allow-contrib", action="store_true", help=about)
     about = "convert the result to this newer opset and allow its operators"
     command.add_argument("--opset", type=positive_integer, metavar="N", help=about)
+    about = "do not write superopt's version, the digest of the original and the numbers of rewrites to the result's metadata"
+    command.add_argument("--no-metadata", action="store_false", dest="metadata", help=about)
     _add_limits(command)
     shown = command.add_mutually_exclusive_group()
     shown.add_argument("-q", "--quiet", action="store_true", help="print only errors and the verdict")
@@ -292,6 +297,7 @@ def _add_replay(commands: Commands) -> None:
     about = "largest rounding error of the result, as a multiple of the model's (4)"
     command.add_argument("--tolerance", type=factor, default=CHECK.max_error_factor, metavar="FACTOR", help=about)
     command.add_argument("--compare", action="store_true", help="also compare the speed of the model and of the result")
+    _add_user_rules(command, "the file or folder of rules that was given to `superopt optimize --rules`; repeatable")
     command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
     about = "write every applied rewrite step as JSON, for `superopt verify`"
     command.add_argument("--certificate", type=Path, metavar="FILE", help=about)
@@ -318,6 +324,36 @@ def _add_compare(commands: Commands) -> None:
     command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
     command.add_argument("--json", type=Path, metavar="FILE", help="write the comparison as JSON")
     command.set_defaults(run="compare")
+
+
+def _add_inspect(commands: Commands) -> None:
+    about = (
+        "Show what superopt understands of a model: the islands, which are the regions that a search can rewrite, the nodes "
+        "outside them with the reasons, operators, dynamic dimensions, opset and weights. The model is not run without --time."
+    )
+    example = "example: superopt inspect model.onnx --json model.json"
+    command = commands.add_parser(
+        "inspect", help="show what superopt understands of a model", description=about, epilog=example
+    )
+    command.add_argument("model", type=Path, metavar="model.onnx", help="the model")
+    about = "measure the share of the run time of the nodes outside the islands, on one thread of the CPU"
+    command.add_argument("--time", action="store_true", help=about)
+    _add_shape(command, "a size of a dynamic dimension, for --time; repeat the option for each dimension")
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the result as JSON")
+    command.set_defaults(run="inspect")
+
+
+def _add_diff(commands: Commands) -> None:
+    about = (
+        "Show which nodes and weights of two models are the same. Nodes are paired by the names of their first outputs, and "
+        "weights by their names. The models are not run; `superopt compare` compares speed and outputs."
+    )
+    example = "example: superopt diff in.onnx out.onnx"
+    command = commands.add_parser("diff", help="show which nodes of two models differ", description=about, epilog=example)
+    command.add_argument("first", type=Path, metavar="a.onnx", help="the model to compare with, usually an original")
+    command.add_argument("second", type=Path, metavar="b.onnx", help="the other model")
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the difference as JSON")
+    command.set_defaults(run="diff")
 
 
 def _add_shape(command: argparse.ArgumentParser, about: str) -> None:
@@ -375,6 +411,7 @@ def _add_verify(commands: Commands) -> None:
     command.add_argument("--provider", default="cpu", help=f"execution provider that runs both models: {WHERE}")
     command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
     command.add_argument("--threads", type=threads, default=1, metavar="N", help="CPU threads of each session (1)")
+    _add_user_rules(command, "the file or folder of rules that was given to `superopt optimize --rules`; repeatable")
     command.set_defaults(run="verify")
 
 
@@ -423,8 +460,9 @@ def _add_workers(command: argparse.ArgumentParser | argparse._MutuallyExclusiveG
 
 
 def _add_rules(commands: Commands) -> None:
-    examples = ("rules list --family matrix", "rules show NAME", "rules export --format onnxscript --output rules.py")
-    command = _add_command(commands, "rules", "list, show and export rules", "List, show or export rules.", *examples)
+    examples = ("rules list --family matrix", "rules show NAME", "rules add my.rules")
+    about = "List, show, add or export rules."
+    command = _add_command(commands, "rules", "list, show, add and export rules", about, *examples)
     actions = command.add_subparsers(title="actions", required=True, metavar="action")
     examples = ("rules list", "rules list --family matrix --part core", "rules list --operator matmul --operator add")
     listing = _add_command(actions, "list", "list the rules, one a line", "List the rules, one a line.", *examples)
@@ -439,6 +477,7 @@ def _add_rules(commands: Commands) -> None:
     export.add_argument("--format", choices=("onnxscript", "functions"), required=True, help="format of the other tool")
     export.add_argument("--output", type=Path, required=True, metavar="FILE", help="file for the exported rules")
     export.set_defaults(run="rules export")
+    _add_rules_add(actions)
     _add_rules_derive(actions)
     for several in (listing, export):
         several.add_argument("--family", metavar="F", help="only rules of this family")
@@ -454,6 +493,26 @@ def _add_rules(commands: Commands) -> None:
         reading.add_argument("name", metavar="NAME", help="a rule's name, as `rules list` prints it")
         reading.add_argument("--svg", type=Path, metavar="FILE", help="draw both sides as an SVG file")
         reading.set_defaults(run="rules show", whole=name == "explain")
+
+
+def _add_rules_add(actions: Commands) -> None:
+    about = (
+        "Prove the rules of a file, and write their ledger beside the file, for --rules of `superopt optimize` and `superopt "
+        "verify`. A rule is a line such as `twice: relu(relu(x)) => relu(x) for x[1, 2, 3]`. If a rule is refuted or cannot be "
+        "proved, nothing is written, and the exit code is 16."
+    )
+    example = "example: superopt rules add my.rules && superopt optimize in.onnx out.onnx --rules my.rules"
+    command = actions.add_parser("add", help="prove rules of your own", description=about, epilog=example)
+    about = "rules in the notation of substitutions/*.rules; the name ends in .rules"
+    command.add_argument("file", type=Path, metavar="FILE", help=about)
+    about = "folder for the ledger and a copy of the file (the folder of the file)"
+    command.add_argument("--out", type=Path, metavar="DIR", help=about)
+    command.add_argument("--seed", type=seed, default=0, help="random seed (0)")
+    command.set_defaults(run="rules add")
+
+
+def _add_user_rules(command: argparse.ArgumentParser, about: str) -> None:
+    command.add_argument("--rules", type=Path, action="append", default=[], metavar="PATH", help=about)
 
 
 def _add_rules_derive(actions: Commands) -> None:

@@ -326,6 +326,7 @@ def run_replay(options: argparse.Namespace) -> int:
             tolerance=options.tolerance,
             compare=options.compare,
             seed=options.seed,
+            rules=options.rules,
             cache=options.cache,
             progress=listener,
         )
@@ -374,6 +375,44 @@ def run_compare(options: argparse.Namespace) -> int:
     if options.json is not None:
         write_text_atomically(compared.json(), options.json)
     out.print(comparison_summary(compared))
+    return 0
+
+
+def run_inspect(options: argparse.Namespace) -> int:
+    """Run `superopt inspect`: print what superopt understands of a model, and write it as JSON if requested."""
+    require_model_file(options.model)
+    from superopt.flows.inspect_model import inspect_model
+    from superopt.report.inspection import inspection_lines
+
+    require_distinct(
+        {"--json": options.json}, {"model.onnx": options.model, **argument_data_files("model.onnx", options.model)}
+    )
+    if options.json is not None:
+        require_writable(options.json)
+    found = inspect_model(options.model, shapes=[{name: sizes[0] for name, sizes in options.shape}], time=options.time)
+    if options.json is not None:
+        write_text_atomically(found.json(), options.json)
+    for line in inspection_lines(found):
+        out.print(line, soft_wrap=True, markup=False)
+    return 0
+
+
+def run_diff(options: argparse.Namespace) -> int:
+    """Run `superopt diff`: print which nodes and weights of two models differ, and write the result as JSON if requested."""
+    for model in (options.first, options.second):
+        require_model_file(model)
+    from superopt.flows.diff_models import diff_models
+    from superopt.report.difference import difference_lines
+
+    read = argument_data_files("a.onnx", options.first) | argument_data_files("b.onnx", options.second)
+    require_distinct({"--json": options.json}, {"a.onnx": options.first, "b.onnx": options.second, **read})
+    if options.json is not None:
+        require_writable(options.json)
+    found = diff_models(options.first, options.second)
+    if options.json is not None:
+        write_text_atomically(found.json(), options.json)
+    for line in difference_lines(found):
+        out.print(line, soft_wrap=True, markup=False)
     return 0
 
 
@@ -427,6 +466,7 @@ def run_verify(options: argparse.Namespace) -> int:
             threads=options.threads,
             seed=options.seed,
             examples=examples,
+            user_rules=options.rules,
             progress=listener,
         )
     for line in verification_lines(found):
@@ -574,6 +614,18 @@ def run_rules_list(options: argparse.Namespace) -> int:
     return 0
 
 
+def run_rules_add(options: argparse.Namespace) -> int:
+    """Run `superopt rules add`: prove the rules of a file, write the ledger of the file, and print a line for each rule."""
+    from superopt.flows.add_rules import add_rules
+
+    require_folder(options.file.parent if options.out is None else options.out)
+    with progress_listener() as listener:
+        added = add_rules(options.file, options.out, seed=options.seed, progress=listener)
+    for line in added.lines():
+        out.print(line, soft_wrap=True, markup=False)
+    return 0
+
+
 def run_rules_export(options: argparse.Namespace) -> int:
     """Run `superopt rules export`: write the rules to a file in the requested format.
 
@@ -676,11 +728,14 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "optimize": run_optimize,
     "replay": run_replay,
     "compare": run_compare,
+    "inspect": run_inspect,
+    "diff": run_diff,
     "profile": run_profile,
     "verify": run_verify,
     "generate": run_generate,
     "prove": run_prove,
     "rules list": run_rules_list,
+    "rules add": run_rules_add,
     "rules export": run_rules_export,
     "rules show": run_rules_show,
     "rules derive": run_rules_derive,

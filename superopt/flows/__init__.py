@@ -9,11 +9,14 @@ The package may import every package but `superopt.cli`. Read `optimize` first.
     `optimized`: the result object of `superopt.optimize`: the model, its report, its certificate, how to save them.
     `replay`: `superopt.replay`: the rewrites of a certificate, applied to another model of the same graph.
     `compare`: `superopt.compare`: two models side by side, in speed, outputs, operators and weights.
+    `inspect_model`: `superopt inspect`: the islands of a model, the nodes outside them, dynamic dimensions, weights.
+    `diff_models`: `superopt diff`: which nodes and weights of two models are the same.
     `certificate`: writes the certificate (JSON) of an optimization; `superopt.verification.certificates` reads it.
     `hints`: the explanation at the end of a run: where the time goes, what was refused, what the user can do next.
     `report_fields`: fills the fields of the optimization report: reason of the verdict, timing, rounding, environment.
     `report_page`: collects the values of the page about an optimization: rewritten parts, their rules, times by operator.
     `generate`: `superopt generate`: discover, prove, sort and store rewrite rules.
+    `add_rules`: `superopt rules add`: prove the rules of a user's file, and write their ledger.
     `verify`: `superopt verify`: check an optimized model by its certificate.
     `profile`: `superopt profile`: measure a device and write its profile.
     `export_rules`: `superopt rules export`: rules as onnxscript rewrite rules or pairs of ONNX functions.

@@ -70,6 +70,11 @@ class Evidence:
     assumptions: Sequence[str] = ()
     specialization: Specialization = field(default_factory=Specialization)
 
+    @functools.cached_property
+    def original_digest(self) -> str:
+        """The content digest of the original model."""
+        return content_digest(self.original)
+
     def certificate(self, optimized: Model) -> str:
         """Return the text of the certificate for the optimized model: a JSON object and a final newline."""
         used = {step.rule for taken in self.passes for gain in taken for step in gain.found.steps}
@@ -77,7 +82,7 @@ class Evidence:
         record = {
             "form": FORM,
             "superopt": version_of("superopt"),
-            "original": content_digest(self.original),
+            "original": self.original_digest,
             "optimized": content_digest(optimized),
             "rewritten": self.rewritten,
             "opset": self.opset,

@@ -123,9 +123,11 @@ def optimize(
     growth: float | None = None,
     moves: Sequence[str] = MOVES,
     fp: str = FpMode.RELAXED,
+    rules: Sequence[str | os.PathLike[str]] = (),
     device_profile: str | os.PathLike[str] | None = None,
     allow_contrib: bool = False,
     opset: int | None = None,
+    metadata: bool = True,
     stop: threading.Event | None = None,
     progress: Listener | None = None,
 ) -> Optimized[Model | ModelProto | bytes | ExportedProgram]:
@@ -173,12 +175,16 @@ def optimize(
             but at most by 256 MiB. Weights of more than 512 MiB may grow by half their size. In all cases, 1 MiB is added.
         moves: The kinds of rewrites that the search may use, from `MOVES`. If it is empty, the model is not rewritten.
         fp: The floating-point mode: "precise", "relaxed" or "fast" (docs/floating-point.md).
+        rules: Files and folders with rules of your own, which `superopt rules add` proved (docs/rules.md). They are used beside
+            superopt's rules.
         device_profile: A file in which `superopt profile` described another device. The model is optimized for this device, and
             times are predicted instead of measured. A model is returned as faster only if the predicted gain is larger than the
             error of the predictions.
         allow_contrib: Allow operators that only ONNX Runtime has (docs/contrib.md).
         opset: The opset of a rewritten model. It must not be older than the opset of the given model. The rewritten model may
             have all operators of this opset. If the given model is returned, its opset does not change.
+        metadata: Write the version of superopt, the content digest of the original, the floating-point mode, and the numbers of
+            rules and rewrites to the metadata of a rewritten model.
         stop: An event that another thread or a signal handler may set to end the search. The best candidate so far is then
             checked and compared briefly. If the candidate is not accepted, the given model is returned.
         progress: Receives progress reports.
@@ -191,7 +197,7 @@ def optimize(
         FixedInputError: `fix` names no input or dimension, or a value does not fit the input, or differs from an example.
         ProfileError: The file is not a device profile, or is a profile of another provider.
         OpsetError: The model cannot be converted to the opset.
-        StoreError: A stored rule lacks a valid proof.
+        StoreError: A stored rule, or a rule of `rules`, lacks a valid proof.
         CheckFailedError: The rewritten nodes cannot be put into the model, because the model would have a cycle.
         ValueError: A number is too small or NaN, a kind of rewrites or a mode is unknown, `tune` is given with a device
             profile, `ort_config` is given without `tune`, or both `fresh` and `no_cache` are given.
@@ -217,6 +223,7 @@ def optimize(
             growth=growth,
             moves=moves,
             fp=fp,
+            rules=rules,
             device_profile=device_profile,
             allow_contrib=allow_contrib,
             opset=opset,
@@ -248,11 +255,20 @@ def optimize(
             unimproved.remember(report)
     last = outcomes[-1].candidate
     passes, rewritten = (last.passes, last.model) if report.accepted else ((), None)
-    rules, assumptions = prepared.rules, prepared.assumptions
     at = [sizing.numbers for sizing in prepared.sizings if sizing.numbers]
-    special = prepared.specialization
-    evidence = Evidence(loaded.model, report.accepted, passes, rules, at, opset, report.arithmetic, assumptions, special)
-    return result(model, loaded, rewritten or loaded.model, report, evidence, prepared.source, embed=ort_config)
+    evidence = Evidence(
+        loaded.model,
+        report.accepted,
+        passes,
+        prepared.rules,
+        at,
+        opset,
+        report.arithmetic,
+        prepared.assumptions,
+        prepared.specialization,
+    )
+    changed = rewritten or loaded.model
+    return result(model, loaded, changed, report, evidence, prepared.source, embed=ort_config, metadata=metadata)
 
 
 @dataclass(frozen=True, eq=False)
@@ -447,7 +463,7 @@ def prepare(request: Request, settings: OptimizationSettings, phases: PhaseTimer
                 start=start,
                 weight_budget=weight_budget(weight_bytes(start), settings.growth),
                 runs=counts,
-                rules=load_rules() if nodes else [],
+                rules=[*load_rules(), *settings.user_rules] if nodes else [],
                 islands=(len(nodes), sum(nodes)),
                 assumptions=chart.views.assumptions,
                 specialization=specialization,

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar
 
 from superopt.flows.certificate import Evidence
+from superopt.flows.report_fields import version_of
 from superopt.model.load import ExportedProgram, Loaded, Model, ModelProto, as_model, as_proto
+from superopt.model.provenance import Provenance, with_provenance
 from superopt.model.save import copy, save
 from superopt.model.session_metadata import with_settings
 from superopt.report.optimization import Report
@@ -111,18 +113,29 @@ class Optimized(Generic[M_co]):
 
 
 def result(
-    given: object, loaded: Loaded, model: Model, report: Report, evidence: Evidence, inputs: InputSource, *, embed: bool
+    given: object,
+    loaded: Loaded,
+    model: Model,
+    report: Report,
+    evidence: Evidence,
+    inputs: InputSource,
+    *,
+    embed: bool,
+    metadata: bool = False,
 ) -> Optimized[Model | ModelProto | bytes | ExportedProgram]:
     """Return the result of an optimization. Its model has the type of the model `given` by the caller.
 
     The model is an `onnx_ir.Model` if `given` is a path or an open file. If `embed` is True, the session settings that tuning
-    found are written to the model's metadata.
+    found are written to the model's metadata. If `metadata` is True and the model was rewritten, its provenance is written to
+    the metadata too.
 
     `inputs` is the source of the inputs on which the models were measured.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot read the session settings in the model's metadata.
     """
+    if evidence.rewritten:
+        model = with_provenance(model, provenance_of(report, evidence) if metadata else None)
     settled = with_settings(model, optimized_session_settings(report), report.environment.threads) if embed else model
     converted, unchanged = model_in_given_form(given, loaded, settled)
     return Optimized(converted, report, evidence, unchanged, loaded.external, inputs)
@@ -142,6 +155,17 @@ def model_in_given_form(
     if isinstance(given, ExportedProgram):
         return (type(given)(model, given.exported_program) if changed else given), None
     return model, None if changed or loaded.external else loaded.path
+
+
+def provenance_of(report: Report, evidence: Evidence) -> Provenance:
+    """Return the provenance of the rewritten model that the report describes."""
+    return Provenance(
+        version=version_of("superopt"),
+        original=evidence.original_digest,
+        mode=report.arithmetic.mode,
+        rules=len(report.rules),
+        rewrites=sum(rule.times for rule in report.rules),
+    )
 
 
 def optimized_session_settings(report: Report) -> Settings:

@@ -44,9 +44,11 @@ class Options(TypedDict, total=False):
     growth: float | None
     moves: Sequence[str]
     fp: str
+    rules: Sequence[str | os.PathLike[str]]
     device_profile: str | os.PathLike[str] | None
     allow_contrib: bool
     opset: int | None
+    metadata: bool
     stop: threading.Event | None
     progress: Listener | None
 
@@ -61,5 +63,6 @@ class ReplayOptions(TypedDict, total=False):
     tolerance: float
     compare: bool
     seed: int
+    rules: Sequence[str | os.PathLike[str]]
     cache: str | os.PathLike[str] | None
     progress: Listener | None

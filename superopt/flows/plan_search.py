@@ -68,6 +68,7 @@ def settings_without_tuning(options: Options) -> OptimizationSettings:
         device_profile=options.get("device_profile"),
         allow_contrib=options.get("allow_contrib", False),
         opset=options.get("opset"),
+        rules=options.get("rules", ()),
     )
 
 

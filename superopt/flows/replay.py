@@ -119,6 +119,7 @@ def replay(
     tolerance: float = CHECK.max_error_factor,
     compare: bool = False,
     seed: int = 0,
+    rules: Sequence[str | os.PathLike[str]] = (),
     cache: str | os.PathLike[str] | None = None,
     progress: Listener | None = None,
 ) -> Replayed[Model | ModelProto | bytes | ExportedProgram]:
@@ -142,6 +143,7 @@ def replay(
         tolerance: The largest rounding error of the result, as a multiple of the model's rounding error.
         compare: Compare the speed of the model and of the result.
         seed: The seed of the random inputs.
+        rules: Files and folders with rules of your own that the certificate names, as for `superopt.optimize`.
         cache: The file for results of checks. By default, it is a file in the user's cache folder.
         progress: Receives progress reports.
 
@@ -172,6 +174,7 @@ def replay(
             device_profile=None,
             allow_contrib=True,
             opset=recorded.opset,
+            rules=rules,
         )
         with phases("load"):
             special = recorded.specialization

@@ -12,6 +12,8 @@ from superopt.algebra.dim_binding import DimBinding
 from superopt.cost.prices import Prices, load_prices
 from superopt.flows.options import MOVES
 from superopt.rules.fp_flags import FpMode
+from superopt.rules.rule import Rule
+from superopt.rules.user_rules import load_user_rules
 from superopt.runtime.cache import Json
 from superopt.runtime.hardware import core_count
 from superopt.runtime.input_source import InputSource
@@ -25,10 +27,11 @@ class OptimizationSettings:
 
     Attributes:
         prices: The predicted times of nodes on the device of `device_profile`, or None if times are measured on this machine.
+        user_rules: The user's rules in the files and folders `rules`.
         device: The device on which sessions run. If times are predicted, this is the CPU.
 
     Raises:
-        ProviderError, RuntimeMissingError, ProfileError, ValueError: See `superopt.optimize`.
+        ProviderError, RuntimeMissingError, ProfileError, StoreError, ValueError: See `superopt.optimize`.
     """
 
     provider: str
@@ -44,11 +47,13 @@ class OptimizationSettings:
     growth: float | None
     moves: Sequence[str]
     fp: str
+    rules: Sequence[str | os.PathLike[str]]
     device_profile: str | os.PathLike[str] | None
     allow_contrib: bool
     opset: int | None
     prices: Prices | None = field(init=False)
     device: Device = field(init=False)
+    user_rules: tuple[Rule, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.threads, bool) or not isinstance(self.threads, int | None):
@@ -69,6 +74,9 @@ class OptimizationSettings:
         device = Device(self.provider if prices is None else "cpu", self.threads or core_count(), self.cuda_graph)
         object.__setattr__(self, "prices", prices)
         object.__setattr__(self, "device", device)
+        if isinstance(self.rules, str | os.PathLike):
+            raise ValueError("rules must be a sequence of paths, not a single path")
+        object.__setattr__(self, "user_rules", tuple(load_user_rules(self.rules)))
 
     @property
     def mode(self) -> FpMode:
@@ -89,4 +97,5 @@ class OptimizationSettings:
         The key is for optimizations without tuning and without a device profile. The model and the code are not part of it.
         """
         searching = [self.budget, self.seed, self.tolerance, self.growth, *self.moves, self.allow_contrib, self.fp, self.opset]
-        return [self.device.identity, *searching, source.digest, *(sizing.numbers for sizing in sizings)]
+        own: list[Json] = [[str(rule), *sorted(rule.flags)] for rule in self.user_rules]
+        return [self.device.identity, *searching, *own, source.digest, *(sizing.numbers for sizing in sizings)]

@@ -17,6 +17,7 @@ from superopt.report.progress import Listener, Progress, ignore_progress
 from superopt.report.verification import EvidenceKind, Verification
 from superopt.rules.rule import Rule
 from superopt.rules.store import load_rules
+from superopt.rules.user_rules import load_user_rules
 from superopt.verification.certificates import Certificate, parse_certificate
 from superopt.verification.derivation import SegmentCounts, check_nodes, check_segments, check_stored, check_weights
 from superopt.verification.inputs import Feeds
@@ -34,6 +35,7 @@ def verify(
     threads: int = 1,
     seed: int = 0,
     examples: Sequence[Feeds] = (),
+    user_rules: Sequence[str | os.PathLike[str]] = (),
     progress: Listener = ignore_progress,
 ) -> Verification:
     """Check that the optimized model is equivalent to the original, and return a report of what was checked.
@@ -46,6 +48,7 @@ def verify(
         threads: The CPU threads of a session.
         seed: The seed of the random inputs.
         examples: Values of inputs on which both models run too, as mappings from names to arrays.
+        user_rules: Files and folders with rules of the user, which the optimization used.
         progress: Receives progress reports.
 
     Raises:
@@ -55,7 +58,7 @@ def verify(
         ModelNotFoundError, InvalidModelError, ProviderError, RuntimeMissingError, StoreError: See `superopt.optimize`.
     """
     given = parse_certificate(certificate)
-    rules = load_rules() if given.passes else []
+    rules = [*load_rules(), *load_user_rules(user_rules)] if given.passes else []
     return verify_certificate(
         original, optimized, given, rules, provider=provider, threads=threads, seed=seed, examples=examples, progress=progress
     )

@@ -9,6 +9,8 @@ Load and save:
     `save`: writes a model file and its data file atomically.
     `external_data`: moves large tensors of a ModelProto to files in a temporary folder.
     `session_metadata`: session settings in the model's metadata (`ort_config`).
+    `contents`: nodes and initializers with digests, for the comparison of two models.
+    `provenance`: the origin of a rewritten model in the model's metadata: version, digest of the original, numbers of rewrites.
     `convert_opset`: converts a model to a newer opset.
     `inline_functions`: inlines local functions.
     `specialize`: inputs and sizes that the user fixes, and branches whose conditions are then known.

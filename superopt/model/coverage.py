@@ -32,6 +32,7 @@ from superopt.runtime.session import Device, Session
 CONTROL = "control flow: a branch or loop whose condition depends on sizes or inputs"
 UNDEFINED = "the operator has no definition in superopt"
 UNSIZED = "sizes depend on data, or are not known for all sizes of the inputs"
+UNTYPED = "types of results are not known, for example after an operator without a definition in ONNX"
 INTEGRAL = "results are integers or booleans, such as shapes"
 UNSUPPORTED = "attributes, types or shapes that superopt's definition of the operator does not cover"
 _MARK, _EVENT = "superopt.node.", "_kernel_time"
@@ -75,8 +76,8 @@ def operator_shares(chart: Chart, seconds: Mapping[int, float]) -> tuple[Operato
     found: dict[str, tuple[int, float]] = {}
     for number, node in enumerate(all_nodes(chart.model)):
         if number in seconds:
-            count, spent = found.get(_title(node), (0, 0.0))
-            found[_title(node)] = count + 1, spent + seconds[number]
+            count, spent = found.get(operator_title(node), (0, 0.0))
+            found[operator_title(node)] = count + 1, spent + seconds[number]
     rows = [OperatorShare(name, count, spent / whole) for name, (count, spent) in found.items()]
     return tuple(sorted(rows, key=lambda row: (-row.share, -row.nodes, row.operator)))
 
@@ -95,24 +96,28 @@ def uncovered_nodes(chart: Chart, seconds: Mapping[int, float]) -> tuple[Uncover
     found: dict[tuple[str, str], tuple[int, float]] = {}
     for number, node in enumerate(all_nodes(chart.model)):
         if not chart.covers(node):
-            key = _title(node), _reason(node, chart.views)
+            key = operator_title(node), _reason(node, chart.views)
             count, spent = found.get(key, (0, 0.0))
             found[key] = count + 1, spent + seconds.get(number, 0.0)
     rows = [UncoveredNodes(name, count, spent / whole, reason) for (name, reason), (count, spent) in found.items()]
     return tuple(sorted(rows, key=lambda row: (-row.share, -row.nodes, row.operator)))
 
 
-def _title(node: ir.Node) -> str:
+def operator_title(node: ir.Node) -> str:
+    """Return the name of the node's operator, with the domain unless it is a standard operator."""
     return node.op_type if node.domain in STANDARD else f"{node.domain}.{node.op_type}"
 
 
 def _reason(node: ir.Node, views: Views) -> str:
     if node.op_type in CONTROL_FLOW and node.domain in STANDARD:
         return CONTROL
-    if not any(v.dtype in FLOATS for v in node.outputs):
+    untyped = all(v.dtype is None for v in node.outputs)
+    if not (untyped or any(v.dtype in FLOATS for v in node.outputs)):
         return INTEGRAL
-    if not has_definition(_title(node)):
+    if not has_definition(operator_title(node)):
         return UNDEFINED
+    if untyped:
+        return UNTYPED
     if any(v is not None and v.name and not _is_sized(v, views) for v in (*node.inputs, *node.outputs)):
         return UNSIZED
     return UNSUPPORTED

@@ -7,6 +7,7 @@ fold constants or infer shapes, so that `superopt.verification` may use the pack
     `validate`: structural checks of a ModelProto that was read: text, tensor data, names defined once.
     `graphs`: all nested graphs of a model.
     `nodes`: lowered nodes and initializers as Python values, shorter chains of Reshape nodes, models of such nodes, schemas.
+    `tensors`: the content of a tensor as bytes.
     `sparse`: dense tensors in place of sparse ones.
     `map_types`: map types (ZipMap), which onnx_ir cannot represent.
     `normalization`: the constants by which a model shifts and scales its inputs.

@@ -8,6 +8,8 @@ only renders results, and computes none. Read `optimization` first.
     `optimization_summary`: this report in a terminal: the verdict, a summary with reasons and next steps, and tables.
     `search_plan`: the plan of a search, for `superopt optimize --dry-run`.
     `comparison`: the report of `superopt.compare`.
+    `inspection`: the report of `superopt inspect`.
+    `difference`: the report of `superopt diff`.
     `profiling`: the report of `superopt profile`, and numbers with metric prefixes.
     `generation`: the report of `superopt generate`: counts for each universe, as a table and as JSON.
     `proof`: the tables of verdicts of `superopt prove`.

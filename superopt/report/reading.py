@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from rich.console import Group, RenderableType
@@ -10,6 +11,33 @@ from rich.padding import Padding
 from rich.text import Text
 
 from superopt.rules.store import StoredRule
+
+
+@dataclass(frozen=True)
+class AddedRule:
+    """A user's rule that was proved, and the reason why a search never applies the rule, or an empty text."""
+
+    stored: StoredRule
+    unused: str
+
+
+@dataclass(frozen=True)
+class AddedRules:
+    """The result of `superopt rules add`: the path for `superopt optimize --rules`, and the rules of the file."""
+
+    path: str
+    rules: tuple[AddedRule, ...]
+
+    def lines(self) -> Iterator[str]:
+        """Yield one line for each rule, and a line that says how to use the rules."""
+        for one in self.rules:
+            entry = one.stored.entry
+            basis = f"from {', '.join(entry.axioms)}" if entry.axioms else "from the definitions"
+            flags = ", ".join(entry.flags or ()) or "none"
+            yield f"{entry.name}: proved for all sizes {basis}, {entry.samples} samples agree; floating-point flags: {flags}"
+            if one.unused:
+                yield f"    the search never applies this rule, because {one.unused}"
+        yield f"rules added: {len(self.rules)}. To use them: superopt optimize --rules {self.path} in.onnx out.onnx"
 
 
 class AxiomUse(Protocol):

@@ -8,6 +8,7 @@ then `match` and `store`.
     `match`: pattern matching of terms modulo associativity and commutativity, and the instantiated right side.
     `instances`: all conditions of an equation, solved, and random sizes and attributes at which they hold.
     `store`: the files in substitutions/: rules and their ledgers (JSON), seals, stale proofs, refuted candidates.
+    `user_rules`: rules that a user wrote, with a ledger of their own, for use beside the rules of the store.
     `verdict`: Proved, Refuted, Unknown and counterexamples.
     `fusion`: fusion rules from specs/: a term of small operators becomes one operator; they are not in the store.
     `fp_flags`: the floating-point flags of rules and the floating-point modes.

@@ -233,12 +233,21 @@ def load(folder: Path | None = None) -> list[StoredRule]:
     Raises:
         StoreError: A file cannot be read, or a rule has no valid proof. The message names such rules.
     """
+    return load_families(families(folder), folder, "superopt generate writes the store again")
+
+
+def load_families(names: Iterable[str], folder: Path | None, remedy: str) -> list[StoredRule]:
+    """Return the rules of these families, after the checks of `load`. An error message ends with the hint `remedy`.
+
+    Raises:
+        StoreError: A file cannot be read, or a rule has no valid proof. The message names such rules.
+    """
     found: list[StoredRule] = []
     refused: list[str] = []
-    for family in families(folder):
+    for family in names:
         rules, ledger = _with_ledger(family, folder)
-        names = {rule.name for rule, _ in rules}
-        gone = [entry.name for entry in ledger.values() if entry.name not in names]
+        stated = {rule.name for rule, _ in rules}
+        gone = [entry.name for entry in ledger.values() if entry.name not in stated]
         refused += [
             f"{family}.rules: {name}: the ledger has a proof of this rule, but the file does not have the rule" for name in gone
         ]
@@ -250,7 +259,7 @@ def load(folder: Path | None = None) -> list[StoredRule]:
                 found.append(StoredRule(replace(rule, flags=entry.fp_flags, family=family), family, entry))
     if refused:
         more = f"; and {len(refused) - REPORT.max_refused_rules} more" if len(refused) > REPORT.max_refused_rules else ""
-        raise StoreError(f"{'; '.join(refused[: REPORT.max_refused_rules])}{more} (superopt generate writes the store again)")
+        raise StoreError(f"{'; '.join(refused[: REPORT.max_refused_rules])}{more} ({remedy})")
     return found
 
 

@@ -162,7 +162,7 @@ class SegmentSearch:
         self.opset = opset
         self.sizings = sizings
         self.machine = machine(clock)
-        texts = [rule.text for rule in (*rules, *standard, *own)]
+        texts = [f"{rule} {sorted(rule.flags)}" for rule in (*rules, *standard, *own)]
         calibration = [*astuple(self.machine)] if clock.roofline is not None else []
         self.settings = [search_code_version(), json_digest(texts), *clock.settings, opset, budget, *calibration]
         self.tally = MutantTally()

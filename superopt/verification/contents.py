@@ -10,16 +10,12 @@ import onnx_ir as ir
 from onnx import NodeProto
 
 from superopt.protobuf.map_types import to_proto, without_maps
+from superopt.protobuf.tensors import tensor_content
 
 
 def content_digest(model: ir.Model) -> str:
     """Return the SHA-256 of the model's content, including its tensors. External and inline tensors give equal digests."""
     return hashlib.sha256(_hollow(model)).hexdigest()
-
-
-def _tensor_digest(tensor: ir.TensorProtocol) -> bytes:
-    """Return the SHA-256 of a tensor's bytes."""
-    return hashlib.sha256(tensor.tobytes()).digest()
 
 
 def _hollow(model: ir.Model) -> bytes:
@@ -33,7 +29,7 @@ def _hollow(model: ir.Model) -> bytes:
             tensor = value.const_value
             if tensor is not None:
                 text = f"{tensor.dtype.name}{list(tensor.shape.numpy())}".encode()
-                array = np.frombuffer(text + _tensor_digest(tensor), dtype=np.uint8)
+                array = np.frombuffer(text + hashlib.sha256(tensor_content(tensor)).digest(), dtype=np.uint8)
                 value.const_value = ir.tensor(array, name=value.name)
                 value.shape, value.type = ir.Shape(array.shape), ir.TensorType(ir.DataType.UINT8)
     proto = to_proto(ir.from_proto(without_maps(to_proto(copy))))

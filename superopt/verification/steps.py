@@ -108,7 +108,7 @@ class StepChecker:
             return
         rule = self.rules.get(name)
         if rule is None:
-            raise CertificateError(f"no stored rule is called {name!r}")
+            raise CertificateError(f"no stored rule is called {name!r} (rules of your own are given with --rules)")
         if self.digests.get(name) != digest(rule):
             raise CertificateError(f"the stored rule {name!r} differs from the rule that the certificate names")
 
