@@ -120,10 +120,12 @@ def test_code_belongs_to_the_function_around_it() -> None:
 
 def test_a_listed_survivor_is_equivalent_and_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = tmp_path / "listed.json"
-    listed.write_text('[{"file": "superopt/model/a.py", "function": "f", "before": "1", "after": "0", "reason": "not read"}]')
+    listed.write_text(
+        '[{"file": "superopt/model/a.py", "function": "f", "before": "1", "after": "0", "occurrence": 0, "reason": "not read"}]'
+    )
     monkeypatch.setattr(MUTANTS, "EQUIVALENT", listed)
     survivor = MUTANTS.Mutant("superopt/model/a.py", 3, "f", "integer", "1", "0", 7, "survived")
-    killed, other = replace(survivor, verdict="killed"), replace(survivor, after="2")
+    killed, other = replace(survivor, verdict="killed"), replace(survivor, occurrence=1)
     results = [MUTANTS.judged(mutant) for mutant in (survivor, killed, other)]
     assert [result.verdict for result in results] == ["equivalent", "killed", "survived"]
     counts = MUTANTS.totals(results)
