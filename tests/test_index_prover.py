@@ -43,7 +43,8 @@ from superopt.proof.definitions.index import Attempt, commutative_obligations, p
 from superopt.proof.definitions.maxima import largest
 from superopt.proof.definitions.normal import Normal
 from superopt.proof.definitions.simplify import vanishes
-from superopt.proof.definitions.sums import Call, GuardedValue, Largest, Read, Sum, Summand, substitute_summand
+from superopt.proof.definitions.sums import Call, GuardedValue, Largest, Read, Sum, Summand, TableElement, substitute_summand
+from superopt.proof.definitions.tables import contract_table
 from superopt.proof.sample import mismatch, replay_counterexample
 from superopt.proof.verify import prove_rule
 from superopt.rules.rule import Rule, axioms, parse_rule, parse_rules
@@ -507,6 +508,15 @@ def test_what_is_alike_is_so_under_other_names_and_in_no_other_way() -> None:
 
 def test_a_sum_over_an_index_is_not_alike_to_its_summand() -> None:
     assert shape(Summand(1, (Sym("k.0"),))) != shape(Summand(1))
+
+
+@pytest.mark.parametrize(("last", "within"), [(1, True), (2, False)])
+def test_a_table_is_a_condition_only_where_its_indices_are_within_it(last: int, *, within: bool) -> None:
+    i, j = size(Sym("k.0")), size(Sym("k.1"))
+    table = TableElement((2, 2), tuple(map(Fraction, (1, 0, 0, 1))), (i, j))
+    guard = (at_least(i, 0), at_least(1, i), at_least(j, 0), at_least(last, j))
+    expected = Summand(1, (), (*guard, same(i, j)))
+    assert contract_table((), Summand(1, (), guard, (table,))) == (expected if within else None)
 
 
 def step_function(name: str, coefficient: int = 1) -> Summand:
