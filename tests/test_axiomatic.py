@@ -271,6 +271,13 @@ def test_what_the_right_side_needs_is_written_down() -> None:
     assert add_preconditions(parse_rule("b: relu(x) => relu(concat(x, x, axis=-1)) for x[2]")) is None
 
 
+def test_an_equality_is_added_before_the_bounds_that_it_implies() -> None:
+    rule = parse_rule("a: pad(x, before=(p,), after=(0,)) => pad(reshape(x, shape=(p,)), before=(p,), after=(0,)) for x[1]")
+    whole = add_preconditions(rule)
+    assert whole is not None
+    assert len(whole.statement.where) == 1
+
+
 def test_congruence_is_explained_by_what_was_given() -> None:
     closure = Closure()
     a, b, c, d = (variable(name, 2) for name in "abcd")

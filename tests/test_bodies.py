@@ -245,6 +245,17 @@ def test_bodies_of_models_with_open_dimensions_read_known_values() -> None:
         check(before, after, CPU, sizes={"rows": rows})
 
 
+def test_new_names_are_not_those_of_unused_inputs_and_weights() -> None:
+    before = model(layer("x", "w", "y"), [weight("w", 8, 8), weight("superopt.7.w", 2)])
+    before.graph.input.append(info("superopt.9.x", FLOAT, [1]))
+    after = respliced(before)
+    outer = {value.name for value in (*before.graph.input, *before.graph.initializer)}
+    new = {name for n in after.graph.node for name in (*n.input, *n.output)} - outer
+    made = [int(name.split(".")[1]) for name in new if name.startswith("superopt.")]
+    assert made
+    assert min(made) > 9
+
+
 # ---------------------------------------------------------------- random islands in bodies
 
 

@@ -85,6 +85,11 @@ def test_each_node_outside_of_the_islands_has_a_reason_and_a_share_of_the_time()
     assert all(row.nodes == 1 for name, row in found.items() if name in expected)
 
 
+def test_a_node_with_a_floating_point_output_is_not_called_integral() -> None:
+    nodes = [node("TopK", ["x", "k"], ["y", "places"])]
+    assert rows(model(nodes, {"x": [4, 8]}, {"k": np.array([3])}))["TopK"].reason != INTEGRAL
+
+
 def test_the_share_of_a_slow_operator_is_large() -> None:
     nodes = [node("Det", ["x"], ["d"]), node("Add", ["d", "d"], ["y"])]
     assert rows(model(nodes, {"x": ["n", 64, 64]}, {}), {"n": 64})["Det"].share > 0.5

@@ -26,6 +26,7 @@ from superopt.model.dynamic_lowering import LAST, numeric
 from superopt.model.islands import Chart
 from superopt.model.lower import lower
 from superopt.model.views import Views
+from superopt.policy import MODEL
 from superopt.protobuf.nodes import NodeText, materialize_initializer
 from superopt.rules.match import Pattern
 from superopt.rules.rule import parse_rule
@@ -174,6 +175,14 @@ def test_open_dimensions_have_names_and_usual_sizes() -> None:
     with pytest.raises(DimensionError, match=r"no dynamic dimension 'batch': its dynamic dimensions are x\[0\], height, width"):
         representative_sizings(picture, [{"batch": 1}])
     assert all(len({*s.numbers.values()}) == 3 for s in sample_sizings(picture))
+
+
+def test_sample_sizes_of_many_dimensions_are_positive_and_different() -> None:
+    names: list[int | str | None] = ["a", "b", "c", "d", "e"]
+    many = ir.from_proto(model([helper.make_node("Relu", ["x"], ["y"])], names, []))
+    for sizing in sample_sizings(many):
+        assert len({*sizing.numbers.values()}) == len(names)
+        assert min(sizing.numbers.values()) >= MODEL.first_size
 
 
 def test_what_is_computed_of_shapes_is_known() -> None:

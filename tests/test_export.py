@@ -18,6 +18,7 @@ import onnx_ir as ir
 import pytest
 
 from superopt.flows.export_rules import ExportedRules, export, export_function_pairs, onnxscript_module
+from superopt.model.functions import _changed
 from superopt.rules.rule import Rule, parse_rules
 from superopt.rules.store import load_rules
 from superopt.runtime.session import Device, Session
@@ -216,3 +217,11 @@ def test_a_rule_that_broadcasting_breaks_is_no_pair() -> None:
     stripped = Rule(rule.name, replace(rule.statement, where=()))
     assert export_function_pairs([rule]).written == ()
     assert export_function_pairs([stripped]).written == ()
+
+
+def test_inputs_are_changed_in_extents_ranks_and_order_but_keep_an_axis() -> None:
+    rng = np.random.default_rng(0)
+    changed = {_changed((2, 3), rng) for _ in range(500)}
+    assert {(2, 3), (1, 3), (3,), (3, 2)} <= changed
+    assert () not in changed
+    assert max(map(len, changed)) > 2

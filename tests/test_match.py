@@ -12,7 +12,7 @@ from superopt.rules.signature import Outline, outlines
 from superopt.search.apply import neighbourhood, successors
 from superopt.search.backtracking import SearchLimits, search
 from superopt.search.lookahead import Horizon, chains
-from superopt.search.meeting import added_term_count
+from superopt.search.meeting import added_term_count, rejoins_slices
 from superopt.search.partition import windows
 from superopt.search.ruleset import RuleSet, ruleset_outline_may_match, ruleset_term_view
 
@@ -228,6 +228,16 @@ def test_a_dynamic_extent_that_may_be_zero_is_not_introduced(before: int, matche
     x = variable("x", (n + 4,))
     term = apply("slice", x, axis=-1, start=n + before, stop=n + 4)
     assert len(list(Pattern.of(filled.equations[0]).matches(term, lambda _: ()))) == matches
+
+
+def test_only_slices_that_are_concatenated_along_their_axis_are_rejoined() -> None:
+    x = variable("x", (4, 6))
+    first, last = (apply("slice", x, axis=-1, start=start, stop=start + 3) for start in (0, 3))
+    assert rejoins_slices(apply("concat", first, last, axis=-1))
+    assert not rejoins_slices(apply("concat", last, first, axis=-1))
+    assert not rejoins_slices(apply("concat", first, last, axis=-2))
+    rows = (apply("reshape", part, shape=(1, 4, 3)) for part in (first, last))
+    assert rejoins_slices(apply("concat", *rows, axis=-3))
 
 
 def test_terms_that_a_match_adds_are_counted_once_and_not_if_they_are_live() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from fractions import Fraction
 from itertools import islice
 from typing import Any
 
@@ -24,7 +25,7 @@ from superopt.partial.conditions import (
 )
 from superopt.partial.discover import LARGER, SMALLEST, discover_mutants
 from superopt.partial.families import MUTANTS, PROGRAMS
-from superopt.partial.fitting import Expressions, NamedNumber
+from superopt.partial.fitting import Expressions, NamedNumber, reals
 from superopt.partial.generalise import mutant_skeleton
 from superopt.partial.judge import equal_positions, judge
 from superopt.partial.phrase import rule_of
@@ -146,6 +147,7 @@ def test_expressions_of_few_operations_fit_first() -> None:
     assert square == names["d"] * names["d"]
     assert next(expressions.fitting((7, 7, 7, 7))) == 7
     assert list(expressions.fitting((1001, 5, 90001, 17))) == []
+    assert next(reals(Expressions([NamedNumber(names["n"], (2,))], 1), (Fraction(3, 4),))) == Fraction(3, 4)
 
 
 def test_the_weakest_condition_tells_sizes_apart() -> None:

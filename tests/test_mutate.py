@@ -12,7 +12,9 @@ from superopt.algebra.evaluate import Floats, evaluate_terms
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms, variable, variables
 from superopt.partial.access import Reads, product_reads
+from superopt.partial.alter import alter_attributes
 from superopt.partial.arrange import NOTHING, NUMBER, Elements, arrange_weight
+from superopt.partial.blocks import skip_zero_blocks
 from superopt.partial.box import Box, Run
 from superopt.partial.indices import Affine, Cut, SummationGuard
 from superopt.partial.judge import judge
@@ -200,6 +202,13 @@ def test_what_is_no_polynomial_has_no_mutants() -> None:
     assert not list(mutants(apply("max_pool", image(1, 2, 6, 6), kernel=(2, 2), strides=(2, 2), pads=(0, 0, 0, 0))))
 
 
+def test_numbers_of_attributes_become_their_neighbours_and_zero_and_one() -> None:
+    pixels = apply("conv", image(1, 1, 6, 6), weight(1, 1, 1, 1), dilations=(3, 3))
+    assert {altered["dilations"] for altered, _ in alter_attributes(pixels)} == {*itertools.product((1, 2, 3, 4), repeat=2)} - {
+        (3, 3)
+    }
+
+
 def test_a_rule_whose_condition_is_not_met_makes_a_mutant() -> None:
     rule = parse_rule(
         "shorter: slice(concat(x, y, axis=-1), axis=-1, start=0, stop=n)"
@@ -299,11 +308,20 @@ def test_axes_of_images_have_names_and_other_axes_have_numbers() -> None:
     assert "every 2 of axis 0 along axis 1" in of_matrices
 
 
+def test_a_box_is_written_as_one_range_or_position_for_each_axis() -> None:
+    assert str(Box((Run(5, 1), Run(0, 4), Run(1, 3, 2)))) == "[5, 0:4, 1:6:2]"
+
+
 def test_a_box_is_cut_where_a_falling_comparison_changes() -> None:
     box = Box((Run(0, 10, 1),))
     with pytest.raises(Cut) as cut:
         SummationGuard.of(Affine(box, (-2,), np.array([5])), equality=False).settled(box)
     assert [piece.runs[0].count for piece in cut.value.pieces] == [3, 7]
+
+
+def test_axes_of_one_element_are_not_exchanged() -> None:
+    exchanged = {step for *_, steps in layouts((1, 4, 3), (1, 4, 3), (), 1) for step in steps if isinstance(step, Exchange)}
+    assert exchanged == {Exchange(1, 2)}
 
 
 def test_an_axis_is_folded_whole_only_where_it_is_short() -> None:
@@ -348,6 +366,13 @@ def test_blocks_above_the_diagonal_are_skipped() -> None:
     assert not judge(program, outputs(skipping.term)[0]).unequal
     inner = sorted(t.args[0].sizes[-1] for t in applied(skipping, "matmul"))
     assert inner == [4, 5, 5, 8]
+
+
+def test_as_many_blocks_as_rows_are_skipped() -> None:
+    scores = apply("lower_triangle", apply("matmul", image(2, 5), image(5, 2, name="k")), offset=0)
+    ((term, skipping, _),) = skip_zero_blocks((scores,))
+    assert term is scores
+    assert not judge(scores, skipping).unequal
 
 
 def test_a_full_matrix_has_no_blocks_to_skip() -> None:

@@ -120,13 +120,45 @@ def test_code_belongs_to_the_function_around_it() -> None:
 
 def test_a_listed_survivor_is_equivalent_and_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = tmp_path / "listed.json"
-    listed.write_text('[{"file": "superopt/model/a.py", "function": "f", "before": "1", "after": "0", "reason": "not read"}]')
+    listed.write_text(
+        '[{"file": "superopt/model/a.py", "function": "f", "before": "1", "after": "0", "occurrence": 0, "reason": "not read"}]'
+    )
     monkeypatch.setattr(MUTANTS, "EQUIVALENT", listed)
     survivor = MUTANTS.Mutant("superopt/model/a.py", 3, "f", "integer", "1", "0", 7, "survived")
-    killed, other = replace(survivor, verdict="killed"), replace(survivor, after="2")
+    killed, other = replace(survivor, verdict="killed"), replace(survivor, occurrence=1)
     results = [MUTANTS.judged(mutant) for mutant in (survivor, killed, other)]
     assert [result.verdict for result in results] == ["equivalent", "killed", "survived"]
     counts = MUTANTS.totals(results)
-    assert counts["model"] == {"killed": 1, "timeout": 0, "survived": 1, "equivalent": 1, "killed_share": 0.5}
+    assert counts["model"] == {"killed": 1, "timeout": 0, "survived": 1, "equivalent": 1, "gone": 0, "killed_share": 0.5}
     assert counts["all"] == counts["model"]
     assert not any(counts["rules"].values())
+
+
+def test_survivors_are_looked_up_in_the_present_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MUTANTS, "ROOT", tmp_path)
+    path = tmp_path / "superopt" / "model" / "a.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("def f():\n    return g(1, 1) + h\n\n\ndef e():\n    return not c\n")
+    results = [replace(mutant, verdict="survived") for mutant in MUTANTS.mutants_of(path)]
+    assert [m.occurrence for m in results if m.before == "1"] == [0, 1]
+    path.write_text("def d():\n    return 1\n\n\ndef f():\n    x = 3\n    return g(1, 1) - h\n")
+    located = MUTANTS.located(results)
+    present = [m for m in located if m.verdict == "survived"]
+    assert [(m.before, m.line, m.occurrence) for m in present] == [("1", 7, 0), ("1", 7, 1)]
+    assert all(replace(m, verdict="") == list(MUTANTS.mutants_of(path))[m.number] for m in present)
+    assert {m.before for m in located if m.verdict == "gone"} == {"return g(1, 1) + h", "g(1, 1) + h", "return not c", "not c"}
+    assert MUTANTS.totals(located)["model"] == {
+        "killed": 0, "timeout": 0, "survived": 2, "equivalent": 0, "gone": 4, "killed_share": 0.0
+    }  # fmt: skip
+
+
+def test_survivors_run_again_and_gone_mutants_are_replaced_on_request() -> None:
+    a, b, c, d = (MUTANTS.Mutant("superopt/model/a.py", 1, name, "integer", "1", "0", 0) for name in "abcd")
+    results = {a: replace(a, verdict="killed"), b: replace(b, verdict="survived"), c: replace(c, verdict="gone")}
+    runs = [
+        [m.function for m in MUTANTS.to_run(found, [d, a, b], survivors=survivors, replacements=replacements)]
+        for found in (results, {a: a})
+        for survivors in (False, True)
+        for replacements in (False, True)
+    ]
+    assert runs == [[], ["d"], ["b"], ["b", "d"], ["d", "b"], ["d", "b"], ["d", "b"], ["d", "b"]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,6 +14,8 @@ from superopt.budget import active_time
 from superopt.model.islands import Charts
 from superopt.model.load import Model, load
 from superopt.policy import OPTIMIZATION
+from superopt.rules.fp_flags import FpFlag, FpMode
+from superopt.rules.rule import parse_rule
 from superopt.search.apply import Step
 from superopt.search.backtracking import OUT_OF_TIME, SearchResult, search
 from superopt.search.island import search_island
@@ -23,7 +25,14 @@ from superopt.search.schedule import Find
 from superopt.search.search_log import SearchLog
 from superopt.search.segment_search import SegmentSearch
 from superopt.search.segments import Gain, Segment
-from superopt.search.selection import affordable_gains, fallback_choices, priced_in_context, weight_budget
+from superopt.search.selection import (
+    REGROUPED,
+    affordable_gains,
+    arithmetic_of_passes,
+    fallback_choices,
+    priced_in_context,
+    weight_budget,
+)
 from tests.models import model
 
 BUDGET = 100.0
@@ -147,6 +156,16 @@ def test_what_a_deadline_cut_short_is_noted() -> None:
 def gain(seconds: float, growth: float = 0.0) -> Gain:
     steps = (Step("again", (), ()),)
     return Gain((cast("Segment", SimpleNamespace(runs=1.0)),), SearchResult((), steps, seconds, 0.0, 1, ""), (0.0,), growth)
+
+
+@pytest.mark.parametrize(("extra", "assumed"), [(FpFlag.NSZ, False), (FpFlag.NNAN, True)])
+def test_assumptions_about_values_are_reported_if_a_step_needs_them(extra: FpFlag, *, assumed: bool) -> None:
+    flags = frozenset({*REGROUPED, FpFlag.ARCP, extra})
+    rule = replace(parse_rule("again: relu(relu(x)) => relu(x) for x[2]"), flags=flags)
+    found = arithmetic_of_passes(((gain(1.0),),), [rule], FpMode.RELAXED)
+    assert set(found.flags) == set(map(str, flags))
+    assert bool(found.assumptions) == assumed
+    assert not arithmetic_of_passes(((gain(1.0),),), [rule], FpMode.PRECISE).assumptions
 
 
 def test_every_order_and_the_nodes_alone_are_tried_before_smaller_choices() -> None:

@@ -279,6 +279,15 @@ def test_shapes_are_those_of_onnx_runtime(nodes: list[NodeProto], weights: list[
     assert compared >= 4
 
 
+def test_an_input_that_is_also_an_output_keeps_its_shape() -> None:
+    proto = model([node("Relu", ["x"], ["y"])], {"x": ["n", 8]}, ["y"], [])
+    proto.graph.output.append(proto.graph.input[0])
+    views = Views(ir.from_proto(proto))
+    y, x = (views.values.shape(value) for value in views.model.graph.outputs)
+    assert y is not None
+    assert y == x
+
+
 @pytest.mark.parametrize(
     "broadcast",
     [

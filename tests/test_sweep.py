@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from superopt.search.ruleset import RuleSet
 from superopt.search.schedule import gains, weight_elements
 from superopt.search.segment_search import SegmentTask
 from superopt.search.sweep import SWEPT, sweep
-from superopt.search.sweeper import Sweeper, Swept
+from superopt.search.sweeper import Sweeper, Swept, _meets
 from tests.justified_steps import apply_step as replayed
 from tests.justified_steps import is_justified_step
 from tests.operator_cases import evaluated
@@ -285,3 +286,13 @@ def test_a_convolution_and_its_bias_are_one_kernel() -> None:
     ]
     apart, together = (estimate((one,)) for one in sums)
     assert apart - together == pytest.approx(roofline.CPU.launch)
+
+
+def test_a_slower_state_with_more_rejoined_slices_is_accepted_if_it_is_hardly_slower() -> None:
+    x = variable("x", (4, 6))
+    parts = [apply("slice", x, axis=-1, start=start, stop=start + 3) for start in (0, 3)]
+    before = Swept((apply("concat", *(apply("relu", part) for part in parts), axis=-1),), (), 1.0)
+    after = Swept((apply("relu", apply("concat", *parts, axis=-1)),), (), 1.0)
+    assert _meets(before, after)
+    assert not _meets(after, before)
+    assert not _meets(before, replace(after, estimate=2.0))

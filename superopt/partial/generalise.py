@@ -176,7 +176,7 @@ def _unmerged(outer: Term) -> Term:
         return outer
     x = inner.args[0]
     groups = _finer(inner.shape, x.shape)
-    order = [a + inner.rank for a in turned["perm"] if isinstance(a, int)] if isinstance(turned["perm"], tuple) else []
+    order = [a + inner.rank for a in turned.integers("perm")]
     starts = list(itertools.accumulate(map(len, groups), initial=0))
     shape = tuple(itertools.chain.from_iterable(groups))
     perm = tuple(starts[a] + k - len(shape) for a in order for k in range(len(groups[a])))

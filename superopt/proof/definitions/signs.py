@@ -38,7 +38,7 @@ class Signs:
     """Known signs of values. A sign of a value also holds for all positive multiples of the value."""
 
     told: tuple[tuple[frozenset[tuple[Key, Extent]], Sign], ...] = ()
-    _known: dict[frozenset[tuple[Key, Extent]], Sign] = field(default_factory=dict, compare=False, hash=False, repr=False)
+    _known: dict[frozenset[tuple[Key, Extent]], Sign] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for key, sign in self.told:
