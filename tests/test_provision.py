@@ -98,16 +98,23 @@ def test_scripts_on_their_own_need_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("devices", "failing", "installed"),
+    ("devices", "failing", "present", "installed"),
     [
-        ("", "", ["cpu"]),
-        ("GPU 0: a device", "", ["gpu"]),
-        ("", "cpu", ["cpu", "gpu"]),
-        ("GPU 0: a device", "gpu", ["gpu", "cpu"]),
+        ("", "", "", ["cpu"]),
+        ("GPU 0: a device", "", "", ["gpu"]),
+        ("", "cpu", "", ["cpu", "gpu"]),
+        ("GPU 0: a device", "gpu", "", ["gpu", "cpu"]),
+        ("", "", "onnxruntime_gpu", ["gpu"]),
+        ("GPU 0: a device", "", "onnxruntime", ["cpu"]),
     ],
 )
-def test_the_runtime_is_chosen_by_the_devices(devices: str, failing: str, installed: list[str], tmp_path: Path) -> None:
-    """A machine without a GPU gets the smaller runtime; if one cannot be installed, the other one is tried."""
+def test_the_runtime_is_chosen_by_the_devices(
+    devices: str, failing: str, present: str, installed: list[str], tmp_path: Path
+) -> None:
+    """A machine without a GPU gets the smaller runtime; if one cannot be installed, the other one is tried.
+
+    An environment keeps the runtime that it has.
+    """
     (tmp_path / "scripts").mkdir()
     for name in ("scripts/environment", "pyproject.toml"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
@@ -120,6 +127,8 @@ def test_the_runtime_is_chosen_by_the_devices(devices: str, failing: str, instal
                 *install*) echo "$*" >>"{tmp_path}/log"; echo "  Downloading a wheel" ;;
             esac""",
     }
+    if present:
+        (tmp_path / ".venv" / "lib" / "python3.11" / "site-packages" / f"{present}-1.0.dist-info").mkdir(parents=True)
     (tmp_path / "bin").mkdir()
     for name, body in programs.items():
         program = tmp_path / "bin" / name
