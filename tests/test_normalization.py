@@ -283,3 +283,10 @@ def test_verify_refuses_a_sigmoid_where_tiny_results_matter(tmp_path: Path, kind
     else:
         with pytest.raises(CheckFailedError):
             compare_runs(*sources)
+
+
+def test_a_weight_of_zeros_that_divides_an_input_is_no_map() -> None:
+    """The map is not finite, and its arithmetic warns of nothing."""
+    divided = [helper.make_node("Div", ["x", "w"], ["d"]), helper.make_node("Sub", ["d", "c"], ["y"])]
+    map_of_input = found(divided, (2, 3), w=np.array([1.0, 0.0, 2.0]), c=np.ones(3))
+    assert map_of_input is None or not np.isfinite(map_of_input[0]).all()

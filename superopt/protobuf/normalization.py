@@ -194,7 +194,7 @@ def _after(node: NodeProto, of: _Mapped, *, first: bool, stored: _Constants) -> 
     with np.errstate(all="ignore"):
         rank = 0 if of.axes is None else len(of.axes)
         found = _factor_and_constant(node, attributes, rank=rank, first=first, stored=stored)
-    return None if found is None else _scaled_and_shifted(of, *found)
+        return None if found is None else _scaled_and_shifted(of, *found)
 
 
 def _factor_and_constant(
