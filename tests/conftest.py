@@ -14,6 +14,7 @@ settings.register_profile("check", deadline=None, derandomize=True, suppress_hea
 settings.register_profile("search", deadline=None, max_examples=3000, suppress_health_check=list(HealthCheck))
 settings.load_profile("check")
 os.environ["SUPEROPT_IGNORE_LOAD"] = "1"  # the processes of pytest keep the machine busy
+os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and tables would be as narrow as its terminal
 
 
 @pytest.fixture(autouse=True)

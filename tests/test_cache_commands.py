@@ -134,9 +134,24 @@ def test_times_of_a_busy_machine_are_not_stored(path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize(("surplus", "expected"), [(0, False), (2, True)])
 def test_a_machine_is_busy_if_more_threads_run_than_it_has(
-    surplus: int, expected: bool, monkeypatch: pytest.MonkeyPatch
+    surplus: int, expected: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("os.getloadavg", lambda: ((os.cpu_count() or 1) + surplus, 0.0, 0.0))
-    assert not is_busy()
+    assert not is_busy(tmp_path / "absent")
     monkeypatch.delenv("SUPEROPT_IGNORE_LOAD")
-    assert is_busy() == expected
+    assert is_busy(tmp_path / "absent") == expected
+
+
+@pytest.mark.parametrize(("waiting", "expected"), [("18.05", False), ("97.30", True)])
+def test_a_machine_is_busy_if_threads_wait_for_a_processor(
+    waiting: str, expected: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The text is that of Linux. The load average is not used if the text can be read."""
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0 if expected else 1000.0, 0.0, 0.0))
+    monkeypatch.delenv("SUPEROPT_IGNORE_LOAD")
+    pressure = tmp_path / "cpu"
+    pressure.write_text(
+        f"some avg10={waiting} avg60=21.48 avg300=22.67 total=11778546822\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
+        encoding="ascii",
+    )
+    assert is_busy(pressure) == expected

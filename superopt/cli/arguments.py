@@ -331,10 +331,8 @@ def _add_inspect(commands: Commands) -> None:
         "Show what superopt understands of a model: the islands, which are the regions that a search can rewrite, the nodes "
         "outside them with the reasons, operators, dynamic dimensions, opset and weights. The model is not run without --time."
     )
-    example = "example: superopt inspect model.onnx --json model.json"
-    command = commands.add_parser(
-        "inspect", help="show what superopt understands of a model", description=about, epilog=example
-    )
+    examples = ("inspect model.onnx", "inspect model.onnx --time --shape batch=8 --json model.json")
+    command = _add_command(commands, "inspect", "show what superopt understands of a model", about, *examples)
     command.add_argument("model", type=Path, metavar="model.onnx", help="the model")
     about = "measure the share of the run time of the nodes outside the islands, on one thread of the CPU"
     command.add_argument("--time", action="store_true", help=about)
@@ -348,8 +346,8 @@ def _add_diff(commands: Commands) -> None:
         "Show which nodes and weights of two models are the same. Nodes are paired by the names of their first outputs, and "
         "weights by their names. The models are not run; `superopt compare` compares speed and outputs."
     )
-    example = "example: superopt diff in.onnx out.onnx"
-    command = commands.add_parser("diff", help="show which nodes of two models differ", description=about, epilog=example)
+    examples = ("diff in.onnx out.onnx", "diff in.onnx out.onnx --json difference.json")
+    command = _add_command(commands, "diff", "show which nodes of two models differ", about, *examples)
     command.add_argument("first", type=Path, metavar="a.onnx", help="the model to compare with, usually an original")
     command.add_argument("second", type=Path, metavar="b.onnx", help="the other model")
     command.add_argument("--json", type=Path, metavar="FILE", help="write the difference as JSON")
@@ -501,8 +499,8 @@ def _add_rules_add(actions: Commands) -> None:
         "verify`. A rule is a line such as `twice: relu(relu(x)) => relu(x) for x[1, 2, 3]`. If a rule is refuted or cannot be "
         "proved, nothing is written, and the exit code is 16."
     )
-    example = "example: superopt rules add my.rules && superopt optimize in.onnx out.onnx --rules my.rules"
-    command = actions.add_parser("add", help="prove rules of your own", description=about, epilog=example)
+    examples = ("rules add my.rules", "optimize in.onnx out.onnx --rules my.rules")
+    command = _add_command(actions, "add", "prove rules of your own", about, *examples)
     about = "rules in the notation of substitutions/*.rules; the name ends in .rules"
     command.add_argument("file", type=Path, metavar="FILE", help=about)
     about = "folder for the ledger and a copy of the file (the folder of the file)"

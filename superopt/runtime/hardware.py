@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import platform
+import re
 import subprocess
 from pathlib import Path
 
@@ -16,6 +17,8 @@ _VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX"}
 
 IGNORE_LOAD = "SUPEROPT_IGNORE_LOAD"
 """The environment variable that lets times be stored on a busy machine."""
+CPU_PRESSURE = Path("/proc/pressure/cpu")
+"""The file in which Linux reports how long threads wait for a processor."""
 
 
 @functools.cache
@@ -74,16 +77,20 @@ def core_count() -> int:
     return len(cores)
 
 
-def is_busy() -> bool:
-    """Return whether more threads want to run than the machine has hardware threads, by the load average of the last minute.
+def is_busy(pressure: Path = CPU_PRESSURE) -> bool:
+    """Return whether threads often wait for a processor, because more threads want to run than the machine has processors.
 
-    The result is False where the operating system has no load average, and if `SUPEROPT_IGNORE_LOAD` is set in the environment.
+    The file `pressure` contains the share of the last ten seconds in which a thread waited (Linux's pressure stall
+    information). Without this file, the load average of the last minute decides. The result is False where the operating system
+    has neither, and if `SUPEROPT_IGNORE_LOAD` is set in the environment.
     """
-    return (
-        not os.environ.get(IGNORE_LOAD)
-        and hasattr(os, "getloadavg")
-        and os.getloadavg()[0] > (os.cpu_count() or 1) + COST.max_surplus_load
-    )
+    if os.environ.get(IGNORE_LOAD):
+        return False
+    with contextlib.suppress(OSError):
+        waiting = re.match(r"some avg10=([\d.]+)", pressure.read_text(encoding="ascii"))
+        if waiting is not None:
+            return float(waiting[1]) > COST.max_waiting_percent
+    return hasattr(os, "getloadavg") and os.getloadavg()[0] > (os.cpu_count() or 1) + COST.max_surplus_load
 
 
 @functools.cache
