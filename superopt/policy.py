@@ -875,10 +875,10 @@ class CostPolicy:
     """Seconds that a kernel launch on a GPU takes. Not measured."""
     convolution_lane_count: int = 16
     """The number of channels of a convolution group that a kernel computes at once: the float32 lanes of AVX-512."""
-    max_waiting_percent: float = 50.0
+    max_waiting_percent: float = 30.0
     """The largest share of the last ten seconds, in percent, in which threads wait for a processor, and times are still stored.
 
-    It is 20 while two processes use two processors, and near 100 if three processes do. Measured on two processors.
+    The share was 20 while two processes used two processors, and 50 while three processes did.
     """
     max_surplus_load: float = 0.75
     """The number of threads by which the load average may exceed the machine's hardware threads, and times are still stored.
