@@ -191,14 +191,7 @@ def next_steps(page: PageContent) -> tuple[str, ...]:
             steps.append(
                 f"Check the result on any machine: `superopt verify {source} {target} --certificate {page.certificate}`"
             )
-        steps.append(f"Measure again where the model will run: `superopt compare {source} {target}`")
-        if _is_cut_short(report):
-            steps.append(f"The search was not finished: `--budget {2 * max(1, round(report.budget))}s` may find more.")
-    steps += [f"{hint[:1].upper()}{hint[1:]}" for hint in report.hints]
-    if report.forgone > 0:
-        steps.append(
-            f"`--allow-contrib` would save about {time_text(report.forgone)} a run, with ONNX Runtime's own operators."
-        )
+    steps += [hint if hint.startswith("superopt ") else f"{hint[:1].upper()}{hint[1:]}" for hint in report.hints]
     tuning = report.tuning
     if tuning is not None and tuning.timing is not None and tuning.chosen:
         gain = f"alone they make the original {tuning.timing.speedup:.2f} times as fast"
