@@ -563,3 +563,28 @@ def test_a_float64_run_that_fails_at_some_sizes_leaves_the_others() -> None:
     assert bench.reference is reference
     assert not bench.why
     assert len(bench.look_closer(first).nudged) > len(first.nudged)
+
+
+PICKY = """
+import sys
+from multiprocessing.connection import Connection
+connection = Connection(int(sys.argv[1]))
+while True:
+    request, *arguments = connection.recv()
+    if request == "load":
+        picky = b"Neg" in arguments[0] and not arguments[-1]
+    if request == "run" and picky and any(not value.size for value in arguments[0].values()):
+        connection.send(("failed", "a Neg of nothing"))
+    else:
+        connection.send(("done", [("x", "tensor(float)", ["n", 4])] if request == "load" else None))
+"""
+
+
+def test_a_candidate_that_needs_graph_optimizations_on_empty_inputs_is_refused(tmp_path: Path) -> None:
+    (program := tmp_path / "picky.py").write_text(PICKY)
+    original = onnx.parser.parse_model(OPEN)
+    candidate = onnx.parser.parse_model(OPEN.replace("y = Relu(x)", "r = Relu(x) m = Neg(r) y = Neg(m)"))
+    with reuse_child(program):
+        check(original, original, Device(), sizes={"n": 3})
+        with pytest.raises(CheckFailedError, match=r"n=0.*without graph optimizations.*a Neg of nothing"):
+            check(original, candidate, Device(), sizes={"n": 3})

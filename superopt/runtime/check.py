@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -180,8 +181,10 @@ def _checked(
     if exact:
         bench.run_sizes(trials[0].sizes, adversarial=adversarial)
     runs, left_out, why, interface, evaluated = bench.runs, bench.left_out, bench.why, bench.interface, bench.evaluated
+    empty = bench.empty
     del bench
     errors, doubtful = _compared(runs, interface, candidate, device, factor, direct=bool(why), exact=exact, identical=identical)
+    _require_plain_runs(original, candidate, device, empty)
     undecided: set[str] = set()
     if doubtful:
         bench = _Bench(original, device, seed, given, exact=exact)
@@ -273,7 +276,8 @@ class _Bench:
     """The original model during a check: the session, the float64 evaluator, the runs so far, and the inputs left out.
 
     `why` is the reason why no float64 run of the original is possible, or an empty text. `evaluated` is whether a float64 run
-    has succeeded. After the first success, a failure on some inputs does not prevent float64 runs on other inputs.
+    has succeeded. After the first success, a failure on some inputs does not prevent float64 runs on other inputs. `empty`
+    lists the inputs without elements that were tried, each with a name.
     """
 
     def __init__(self, original: Loadable, device: Device, seed: int, given: InputSource, *, exact: bool) -> None:
@@ -290,6 +294,7 @@ class _Bench:
         self.trials = TrialRuns(original, device)
         self.runs: list[_Run] = []
         self.left_out: list[str] = []
+        self.empty: list[tuple[str, Mapping[str, Array]]] = []
 
     @property
     def _full(self) -> bool:
@@ -375,6 +380,8 @@ class _Bench:
         """
         called = ", ".join(f"{name}={size}" for name, size in sizes.items())
         feeds = self.source.drawn(self.session.inputs, self.seed + turn, sizes)
+        if any(value.size == 0 for value in feeds.values()):
+            self.empty.append((f"random ({called})", feeds))
         self.trials.require_runs(feeds)
         began = self._now()
         run = self._ran(f"random ({called})", feeds, ordinary=True, exactly=False)
@@ -592,6 +599,30 @@ def _compared(
     except InvalidModelError as error:
         raise CheckFailedError(f"{where}{error}") from error
     return errors, doubtful
+
+
+def _require_plain_runs(
+    original: Loadable, candidate: Loadable, device: Device, empty: Sequence[tuple[str, Mapping[str, Array]]]
+) -> None:
+    """Require the candidate to run on the inputs `empty` where the original does, without ONNX Runtime's graph optimizations.
+
+    The optimizations decide whether some models run on an empty tensor: they can remove a Reshape to `[0, -1]`, which fails,
+    and can add such a Reshape. `empty` lists inputs without elements, each with a name.
+
+    Raises:
+        CheckFailedError: the candidate does not run.
+    """
+    plain, possible = TrialRuns(original, device, optimized=False), list[tuple[str, Mapping[str, Array]]]()
+    for name, feeds in empty:
+        with contextlib.suppress(InvalidModelError):
+            plain.require_runs(feeds)
+            possible.append((name, feeds))
+    plain = TrialRuns(candidate, device, optimized=False)
+    for name, feeds in possible:
+        try:
+            plain.require_runs(feeds)
+        except InvalidModelError as error:
+            raise CheckFailedError(f"on {name} inputs, without graph optimizations: {error}") from error
 
 
 def _looked_closer(

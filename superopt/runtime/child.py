@@ -50,8 +50,10 @@ class Child:
             )
         self._owner = os.getpid()
 
-    def load(self, model: Loadable, device: Device) -> ChildSession:
+    def load(self, model: Loadable, device: Device, *, optimized: bool = True) -> ChildSession:
         """Load the model on the CPU, with the threads of `device` and without the optimizers in `device.without`.
+
+        If `optimized` is False, ONNX Runtime does not optimize the graph at all.
 
         Raises:
             InvalidModelError: ONNX Runtime refuses the model.
@@ -60,7 +62,7 @@ class Child:
         """
         source, folder = _source(model)
         patience = PROCESS.child_patience_seconds + PROCESS.child_patience_seconds_per_byte * stored_bytes(model)
-        ports = self.ask("load", source, folder, device.threads, ";".join(device.without), patience=patience)
+        ports = self.ask("load", source, folder, device.threads, ";".join(device.without), optimized, patience=patience)
         assert isinstance(ports, list)
         return ChildSession(self, tuple(port_of(*port) for port in ports), patience)
 
@@ -183,11 +185,12 @@ class TrialRuns:
     """Runs of a model in a child process, on inputs on which ONNX Runtime may crash, such as inputs without elements.
 
     Nothing is run if this process cannot make the runs safe: for a GPU, for a large model, for inputs that cannot be sent, and
-    if no child process can be started. Other models must not be loaded in a shared child process in between.
+    if no child process can be started. Other models must not be loaded in a shared child process in between. If `optimized` is
+    False, ONNX Runtime runs the graph as it is, without its own graph optimizations.
     """
 
-    def __init__(self, model: Loadable, device: Device) -> None:
-        self._model, self._device = model, device
+    def __init__(self, model: Loadable, device: Device, *, optimized: bool = True) -> None:
+        self._model, self._device, self._optimized = model, device, optimized
         self._session: ChildSession | None = None
         self._possible = device.provider == "cpu" and 2 * stored_bytes(model) <= COMPARISON.max_resident_bytes
 
@@ -202,7 +205,7 @@ class TrialRuns:
         try:
             if self._session is None:
                 with child() as process:
-                    self._session = process.load(self._model, self._device)
+                    self._session = process.load(self._model, self._device, optimized=self._optimized)
                 self._possible = all(port.kind == "" and port.dtype != BFLOAT16 for port in self._session.inputs)
             if self._possible:
                 self._session.run(feeds)

@@ -3,9 +3,9 @@
 The program imports nothing from superopt, because importing superopt takes longer than loading most models. The only argument
 of the program is the file descriptor of a connection to the parent process. Requests and answers are pickled tuples:
 
-    ("load", source, folder, threads, without)  ->  ("done", [(name, type, shape), ...]) or ("failed", message)
-    ("run", feeds)                              ->  ("done", None) or ("failed", message)
-    ("drop",)                                   ->  ("done", None), after the model is unloaded
+    ("load", source, folder, threads, without, optimized)  ->  ("done", [(name, type, shape), ...]) or ("failed", message)
+    ("run", feeds)                                         ->  ("done", None) or ("failed", message)
+    ("drop",)                                              ->  ("done", None), after the model is unloaded
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 QUIET = 4
 
 
-def session_of(ort: Any, source: str | bytes, folder: str, threads: int, without: str) -> Any:
+def session_of(ort: Any, source: str | bytes, folder: str, threads: int, without: str, optimized: bool) -> Any:
     """Load a model in ONNX Runtime on the CPU, and return the session.
 
     Args:
@@ -28,12 +28,15 @@ def session_of(ort: Any, source: str | bytes, folder: str, threads: int, without
         folder: the folder of the external data if the model is given as bytes, or an empty text.
         threads: the number of threads within an operator.
         without: the names of the optimizers to switch off, separated by semicolons.
+        optimized: whether ONNX Runtime optimizes the graph.
     """
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = QUIET
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if not optimized:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if folder:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     if without:
