@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Unpack
 
 from superopt.budget import duration_seconds
-from superopt.flows.optimize import PhaseTimer, PreparedModel, prepare, read_request
 from superopt.flows.options import MOVES, Options
+from superopt.flows.prepare import PhaseTimer, PreparedModel, prepare, read_request
 from superopt.flows.report_fields import run_environment
 from superopt.flows.settings import OptimizationSettings
 from superopt.model.coverage import node_seconds, operator_shares, uncovered_nodes

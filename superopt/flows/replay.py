@@ -20,9 +20,9 @@ from superopt.algebra.terms import subterms
 from superopt.budget import limit_memory_growth
 from superopt.errors import CheckFailedError, failure
 from superopt.flows.certificate import Evidence, certificate_node_names
-from superopt.flows.optimize import InMemory, PhaseTimer, PreparedModel, prepare, read_request
-from superopt.flows.optimized import M_co, model_in_given_form
+from superopt.flows.optimized import InMemory, M_co, model_in_given_form
 from superopt.flows.options import MOVES, ReplayOptions
+from superopt.flows.prepare import PhaseTimer, PreparedModel, prepare, read_request
 from superopt.flows.report_fields import rounding_report, timing
 from superopt.flows.settings import OptimizationSettings
 from superopt.model.examples import Given
