@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Unpack, overload
 
-from superopt.budget import allow_early_stop, duration_seconds, is_memory_short, is_stop_requested, limit_memory_growth, waiting
+from superopt.budget import allow_early_stop, is_memory_short, is_stop_requested, limit_memory_growth, waiting
 from superopt.cost.measure import Clock
 from superopt.errors import CheckFailedError, InvalidModelError, ShapeError, failure
 from superopt.flows.certificate import Evidence
@@ -33,9 +33,9 @@ from superopt.flows.report_fields import (
     timing,
     verdict_reason,
 )
-from superopt.flows.settings import OptimizationSettings
+from superopt.flows.settings import OptimizationSettings, settings_of
 from superopt.model.coverage import OperatorShare, UncoveredNodes, node_seconds, operator_shares, uncovered_nodes
-from superopt.model.dimensions import dynamic_dimension_names, size_combinations
+from superopt.model.dimensions import dynamic_dimension_names
 from superopt.model.examples import Given
 from superopt.model.external_data import temporary_scratch
 from superopt.model.load import ExportedProgram, Model, ModelProto, Source, count, opset_of, weight_bytes
@@ -191,13 +191,13 @@ def optimize(
     stored = Path(cache) if cache is not None else default_path()
     times = replacing_entries(stored, keep=fresh) if fresh or no_cache else nullcontext(stored)
     with allow_early_stop(stop), temporary_scratch() as scratch, reuse_child(), times as file:
-        settings = OptimizationSettings(
+        options = Options(
             provider=provider,
-            budget=None if budget is None else duration_seconds(budget),
+            budget=budget,
             seed=seed,
             threads=threads,
             cuda_graph=cuda_graph,
-            shapes=size_combinations(shapes) if isinstance(shapes, Mapping) else shapes,
+            shapes=shapes,
             cache=file,
             tune=tune,
             ort_config=ort_config,
@@ -210,6 +210,7 @@ def optimize(
             allow_contrib=allow_contrib,
             opset=opset,
         )
+        settings = settings_of(options)
         with phases("load"):
             request = read_request(model, settings, inputs, fix or {}, scratch)
             loaded, original, sizings, given = request.loaded, request.original, request.sizings, request.given
