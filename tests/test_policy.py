@@ -132,7 +132,7 @@ UNITS = (
     "sigmas",
     "log2",
 )
-KINDS = frozenset((*UNITS, "count", "counts", "size", "sizes", "depth", "threads", "characters"))
+KINDS = frozenset((*UNITS, "count", "counts", "size", "sizes", "depth", "magnitudes", "threads", "characters"))
 """Words of a field's name that say its unit or kind."""
 BOUNDS = frozenset(("max", "min", "first", "default", "beyond"))
 """First words of a name that say its kind, before what is counted."""
