@@ -18,9 +18,9 @@ from superopt.rules.fp_flags import FpMode
 from superopt.rules.rule import Rule
 from superopt.rules.user_rules import load_user_rules
 from superopt.runtime.cache import Json, default_path
+from superopt.runtime.check import CheckSettings
 from superopt.runtime.hardware import core_count
 from superopt.runtime.input_source import InputSource
-from superopt.runtime.multi_shape import CheckSettings
 from superopt.runtime.session import Device
 
 
