@@ -11,6 +11,7 @@ from itertools import accumulate
 from superopt.algebra.index import Axis, Tensor, require, tensor
 from superopt.algebra.operators import Emit, Node, apply
 from superopt.algebra.terms import Extent, Term
+from superopt.speclib.slice_bounds import require_end
 
 ONNX = ("Slice", "Split")
 
@@ -66,21 +67,16 @@ def slice(x: Tensor, *, axis: Axis, start: Extent = 0, stop: Extent) -> Tensor:
     return tensor(shape, lambda *i: x[tuple(v + start if a == axis else v for a, v in zip(range(-x.rank, 0), i, strict=True))])
 
 
-def lift(node: Node) -> Term | tuple[Term, ...] | None:
+def lift(node: Node) -> Term | tuple[Term, ...]:
     return _sliced(node) if node.op_type == "Slice" else _split(node)
 
 
-INT32_MAX = 2**31 - 1
-"""An end of a slice that ONNX Runtime, unlike the ONNX standard, takes as the start of the axis if the step is negative."""
-
-
-def _sliced(node: Node) -> Term | None:
+def _sliced(node: Node) -> Term:
     x = node.operand(0)
     starts, ends = node.attribute("starts"), node.attribute("ends")
     axes, steps = node.attribute("axes", tuple(range(len(starts)))), node.attribute("steps", (1,) * len(starts))
     for axis, first, last, step in zip(axes, starts, ends, steps, strict=True):
-        if step < 0 and last >= INT32_MAX:
-            return None
+        require_end(last, step)
         n = x.sizes[axis]
         begin, end = (v + n if v < 0 else v for v in (first, last))
         start, stop = (min(max(v, 0), n) for v in ((begin, end) if step > 0 else (end + 1, begin + 1)))

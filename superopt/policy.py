@@ -1250,6 +1250,12 @@ class VerifyPolicy:
     """The most choices of sizes at which both models are compared. Not measured."""
     max_size_tries_per_model: int = 300
     """The most choices of sizes that are tried. The original may fail at many of these choices. Safety limit."""
+    saturated_magnitudes: tuple[float, ...] = (20.0, 30.0, 60.0, 87.0)
+    """The least magnitudes of the elements in the rows of a saturated input, in turn.
+
+    At minus these numbers, exponentials and sigmoids are tiny but not 0 in float32. ONNX Runtime's Sigmoid returns 0 at -20 and
+    below. The least normal number of float32 is exp(-87.3). Not measured.
+    """
     size_run_seconds: float = 12.0
     """Seconds after which the models are not compared at further sizes. Not measured."""
     value_run_seconds: float = 12.0

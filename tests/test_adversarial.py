@@ -12,7 +12,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from superopt.errors import CheckFailedError
 from superopt.runtime.adversarial import adversarial_values, images
 from superopt.runtime.bounds import integer_constants, number_inputs
-from superopt.runtime.check import check, check_all
+from superopt.runtime.check import CheckSettings, check, check_all
 from superopt.runtime.input_source import DRAWN
 from superopt.runtime.reference import Reference
 from superopt.runtime.session import Array, Device, Port
@@ -232,10 +232,10 @@ def test_rounding_on_purpose_stays() -> None:
     plain, rounded = (binary(node(kind, ["x"], ["o"]), inputs="x") for kind in ("Identity", "Round"))
     refuses(magic, plain, "rounds on purpose")
     with pytest.raises(CheckFailedError, match="rounds on purpose"):
-        check(magic, plain, CPU, adversarial=False)
-    check(magic, rounded, CPU, adversarial=False)
+        check(magic, plain, CPU, CheckSettings(adversarial=False))
+    check(magic, rounded, CPU, CheckSettings(adversarial=False))
     with pytest.raises(CheckFailedError, match="off by"):
-        check(rounded, plain, CPU, adversarial=False)
+        check(rounded, plain, CPU, CheckSettings(adversarial=False))
 
 
 def test_the_low_part_of_a_sum_is_not_nothing() -> None:
@@ -246,7 +246,7 @@ def test_the_low_part_of_a_sum_is_not_nothing() -> None:
     ]  # fmt: skip
     nothing = [node("Sub", ["y", "y"], ["n"]), node("Mul", ["n", "x"], ["o"])]
     with pytest.raises(CheckFailedError, match="rounds on purpose"):
-        check(binary(*low, inputs="xy"), binary(*nothing, inputs="xy"), CPU, adversarial=False)
+        check(binary(*low, inputs="xy"), binary(*nothing, inputs="xy"), CPU, CheckSettings(adversarial=False))
 
 
 def test_what_overflows_on_the_way_is_refused() -> None:

@@ -19,7 +19,7 @@ from superopt.errors import CheckFailedError, InvalidModelError, ProviderError, 
 from superopt.policy import CHECK
 from superopt.protobuf.stored import StoredModel
 from superopt.runtime.bounds import index_bounds
-from superopt.runtime.check import _Bench, check
+from superopt.runtime.check import CheckSettings, _Bench, check
 from superopt.runtime.child import TrialRuns, reuse_child
 from superopt.runtime.input_source import DRAWN
 from superopt.runtime.reference import NoReferenceError, Reference
@@ -174,7 +174,7 @@ def test_a_model_agrees_with_itself_on_all_inputs() -> None:
     assert found.inputs[:4] == ("random", "zero", "masked", "one infinity in x")
     assert found.inputs[-5:] == ("large", "negative", "tiny", "one", "random again")
     assert {"huge", "mixed", "tiny magnitudes", "constant rows", "lowest", "denormal", "-inf in x"} < {*found.inputs}
-    assert check(linear(w), linear(w), CPU, adversarial=False).inputs == ("random", "zero", *found.inputs[-5:])
+    assert check(linear(w), linear(w), CPU, CheckSettings(adversarial=False)).inputs == ("random", "zero", *found.inputs[-5:])
     assert found.left_out == ()
     assert found.original_error == found.candidate_error < 1e-5
 
@@ -272,7 +272,7 @@ def test_what_only_an_edge_input_shows_is_refused() -> None:
     with pytest.raises(CheckFailedError, match="huge inputs"):
         check(plain, bounded, CPU)
     with pytest.raises(CheckFailedError, match="large inputs"):
-        check(plain, bounded, CPU, adversarial=False)
+        check(plain, bounded, CPU, CheckSettings(adversarial=False))
 
 
 def test_nan_where_the_original_has_none_is_refused() -> None:
@@ -331,7 +331,7 @@ def test_a_logarithm_of_joined_tensors_does_not_have_the_same_bits() -> None:
     joined = model([*parts, join, helper.make_node("Log", ["e"], ["y"])], inputs, ["y"])
     check(split, joined, CPU)
     with pytest.raises(CheckFailedError, match="same bits"):
-        check(split, joined, CPU, identical=True)
+        check(split, joined, CPU, CheckSettings(identical=True))
 
 
 def test_an_operator_of_onnx_runtime_in_float16_has_a_reference_in_float32() -> None:

@@ -36,6 +36,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOW = importlib.import_module("superopt.flows.optimize")
+PREPARE = importlib.import_module("superopt.flows.prepare")
 BEFORE = b"what was there before"
 
 
@@ -212,7 +213,7 @@ def test_a_segment_that_vanishes_is_reported(
 def test_of_what_fails_the_check_nothing_is_saved(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: Path, target: Path
 ) -> None:
-    monkeypatch.setattr(FLOW, "load_rules", lambda: [replace(parse_rule("wrong: relu(x) => x for x[2]"), flags=frozenset())])
+    monkeypatch.setattr(PREPARE, "load_rules", lambda: [replace(parse_rule("wrong: relu(x) => x for x[2]"), flags=frozenset())])
     nodes = [
         helper.make_node("Floor", ["x"], ["s"]),
         helper.make_node("Relu", ["s"], ["r"]),
@@ -267,7 +268,7 @@ def test_a_target_that_is_a_data_file_of_the_model(
 
 
 def test_a_model_can_be_optimized_in_place(monkeypatch: pytest.MonkeyPatch, source: Path, tmp_path: Path) -> None:
-    monkeypatch.setattr(FLOW, "load_rules", list)
+    monkeypatch.setattr(PREPARE, "load_rules", list)
     (tmp_path / "link").symlink_to(source)
     for target in (source, tmp_path / "link"):
         assert cli.main(["optimize", str(source), str(target), "--budget", "0.1"]) == 0
@@ -418,7 +419,7 @@ def load_rules():
     print("reading rules", file=sys.stderr, flush=True)
     time.sleep(60)
 
-importlib.import_module("superopt.flows.optimize").load_rules = load_rules
+importlib.import_module("superopt.flows.prepare").load_rules = load_rules
 sys.exit(main())
 """
     running = subprocess.Popen(
@@ -440,7 +441,7 @@ sys.exit(main())
 def test_where_nothing_is_faster_the_original_is_written(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: Path, target: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(FLOW, "load_rules", list)
+    monkeypatch.setattr(PREPARE, "load_rules", list)
     report = tmp_path / "report.json"
     assert cli.main(["optimize", str(source), str(target), "--budget", "2s", "--json", str(report)]) == 0
     assert target.read_bytes() == source.read_bytes()
@@ -453,7 +454,7 @@ def test_where_nothing_is_faster_the_original_is_written(
 def test_a_faster_model_is_written_with_a_table(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: Path, target: Path
 ) -> None:
-    monkeypatch.setattr(FLOW, "load_rules", lambda: parse_rules("factor: x @ y + x @ z => x @ (y + z) for x[2], y[2], z[2]"))
+    monkeypatch.setattr(PREPARE, "load_rules", lambda: parse_rules("factor: x @ y + x @ z => x @ (y + z) for x[2], y[2], z[2]"))
     monkeypatch.setattr(FLOW, "OPTIMIZATION", replace(OPTIMIZATION, full_comparison_seconds=1.0))
     names = [f"w[bold]{i}" for i in range(8)]
     nodes = [helper.make_node("MatMul", ["x", name], [f"p{name}"]) for name in names]
@@ -504,7 +505,7 @@ def test_a_dry_run_names_sizes_and_assumptions(capsys: pytest.CaptureFixture[str
 def test_quiet_prints_the_verdict_alone(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: Path, target: Path
 ) -> None:
-    monkeypatch.setattr(FLOW, "load_rules", list)
+    monkeypatch.setattr(PREPARE, "load_rules", list)
     assert cli.main(["optimize", str(source), str(target), "--budget", "0.1", "-q"]) == 0
     shown = capsys.readouterr()
     assert shown.err == ""

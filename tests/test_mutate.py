@@ -16,6 +16,7 @@ from superopt.partial.alter import alter_attributes
 from superopt.partial.arrange import NOTHING, NUMBER, Elements, arrange_weight
 from superopt.partial.blocks import skip_zero_blocks
 from superopt.partial.box import Box, Run
+from superopt.partial.forms import Convolution, Sample, WindowAxis, is_consistent
 from superopt.partial.indices import Affine, Cut, SummationGuard
 from superopt.partial.judge import judge
 from superopt.partial.layout import Exchange, Fold, Grow, Layout, Step
@@ -377,3 +378,26 @@ def test_as_many_blocks_as_rows_are_skipped() -> None:
 
 def test_a_full_matrix_has_no_blocks_to_skip() -> None:
     assert not any("leaves out" in m.made[0] for m in mutants(PRODUCT))
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_a_description_names_the_dilation_of_a_dilated_convolution_alone(dilation: int) -> None:
+    axis = WindowAxis(stride=1, before=0, after=0, dilation=dilation, taps=3)
+    assert ("dilation" in Convolution((1, 2, 9, 9), (1, 2, 5, 5), 1, axis, axis).said()) == (dilation > 1)
+
+
+@pytest.mark.parametrize("to_inner", [False, True])
+def test_a_description_calls_a_fold_interleaved_if_neighbours_come_apart(to_inner: bool) -> None:
+    step = Fold(0, 1, 2, from_inner=True, to_inner=to_inner)
+    _, (first, second) = step.to((np.zeros(2, int), np.arange(2)), (4, 3))
+    assert ("interleaved" in step.said("NC")) == (second - first > 1)
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_weight_may_be_as_large_as_the_limit(beyond: int) -> None:
+    axis, none = WindowAxis(stride=1, before=0, after=0, dilation=1, taps=1), np.zeros((1, 1), int)
+    channels = MUTANT.max_weight_elements // 2 + beyond
+    form = Convolution((1, 2, 1, 1), (1, channels, 1, 1), 1, axis, axis)
+    at = (none[0],) * 4
+    sample = Sample(at, (none,) * 4, none, np.ones((1, 1)), np.ones((1, 1), bool))
+    assert is_consistent(form, sample) == (beyond == 0)

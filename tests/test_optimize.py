@@ -88,7 +88,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, *rules: str) -> None:
-    monkeypatch.setattr(FLOW, "load_rules", lambda: parse_rules("\n".join(rules)))
+    monkeypatch.setattr("superopt.flows.prepare.load_rules", lambda: parse_rules("\n".join(rules)))
 
 
 def measured(ratio: float) -> Comparison:
@@ -443,7 +443,7 @@ def test_of_one_segment_whose_steps_fail_the_check_fewer_are_taken(monkeypatch: 
 
 
 def test_where_nothing_passes_the_check_the_original_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FLOW, "load_rules", lambda: [replace(parse_rule(WRONG), flags=frozenset())])
+    monkeypatch.setattr("superopt.flows.prepare.load_rules", lambda: [replace(parse_rule(WRONG), flags=frozenset())])
     compare_as(monkeypatch, lambda _: measured(2.0))
     nodes = [helper.make_node("Sin", ["x"], ["s"]), helper.make_node("Relu", ["s"], ["r"])]
     proto = model([*nodes, helper.make_node("Sin", ["r"], ["y"])], {"x": [512, 512]}, {"y": [512, 512]})
@@ -603,7 +603,7 @@ def test_different_wirings_stay_different() -> None:
 
 
 def test_rules_are_not_read_where_nothing_can_be_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FLOW, "load_rules", lambda: pytest.fail("rules are read"))
+    monkeypatch.setattr("superopt.flows.prepare.load_rules", lambda: pytest.fail("rules are read"))
     report = superopt.optimize(model([helper.make_node("Sin", ["x"], ["y"])], {"x": [4]}, {"y": [4]}), budget=60.0).report
     assert (report.islands, report.accepted) == (0, False)
 

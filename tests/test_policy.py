@@ -52,7 +52,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         "model/dynamic_lowering": "_FORMS",
         "model/fold": "OPSET",
         "model/functions": "FUNCTIONS_IR",
-        "model/lift": "BITS SMALLEST_OPSET UNBOUNDED",
+        "model/lift": "BITS SMALLEST_OPSET",
         "model/load": "OVERRIDABLE_SINCE",
         "model/positions": "PICKERS",
         "model/term_pairs": "OPSET",
@@ -66,6 +66,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         "runtime/reference": "_DEQUANTIZES _IR_VERSION",
         "runtime/settings": "EXTENDED",
         "speclib/attention": "MASK PAST",
+        "speclib/slice_bounds": "UNBOUNDED",
         "speclib/softmax_legacy": "ONE_AXIS",
     },
     "file formats and hashes: versions, lengths, widths of lines, factors of hash functions": {
@@ -132,7 +133,7 @@ UNITS = (
     "sigmas",
     "log2",
 )
-KINDS = frozenset((*UNITS, "count", "counts", "size", "sizes", "depth", "threads", "characters"))
+KINDS = frozenset((*UNITS, "count", "counts", "size", "sizes", "depth", "magnitudes", "threads", "characters"))
 """Words of a field's name that say its unit or kind."""
 BOUNDS = frozenset(("max", "min", "first", "default", "beyond"))
 """First words of a name that say its kind, before what is counted."""

@@ -120,7 +120,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
-    monkeypatch.setattr(FLOW, "load_rules", lambda: parse_rules(rule))
+    monkeypatch.setattr("superopt.flows.prepare.load_rules", lambda: parse_rules(rule))
 
 
 def never(*_: object, **__: object) -> None:

@@ -19,6 +19,7 @@ from superopt.verification.contents import content_digest
 from tests.test_optimize import FACTOR, branches, compare_as, measured, use
 
 FLOW = importlib.import_module("superopt.flows.optimize")
+PREPARE = importlib.import_module("superopt.flows.prepare")
 
 
 def entries(path: Path) -> dict[str, str]:
@@ -54,7 +55,7 @@ def test_a_rewritten_model_says_what_it_was_made_of(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(FLOW, "default_path", lambda: tmp_path / "times.sqlite")
     monkeypatch.setattr(FLOW, "relower", lambda *_: ())
     compare_as(monkeypatch, lambda _: measured(2.0))
-    monkeypatch.setattr("superopt.flows.verify.load_rules", FLOW.load_rules)
+    monkeypatch.setattr("superopt.flows.verify.load_rules", PREPARE.load_rules)
     source, target, plain, again = (tmp_path / f"{name}.onnx" for name in ("in", "out", "plain", "again"))
     onnx.save(branches(), source)
     optimized = superopt.optimize(source, budget=60.0)

@@ -96,7 +96,7 @@ def test_local_functions_are_not_brought_along() -> None:
 
 def test_what_is_found_has_the_opset_and_can_be_verified(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     rules = parse_rules(FACTOR)
-    monkeypatch.setattr(FLOW, "load_rules", lambda: rules)
+    monkeypatch.setattr("superopt.flows.prepare.load_rules", lambda: rules)
     monkeypatch.setattr("superopt.flows.verify.load_rules", lambda: rules)
     before, after = tmp_path / "in.onnx", tmp_path / "out.onnx"
     onnx.save(old(), before)

@@ -40,7 +40,7 @@ def wait(text):
         time.sleep(0.1)
 """
 """What a process begins with: `wait` stands for work that takes a minute."""
-LOADING = "flow.load_rules = lambda: wait('here')"
+LOADING = "importlib.import_module('superopt.flows.prepare').load_rules = lambda: wait('here')"
 SEARCHING = """
 find = flow.SegmentSearch.gains
 def gains(self, *arguments, **how):

@@ -68,7 +68,7 @@ def test_a_file_that_is_opened_takes_the_place_of_no_stream() -> None:
 
 
 def test_names_that_are_not_utf8(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("superopt.flows.optimize.load_rules", list)
+    monkeypatch.setattr("superopt.flows.prepare.load_rules", list)
     source, target, report = (tmp_path / f"\udcff{name}" for name in ("in.onnx", "out.onnx", "report.json"))
     nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])]
     onnx.save(model(nodes, {"x": [2, 4]}, {"y": [2, 4]}, [weight("w", 4, 4)]), source)

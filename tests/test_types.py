@@ -26,6 +26,7 @@ from tests.rewriting import always_taken
 pytestmark = pytest.mark.slow
 
 FLOW = importlib.import_module("superopt.flows.optimize")
+PREPARE = importlib.import_module("superopt.flows.prepare")
 CPU = Device()
 FACTOR = "factor: x @ y + x @ z => x @ (y + z) for x[2], y[2], z[2]"
 info, node = helper.make_tensor_value_info, helper.make_node
@@ -38,7 +39,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Short comparisons, one rule, and no times kept between tests."""
     monkeypatch.setattr(FLOW, "OPTIMIZATION", replace(OPTIMIZATION, full_comparison_seconds=0.5))
     monkeypatch.setattr(FLOW, "default_path", lambda: tmp_path / "times.sqlite")
-    monkeypatch.setattr(FLOW, "load_rules", lambda: parse_rules(FACTOR))
+    monkeypatch.setattr(PREPARE, "load_rules", lambda: parse_rules(FACTOR))
 
 
 def model(
@@ -206,7 +207,9 @@ def test_an_operator_that_nobody_knows_is_one_clear_error() -> None:
 def test_what_reduces_to_an_input_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     always_taken(monkeypatch)
     monkeypatch.setattr(
-        FLOW, "load_rules", lambda: parse_rules("swap: transpose(transpose(x, perm=(-1, -2)), perm=(-1, -2)) => x for x[2]")
+        PREPARE,
+        "load_rules",
+        lambda: parse_rules("swap: transpose(transpose(x, perm=(-1, -2)), perm=(-1, -2)) => x for x[2]"),
     )
     nodes = [node("Cast", ["x"], ["n"], to=FLOAT16), node("Cast", ["n"], ["a"], to=FLOAT)]
     nodes += [node("Transpose", ["a"], ["b"], perm=[1, 0]), node("Transpose", ["b"], ["y"], perm=[1, 0])]

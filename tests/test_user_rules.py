@@ -239,7 +239,7 @@ def test_optimizing_with_rules_of_the_user_imports_no_prover(store: Path, tmp_pa
 @pytest.mark.slow
 def test_a_rule_of_the_user_is_applied_and_certified(monkeypatch: pytest.MonkeyPatch, store: Path, tmp_path: Path) -> None:
     flow = importlib.import_module("superopt.flows.optimize")
-    monkeypatch.setattr(flow, "load_rules", list)
+    monkeypatch.setattr("superopt.flows.prepare.load_rules", list)
     monkeypatch.setattr(flow, "relower", lambda *_: ())
     compare_as(monkeypatch, lambda _: measured(2.0))
     nodes = [helper.make_node("Relu", [a], [b]) for a, b in (("x", "a"), ("a", "b"), ("b", "y"))]

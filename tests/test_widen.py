@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ import pytest
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, subterms, variable
 from superopt.policy import SEARCH
+from superopt.rules.match import Match
 from superopt.rules.rule import parse_rules
 from superopt.search.apply import State, run_time_terms
-from superopt.search.ruleset import PaddingUndo, RuleSet
+from superopt.search.ruleset import PaddingUndo, RuleSet, no_terms_for_other_outputs
 from superopt.search.sweep import sweep
 from superopt.search.widen import _Walk, widened_states
 from tests.operator_cases import evaluated
@@ -41,6 +43,11 @@ depthwise:
 RELU = """
 relu:
     pad(relu(x), before=(0, 0, 0, 0), after=(0, n, 0, 0)) => relu(pad(x, before=(0, 0, 0, 0), after=(0, n, 0, 0))) for x[4]
+"""
+RELU_TWICE = """
+relu-twice:
+    pad(relu(x), before=(0, 0, 0, 0), after=(0, n, 0, 0))
+    => relu(pad(relu(x), before=(0, 0, 0, 0), after=(0, n, 0, 0))) for x[4]
 """
 SUM = """
 sum:
@@ -204,3 +211,24 @@ def test_a_sum_of_many_is_taken_apart_in_few_ways(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(_Walk, "_padded_by_rules", counted)
     assert not [*widened_states((stuck,), rules_of(UNDO, SUM))]
     assert tried.total() <= 2 * SEARCH.max_widening_tries
+
+
+class CountingRules(RuleSet):
+    """Rules that record the terms with padding that they are matched against."""
+
+    def __init__(self, *texts: str) -> None:
+        super().__init__(parse_rules("\n".join(texts)))
+        self.padded: list[Term] = []
+
+    def matches(
+        self, term: Term, candidates: Callable[[str], Sequence[Term]] = no_terms_for_other_outputs
+    ) -> Iterator[tuple[str, Match]]:
+        if term.op == "pad":
+            self.padded.append(term)
+        return super().matches(term, candidates)
+
+
+def test_padding_that_a_rule_moves_in_a_circle_is_given_up_at_the_depth_limit() -> None:
+    rules = CountingRules(UNDO, RELU_TWICE)
+    assert not [*widened_states((apply("relu", variable("x", (1, 44, 6, 6))),), rules)]
+    assert len(rules.padded) == SEARCH.max_widening_depth

@@ -198,7 +198,7 @@ def always(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         return lambda state: 1.0 / sum(str(root).count("winograd(") * _tile(root) + 1 for root in state)
 
     monkeypatch.setattr(FLOW, "default_path", lambda: tmp_path / "times.sqlite")
-    monkeypatch.setattr(FLOW, "load_rules", lambda: [BY_TILES[4], BY_TILES[2]])
+    monkeypatch.setattr("superopt.flows.prepare.load_rules", lambda: [BY_TILES[4], BY_TILES[2]])
     monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._measure", cost)
     monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._stands", lambda *_: True)
     monkeypatch.setattr("superopt.runtime.multi_shape.compare_settings", lambda *_, at, **__: [[faster] for _ in at])
@@ -231,7 +231,7 @@ def test_what_strays_by_a_less_accurate_algorithm_is_searched_without_it(monkeyp
     report = superopt.optimize(convolutions(), budget=60.0).report
     assert report.accepted, report.reason
     assert {rule.name for rule in report.rules} == {"by-2"}
-    monkeypatch.setattr(FLOW, "load_rules", lambda: [BY_TILES[4]])
+    monkeypatch.setattr("superopt.flows.prepare.load_rules", lambda: [BY_TILES[4]])
     report = superopt.optimize(convolutions(), budget=60.0).report
     assert not report.accepted
     assert not report.rules

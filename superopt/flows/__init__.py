@@ -2,7 +2,8 @@
 
 The package may import every package but `superopt.cli`. Read `optimize` first.
 
-    `optimize`: `superopt.optimize`: load, prepare, search, choose candidates and gains, accept or reject candidates, report.
+    `optimize`: `superopt.optimize`: search, choose candidates and gains, accept or reject candidates, report.
+    `prepare`: the first stages of optimize and replay: load the model, read its inputs and sizes, run it, find its islands.
     `plan_search`: `superopt optimize --dry-run`: what would be searched, without a search.
     `options`: the keyword arguments of `superopt.optimize` and of `superopt.replay`.
     `settings`: the validated arguments of `superopt.optimize`.

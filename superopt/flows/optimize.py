@@ -10,22 +10,20 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, TypeVar, Unpack, overload
+from typing import BinaryIO, Unpack, overload
 
-from superopt.algebra.dim_binding import DimBinding
-from superopt.budget import allow_early_stop, duration_seconds, is_memory_short, is_stop_requested, limit_memory_growth, waiting
-from superopt.cost.first_run import FirstRun, cached_first_run, cached_search_pace
-from superopt.cost.forecast import ForecastClock, unpriced_reason
+from superopt.budget import allow_early_stop, is_memory_short, is_stop_requested, limit_memory_growth, waiting
 from superopt.cost.measure import Clock
 from superopt.errors import CheckFailedError, InvalidModelError, ShapeError, failure
 from superopt.flows.certificate import Evidence
 from superopt.flows.hints import RunFacts, hints, reasons, refused_improvements
-from superopt.flows.optimized import Optimized, result
+from superopt.flows.optimized import InMemory, Optimized, result
 from superopt.flows.options import MOVES, Options, Shapes
+from superopt.flows.prepare import PhaseTimer, PreparedModel, prepare, read_request
 from superopt.flows.report_fields import (
     prediction,
     reason_details,
@@ -35,44 +33,32 @@ from superopt.flows.report_fields import (
     timing,
     verdict_reason,
 )
-from superopt.flows.settings import OptimizationSettings
-from superopt.model.bodies import count_body_runs
-from superopt.model.convert_opset import convert_opset
+from superopt.flows.settings import OptimizationSettings, settings_of
 from superopt.model.coverage import OperatorShare, UncoveredNodes, node_seconds, operator_shares, uncovered_nodes
-from superopt.model.dimensions import dynamic_dimension_names, named_sizes, representative_sizings, size_combinations
-from superopt.model.examples import Given, example_sizes, read_examples
-from superopt.model.external_data import Scratch, temporary_scratch
-from superopt.model.inline_functions import inline_functions
-from superopt.model.islands import Charts
-from superopt.model.load import ExportedProgram, Loaded, Model, ModelProto, Source, count, load, opset_of, weight_bytes
+from superopt.model.dimensions import dynamic_dimension_names
+from superopt.model.examples import Given
+from superopt.model.external_data import temporary_scratch
+from superopt.model.load import ExportedProgram, Model, ModelProto, Source, count, opset_of, weight_bytes
 from superopt.model.save import loadable
-from superopt.model.session_metadata import config_of
-from superopt.model.specialize import Fixable, agreeing_examples, at_fixed_sizes, read_fixed, specialize
+from superopt.model.specialize import Fixable
 from superopt.model.splice import require_valid
 from superopt.policy import CHECK, COMPARISON, OPTIMIZATION, REPORT
-from superopt.protobuf.specialize import Specialization
-from superopt.protobuf.stored import Loadable, parse_model
 from superopt.report.optimization import Report
-from superopt.report.progress import Listener, Progress, ignore_progress
+from superopt.report.progress import Listener, ignore_progress
 from superopt.rules.accuracy import admit_by_growth
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.rule import Rule
-from superopt.rules.store import load_rules
 from superopt.runtime.cache import Cache, default_path, replacing_entries
 from superopt.runtime.child import reuse_child
-from superopt.runtime.input_source import InputSource
 from superopt.runtime.multi_shape import SizeComparisons
-from superopt.runtime.session import Device
-from superopt.runtime.settings import with_choices
-from superopt.runtime.tuning import Tuning, tune
 from superopt.search.absorption import absorption
 from superopt.search.apply import PARTLY
 from superopt.search.gate import SPECIAL
-from superopt.search.judging import CandidateJudge, JudgingSeconds, ModelCandidate, ModelOutcome
-from superopt.search.passes import ImprovedModel, PassRunner, SearchedModel, improvements, search_budget_seconds
+from superopt.search.judging import JudgingSeconds, ModelCandidate, ModelOutcome
+from superopt.search.passes import ImprovedModel, PassRunner, SearchedModel, improvements
 from superopt.search.search_log import SearchLog
 from superopt.search.segment_search import SegmentSearch
-from superopt.search.segments import Gain, Passes, Runs, relower, whole_islands
+from superopt.search.segments import Gain, Passes, relower, whole_islands
 from superopt.search.selection import (
     arithmetic_of_passes,
     fallback_choices,
@@ -81,7 +67,6 @@ from superopt.search.selection import (
     searched_segment_entries,
     splice_passes,
     unsearched_segment_counts,
-    weight_budget,
 )
 from superopt.search.unimproved_cache import UnimprovedModelCache
 from superopt.worker_pool import defer_garbage_collection
@@ -89,9 +74,6 @@ from superopt.worker_pool import defer_garbage_collection
 WHOLE, STOPPED = "every segment was searched", "a stop was requested"
 """Texts of the report that say why a search ended: nothing was left to search, or a stop was requested."""
 OUT_OF_MEMORY = "the memory limit was reached"
-
-
-InMemory = TypeVar("InMemory", ModelProto, bytes, ExportedProgram)
 
 
 @overload
@@ -209,13 +191,13 @@ def optimize(
     stored = Path(cache) if cache is not None else default_path()
     times = replacing_entries(stored, keep=fresh) if fresh or no_cache else nullcontext(stored)
     with allow_early_stop(stop), temporary_scratch() as scratch, reuse_child(), times as file:
-        settings = OptimizationSettings(
+        options = Options(
             provider=provider,
-            budget=None if budget is None else duration_seconds(budget),
+            budget=budget,
             seed=seed,
             threads=threads,
             cuda_graph=cuda_graph,
-            shapes=size_combinations(shapes) if isinstance(shapes, Mapping) else shapes,
+            shapes=shapes,
             cache=file,
             tune=tune,
             ort_config=ort_config,
@@ -228,6 +210,7 @@ def optimize(
             allow_contrib=allow_contrib,
             opset=opset,
         )
+        settings = settings_of(options)
         with phases("load"):
             request = read_request(model, settings, inputs, fix or {}, scratch)
             loaded, original, sizings, given = request.loaded, request.original, request.sizings, request.given
@@ -271,43 +254,6 @@ def optimize(
     return result(model, loaded, changed, report, evidence, prepared.source, embed=ort_config, metadata=metadata)
 
 
-@dataclass(frozen=True, eq=False)
-class Request:
-    """A loaded model with the inputs and sizes for which it is optimized.
-
-    Attributes:
-        loaded: The model as the caller gave it.
-        original: The same model in the form that ONNX Runtime loads.
-        given: The examples that the user gave, and the fixed inputs.
-        fixed: The fixed inputs and sizes.
-        sizings: Sizes of the dynamic dimensions.
-        chosen: Whether the user chose these sizes.
-    """
-
-    loaded: Loaded
-    original: Loadable
-    given: InputSource
-    fixed: Specialization
-    sizings: Sequence[DimBinding]
-    chosen: bool
-
-
-def read_request(
-    model: Source, settings: OptimizationSettings, inputs: Sequence[Given], fix: Mapping[str, Fixable], scratch: Scratch
-) -> Request:
-    """Load the model, and read its examples, fixed inputs and sizes. The arguments are those of `optimize`."""
-    loaded = load(model)
-    if settings.ort_config:
-        config_of(loaded.model)
-    fixed, examples = read_fixed(fix, loaded.model), read_examples(inputs, loaded.model)
-    asked = [*filter(None, settings.shapes), *example_sizes(examples, loaded.model)]
-    sizes = at_fixed_sizes(named_sizes(loaded.model, asked), fixed)
-    sizings = representative_sizings(loaded.model, sizes)
-    original = loadable(loaded.model, scratch, loaded.path)
-    given = InputSource(examples=agreeing_examples(examples, fixed), fixed=fixed.values, fixed_sizes=fixed.sizes)
-    return Request(loaded, original, given, fixed, sizings, chosen=bool(sizes))
-
-
 def stages_of(*, tune: bool, predicted: bool) -> tuple[str, ...]:
     """Return the names of the phases of an optimization in order.
 
@@ -316,160 +262,6 @@ def stages_of(*, tune: bool, predicted: bool) -> tuple[str, ...]:
         predicted: Whether times are predicted from a device profile instead of measured.
     """
     return ("load", *(["tune"] if tune else []), "forms", "search", "predict" if predicted else "measure", "check", "explain")
-
-
-class PhaseTimer:
-    """Reports the phases of a run to a listener, and sums up the seconds of each phase.
-
-    Args:
-        listener: Receives the progress of the run.
-        stages: The names of the phases that the run is expected to have, in order.
-    """
-
-    def __init__(self, listener: Listener, stages: Sequence[str] = ()) -> None:
-        self._listener, self._stages, self._open = listener, stages, list[str]()
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        """Report the start of the named phase, and add the time inside the context to the seconds of the phase."""
-        self._open.append(name)
-        self.listener(Progress(name))
-        start = time.monotonic()
-        try:
-            yield
-        finally:
-            self._open.pop()
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - start
-
-    def listener(self, progress: Progress) -> None:
-        """Report progress, with the stage of the run to which it belongs: the outermost phase."""
-        stage = self._open[0] if self._open else progress.phase
-        place = self._stages.index(stage) + 1 if stage in self._stages else 0
-        self._listener(replace(progress, stage=stage, place=place, stages=len(self._stages)))
-
-
-@dataclass(frozen=True, eq=False)
-class PreparedModel:
-    """A model that is ready to be searched.
-
-    Attributes:
-        loaded: The model as the caller gave it.
-        original: The same model in the form that ONNX Runtime loads.
-        source: The source of the inputs.
-        settings: The validated arguments of `superopt.optimize`.
-        phases: The timer of the run's phases.
-        scratch: A temporary folder for large tensors.
-        first: The results of the first run of the model. They contain the reason if the model cannot be optimized.
-        sizings: Sizes of the dynamic dimensions at which the model runs.
-        budget: The seconds that the search may take.
-        device: The device, with the session settings that tuning found.
-        forecaster: Predicts times of another device. None if times are measured.
-        charts: A cache of copies of models for analysis.
-        start: The model that is searched. Its functions are inlined, its inputs and sizes are fixed as requested, branches
-            with known conditions are inlined, it has the requested opset, and its constants are folded.
-        weight_budget: The bytes by which the weights of `start` may grow.
-        runs: How often each control flow body of the model runs.
-        rules: The stored rules. Empty if no part of the model can be rewritten.
-        islands: The number of islands (the regions that a search can rewrite), and the number of nodes in them.
-        assumptions: The assumptions about dynamic dimensions.
-        specialization: The fixed inputs and sizes, and the branches that were inlined.
-        tuning: The session settings that were tried, if tuning was requested.
-        failed: The reason why the model cannot be searched, or an empty text.
-    """
-
-    loaded: Loaded
-    original: Loadable
-    source: InputSource
-    settings: OptimizationSettings
-    phases: PhaseTimer
-    scratch: Scratch
-    first: FirstRun
-    sizings: Sequence[DimBinding]
-    budget: float
-    device: Device
-    forecaster: ForecastClock | None
-    charts: Charts
-    start: Model
-    weight_budget: float = 0.0
-    runs: Runs = field(default_factory=dict)
-    rules: Sequence[Rule] = ()
-    islands: tuple[int, int] = (0, 0)
-    assumptions: tuple[str, ...] = ()
-    specialization: Specialization = field(default_factory=Specialization)
-    tuning: Tuning | None = None
-    failed: str = ""
-
-    @property
-    def candidate_judge(self) -> CandidateJudge:
-        """The judge that checks the results of candidate models against the original, and compares their speed."""
-        cache, check = self.settings.cache, self.settings.check
-
-        def progress(share: float) -> None:
-            self.phases.listener(Progress("measure", round(100 * share), 100))
-
-        return CandidateJudge(
-            self.original, self.device, self.sizings, cache, check, self.forecaster, self.source, self.phases, progress
-        )
-
-
-def prepare(request: Request, settings: OptimizationSettings, phases: PhaseTimer, scratch: Scratch) -> PreparedModel:
-    """Prepare the requested model for the search.
-
-    The model is run for the first time, the time budget is set, session settings are tuned if requested, and the model's
-    islands (the regions that a search can rewrite) are found.
-    """
-    loaded, original, fixed, sizings = request.loaded, request.original, request.fixed, request.sizings
-    with phases("load"):
-        device = settings.device
-        source = request.given.bounded(parse_model(original, external=False))
-        first = cached_first_run(original, loaded, device.one_thread, sizings, settings.cache, source, chosen=request.chosen)
-        sizings = [DimBinding(numbers) for numbers in first.sizes] or sizings
-        plain, weights, budget = inline_functions(loaded.model), weight_bytes(loaded.model), settings.budget
-        if budget is None:
-            budget = search_budget_seconds(
-                count(plain), first.seconds, len(sizings), weights, cached_search_pace(settings.cache)
-            )
-        forecaster = None if settings.prices is None else ForecastClock(device, settings.prices, resident=weights)
-        if forecaster is not None:
-            first = replace(first, refused=first.refused or unpriced_reason(forecaster, original, sizings))
-        charts = Charts(settings.mode)
-        prepared = PreparedModel(
-            loaded, original, source, settings, phases, scratch, first, sizings, budget, device, forecaster, charts, start=plain
-        )
-        if first.refused:
-            return prepared
-    if settings.tune:
-        with phases("tune"):
-            tuning = tune(
-                original,
-                device,
-                seconds=OPTIMIZATION.full_comparison_seconds,
-                seed=settings.seed,
-                sizes=sizings[0].numbers,
-                source=source,
-            )
-            prepared = replace(prepared, tuning=tuning, device=with_choices(device, tuning.choices))
-    try:
-        with phases("load"):
-            special, specialization = specialize(plain, fixed)
-            inlined = original if special is loaded.model else loadable(special, scratch)
-            counts = count_body_runs(inlined, device.one_thread, seed=settings.seed, sizes=sizings[0].numbers, source=source)
-            start = charts.begun(special if settings.opset is None else convert_opset(special, settings.opset))
-            chart = charts.of(start)
-            nodes = [len(island.nodes) for island in chart.islands()]
-            return replace(
-                prepared,
-                start=start,
-                weight_budget=weight_budget(weight_bytes(start), settings.growth),
-                runs=counts,
-                rules=[*load_rules(), *settings.user_rules] if nodes else [],
-                islands=(len(nodes), sum(nodes)),
-                assumptions=chart.views.assumptions,
-                specialization=specialization,
-            )
-    except (CheckFailedError, InvalidModelError, ShapeError) as error:
-        return replace(prepared, failed=f"the model cannot be searched: {error}")
 
 
 def search(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Iterator[ModelCandidate]:

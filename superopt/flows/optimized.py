@@ -19,6 +19,7 @@ from superopt.runtime.input_source import DRAWN, InputSource
 from superopt.runtime.settings import Settings
 
 AnyModel: TypeAlias = "Model | ModelProto | bytes | ExportedProgram"
+InMemory = TypeVar("InMemory", ModelProto, bytes, ExportedProgram)
 M_co = TypeVar("M_co", covariant=True, bound=Model | ModelProto | bytes | ExportedProgram)
 
 

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Unpack
 
-from superopt.budget import duration_seconds
-from superopt.flows.optimize import PhaseTimer, PreparedModel, prepare, read_request
-from superopt.flows.options import MOVES, Options
+from superopt.flows.options import Options
+from superopt.flows.prepare import PhaseTimer, PreparedModel, prepare, read_request
 from superopt.flows.report_fields import run_environment
-from superopt.flows.settings import OptimizationSettings
+from superopt.flows.settings import settings_of
 from superopt.model.coverage import node_seconds, operator_shares, uncovered_nodes
-from superopt.model.dimensions import size_combinations
 from superopt.model.external_data import temporary_scratch
 from superopt.model.load import Source, count
-from superopt.policy import CHECK
 from superopt.report.progress import ignore_progress
 from superopt.report.search_plan import PlannedIsland, SearchPlan
-from superopt.rules.fp_flags import FpMode
-from superopt.runtime.cache import default_path
 from superopt.runtime.child import reuse_child
 from superopt.search.segments import running_islands
 from superopt.worker_pool import defer_garbage_collection
@@ -39,37 +32,12 @@ def plan_search(model: Source, **options: Unpack[Options]) -> SearchPlan:
     """
     phases = PhaseTimer(options.get("progress") or ignore_progress, STAGES)
     with temporary_scratch() as scratch, reuse_child():
-        settings = settings_without_tuning(options)
+        settings = settings_of({**options, "tune": False, "ort_config": False})
         with phases("load"):
             request = read_request(model, settings, options.get("inputs", ()), options.get("fix") or {}, scratch)
         prepared = prepare(request, settings, phases, scratch)
         with phases("explain"):
             return planned(prepared)
-
-
-def settings_without_tuning(options: Options) -> OptimizationSettings:
-    """Return the settings of an optimization with these options, but without the tuning of session settings."""
-    budget, shapes, cache = options.get("budget"), options.get("shapes", ()), options.get("cache")
-    combined: Sequence[Mapping[str, int]] = size_combinations(shapes) if isinstance(shapes, Mapping) else shapes
-    return OptimizationSettings(
-        provider=options.get("provider", "cpu"),
-        budget=None if budget is None else duration_seconds(budget),
-        seed=options.get("seed", 0),
-        threads=options.get("threads"),
-        cuda_graph=options.get("cuda_graph", False),
-        shapes=combined,
-        cache=default_path() if cache is None else Path(cache),
-        tune=False,
-        ort_config=False,
-        tolerance=options.get("tolerance", CHECK.max_error_factor),
-        growth=options.get("growth"),
-        moves=options.get("moves", MOVES),
-        fp=options.get("fp", FpMode.RELAXED),
-        device_profile=options.get("device_profile"),
-        allow_contrib=options.get("allow_contrib", False),
-        opset=options.get("opset"),
-        rules=options.get("rules", ()),
-    )
 
 
 def planned(prepared: PreparedModel) -> SearchPlan:

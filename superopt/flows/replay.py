@@ -20,11 +20,11 @@ from superopt.algebra.terms import subterms
 from superopt.budget import limit_memory_growth
 from superopt.errors import CheckFailedError, failure
 from superopt.flows.certificate import Evidence, certificate_node_names
-from superopt.flows.optimize import InMemory, PhaseTimer, PreparedModel, prepare, read_request
-from superopt.flows.optimized import M_co, model_in_given_form
-from superopt.flows.options import MOVES, ReplayOptions
+from superopt.flows.optimized import InMemory, M_co, model_in_given_form
+from superopt.flows.options import Options, ReplayOptions
+from superopt.flows.prepare import PhaseTimer, PreparedModel, prepare, read_request
 from superopt.flows.report_fields import rounding_report, timing
-from superopt.flows.settings import OptimizationSettings
+from superopt.flows.settings import settings_of
 from superopt.model.examples import Given
 from superopt.model.external_data import temporary_scratch
 from superopt.model.islands import Chart
@@ -34,7 +34,6 @@ from superopt.model.splice import MADE_NAME, require_valid
 from superopt.policy import CHECK, COMPARISON, OPTIMIZATION
 from superopt.report.progress import Listener, Progress, ignore_progress
 from superopt.report.replaying import ReplayReport
-from superopt.runtime.cache import default_path
 from superopt.runtime.child import reuse_child
 from superopt.runtime.multi_shape import ComparisonSettings, cached_check, compare_at_all_sizes
 from superopt.search.apply import State, Step
@@ -157,25 +156,21 @@ def replay(
     recorded = parse_certificate(certificate if isinstance(certificate, str) else read_certificate_text(Path(certificate)))
     phases = PhaseTimer(progress or ignore_progress)
     with temporary_scratch() as scratch, reuse_child():
-        settings = OptimizationSettings(
+        options = Options(
             provider=provider,
             budget=0.0,
             seed=seed,
             threads=threads,
             cuda_graph=cuda_graph,
             shapes=recorded.sizes,
-            cache=Path(cache) if cache is not None else default_path(),
-            tune=False,
-            ort_config=False,
+            cache=cache,
             tolerance=tolerance,
-            growth=None,
-            moves=MOVES,
             fp=recorded.mode,
-            device_profile=None,
+            rules=rules,
             allow_contrib=True,
             opset=recorded.opset,
-            rules=rules,
         )
+        settings = settings_of(options)
         with phases("load"):
             special = recorded.specialization
             request = read_request(model, settings, inputs, {**special.values, **special.sizes}, scratch)

@@ -9,15 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from superopt.algebra.dim_binding import DimBinding
+from superopt.budget import duration_seconds
 from superopt.cost.prices import Prices, load_prices
-from superopt.flows.options import MOVES
+from superopt.flows.options import MOVES, Options
+from superopt.model.dimensions import size_combinations
+from superopt.policy import CHECK
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.rule import Rule
 from superopt.rules.user_rules import load_user_rules
-from superopt.runtime.cache import Json
+from superopt.runtime.cache import Json, default_path
+from superopt.runtime.check import CheckSettings
 from superopt.runtime.hardware import core_count
 from superopt.runtime.input_source import InputSource
-from superopt.runtime.multi_shape import CheckSettings
 from superopt.runtime.session import Device
 
 
@@ -99,3 +102,31 @@ class OptimizationSettings:
         searching = [self.budget, self.seed, self.tolerance, self.growth, *self.moves, self.allow_contrib, self.fp, self.opset]
         own: list[Json] = [[str(rule), *sorted(rule.flags)] for rule in self.user_rules]
         return [self.device.identity, *searching, *own, source.digest, *(sizing.numbers for sizing in sizings)]
+
+
+def settings_of(options: Options) -> OptimizationSettings:
+    """Return the settings of an optimization with these options. Options that are left out have the defaults of `optimize`.
+
+    Raises:
+        ProviderError, RuntimeMissingError, ProfileError, StoreError, ValueError: See `superopt.optimize`.
+    """
+    budget, shapes, cache = options.get("budget"), options.get("shapes", ()), options.get("cache")
+    return OptimizationSettings(
+        provider=options.get("provider", "cpu"),
+        budget=None if budget is None else duration_seconds(budget),
+        seed=options.get("seed", 0),
+        threads=options.get("threads"),
+        cuda_graph=options.get("cuda_graph", False),
+        shapes=size_combinations(shapes) if isinstance(shapes, Mapping) else shapes,
+        cache=default_path() if cache is None else Path(cache),
+        tune=options.get("tune", False),
+        ort_config=options.get("ort_config", False),
+        tolerance=options.get("tolerance", CHECK.max_error_factor),
+        growth=options.get("growth"),
+        moves=options.get("moves", MOVES),
+        fp=options.get("fp", FpMode.RELAXED),
+        rules=options.get("rules", ()),
+        device_profile=options.get("device_profile"),
+        allow_contrib=options.get("allow_contrib", False),
+        opset=options.get("opset"),
+    )

@@ -16,20 +16,19 @@ import numpy.typing as npt
 import onnx.defs
 import onnx_ir as ir
 
-from superopt.algebra.integers import indicator, maximum, minimum, normal, prove, prove_equal
+from superopt.algebra.integers import maximum, minimum, normal, prove, prove_equal
 from superopt.algebra.operators import Operator, apply, fraction_of, registry
 from superopt.algebra.terms import Extent, Term, at_least, variable
 from superopt.errors import NotationError, ShapeError
 from superopt.model.keepdims import hoist_unit_axes
 from superopt.model.positions import drop_unusable_integers
 from superopt.notation.parsing import parse
+from superopt.speclib.slice_bounds import require_end, slice_bound
 
 Array = npt.NDArray[Any]
 FLOATS = frozenset({ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE})
 BITS: Mapping[ir.DataType | None, int] = {ir.DataType.INT32: 32, ir.DataType.INT64: 64}
 SMALLEST_OPSET = 7
-UNBOUNDED = 2**31 - 1
-"""INT_MAX of 32 bits. A bound of a Slice with this magnitude or a larger one means the end of an axis of any size."""
 STANDARD = ("", "ai.onnx")
 _OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 UNIFORM = {"zeros": 0.0, "ones": 1.0}
@@ -88,27 +87,6 @@ def _sliced(node: _Node) -> Term:
         x = apply("reverse", x, axis=axis) if step < 0 else x
         x = apply("stride", x, axis=axis, step=abs(step)) if abs(step) > 1 else x
     return x
-
-
-def require_end(bound: Extent, step: int) -> None:
-    """Check that the ONNX standard and ONNX Runtime agree about the end of a slice.
-
-    Raises:
-        ShapeError: The end is INT_MAX, and the step is negative. ONNX Runtime then slices down to the start of the axis.
-    """
-    if step < 0 and isinstance(bound, int) and bound >= UNBOUNDED:
-        raise ShapeError("ONNX Runtime does not take INT_MAX for the end of an axis if the step is negative")
-
-
-def slice_bound(bound: Extent, extent: Extent, step: int) -> Extent:
-    """Return the position of a Slice's bound, counted from the start of an axis with the given extent.
-
-    A negative bound counts from the end. As the ONNX standard says, INT_MAX is the end of an axis of any size, and INT_MIN is
-    before the start of the axis.
-    """
-    if isinstance(bound, int) and abs(bound) >= UNBOUNDED:
-        return extent if bound > 0 else 0 if step > 0 else -1
-    return bound + extent * indicator(at_least(-1, bound))
 
 
 def _clamped(bound: Extent, extent: Extent) -> Extent:

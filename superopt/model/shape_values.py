@@ -81,12 +81,11 @@ from superopt.model.lift import (
     is_standard,
     leaf_of,
     lift_node,
-    require_end,
     results_of,
-    slice_bound,
 )
 from superopt.model.shape_inference import FOLDED, constant_value, with_onnx_shapes
 from superopt.policy import MODEL
+from superopt.speclib.slice_bounds import require_end, slice_bound
 
 Element: TypeAlias = "Extent | Cond"
 Contents: TypeAlias = "npt.NDArray[np.object_]"

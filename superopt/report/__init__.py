@@ -18,7 +18,7 @@ only renders results, and computes none. Read `optimization` first.
     `reading`: rules as text: lists of rules, one rule in detail, an explained proof.
     `caching`: the content of the time cache as lines of text.
     `drawing`: a rule as an SVG drawing of two graphs.
-    `number_texts`: durations, ratios and counts as short texts.
+    `number_texts`: durations, dates, ratios and counts as short texts.
     `html/`: the report of `superopt.optimize` as a page and as a card for posting.
     `progress`: the progress of a run as a value for listeners.
 """

@@ -1,6 +1,8 @@
-"""Durations, ratios and counts as short texts. The module imports nothing heavy, so that the command line may use it."""
+"""Durations, dates, ratios and counts as short texts. The module imports nothing heavy, so that the command line may use it."""
 
 from __future__ import annotations
+
+from datetime import datetime
 
 
 def duration(seconds: float) -> str:
@@ -11,6 +13,11 @@ def duration(seconds: float) -> str:
             return f"{'-' if seconds < 0 else ''}{number:.3g} {unit}"
         number /= more
     return f"{seconds / 60:.0f} min"
+
+
+def date(seconds: float) -> str:
+    """Return a time, in seconds since 1970, as local date, hour and minute. For example, `2025-03-09 14:05`."""
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def ratio(value: float) -> str:

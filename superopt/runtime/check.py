@@ -58,6 +58,26 @@ class Check:
 
 
 @dataclass(frozen=True)
+class CheckSettings:
+    """The settings of a numerical check.
+
+    Attributes:
+        tolerance: The most by which the candidate's largest error may exceed the original's, as a factor.
+        seed: The seed of the inputs.
+        adversarial: Whether adversarial inputs are run too.
+        identical: Whether the candidate's outputs must have the same bits as the original's, except for signs of zeros.
+    """
+
+    tolerance: float = CHECK.max_error_factor
+    seed: int = 0
+    adversarial: bool = True
+    identical: bool = False
+
+
+DEFAULT_SETTINGS = CheckSettings()
+
+
+@dataclass(frozen=True)
 class CheckSizes:
     """Sizes of the dynamic dimensions at which two models are checked.
 
@@ -76,13 +96,10 @@ def check(
     original: Loadable,
     candidate: Loadable,
     device: Device,
+    settings: CheckSettings = DEFAULT_SETTINGS,
     *,
-    factor: float = CHECK.max_error_factor,
-    seed: int = 0,
     seconds: float = CHECK.check_seconds,
     sizes: Mapping[str, int] | None = None,
-    adversarial: bool = True,
-    identical: bool = False,
     given: InputSource = DRAWN,
 ) -> Check:
     """Run both models on the same inputs, at the dimension sizes `sizes` and at other sizes, and compare the outputs.
@@ -93,17 +110,7 @@ def check(
         CheckFailedError, InvalidModelError: as `check_all`.
     """
     trials = [CheckSizes("", sizes or {}, seconds)]
-    return check_all(
-        original,
-        candidate,
-        device,
-        trials,
-        factor=factor,
-        seed=seed,
-        adversarial=adversarial,
-        identical=identical,
-        given=given,
-    )
+    return check_all(original, candidate, device, trials, settings, given)
 
 
 def check_all(
@@ -111,14 +118,12 @@ def check_all(
     candidate: Loadable,
     device: Device,
     trials: Sequence[CheckSizes],
-    *,
-    factor: float = CHECK.max_error_factor,
-    seed: int = 0,
-    adversarial: bool = True,
-    identical: bool = False,
+    settings: CheckSettings = DEFAULT_SETTINGS,
     given: InputSource = DRAWN,
 ) -> Check:
     """Run both models on the same inputs, at the sizes in `trials` and at other sizes, and compare all output elements.
+
+    `tolerance`, `adversarial` and `identical` are fields of `settings`.
 
     A trial is one choice of sizes, with a time limit. Ordinary inputs are the examples of `given` that fit the sizes, random
     numbers and edge cases such as zeros. If `adversarial` is True, there are also adversarial inputs: masks, infinities, NaN,
@@ -127,7 +132,7 @@ def check_all(
 
     An element of the candidate's output must be finite if the original's element is finite. Rounding must explain the
     difference between the two elements, or the difference between the candidate's element and a float64 run of the original
-    (see `OutputPair`). On all ordinary inputs together, the candidate's largest error must be at most `factor` times the
+    (see `OutputPair`). On all ordinary inputs together, the candidate's largest error must be at most `tolerance` times the
     original's largest error. In this comparison, an error of the original below 4 units in the last place of the output's
     largest magnitude counts as 4 units. Where the original is far from the float64 run, the candidate must be far from the
     float64 run too, because the original may round on purpose. If `identical` is True, none of this applies. The outputs must
@@ -149,9 +154,10 @@ def check_all(
         InvalidModelError: ONNX Runtime cannot load the original, or cannot run the original on random inputs.
     """
     with reuse_child():
-        found = _checked(original, candidate, device, trials, factor, seed, given, adversarial=adversarial, identical=identical)
+        found = _checked(original, candidate, device, trials, settings, given)
     if first_provider(device, exact=True) != device.provider:
-        _checked(original, candidate, device, trials[:1], factor, seed, given, exact=False, adversarial=False)
+        loose = replace(settings, adversarial=False, identical=False)
+        _checked(original, candidate, device, trials[:1], loose, given, exact=False)
     return found
 
 
@@ -160,13 +166,10 @@ def _checked(
     candidate: Loadable,
     device: Device,
     trials: Sequence[CheckSizes],
-    factor: float,
-    seed: int,
+    settings: CheckSettings,
     given: InputSource,
     *,
     exact: bool = True,
-    adversarial: bool = True,
-    identical: bool = False,
 ) -> Check:
     """Run the check of `check_all` on one execution provider.
 
@@ -175,7 +178,8 @@ def _checked(
     Raises:
         CheckFailedError, InvalidModelError: as `check_all`.
     """
-    bench = _Bench(original, device, seed, given, exact=exact)
+    factor, adversarial, identical = settings.tolerance, settings.adversarial, settings.identical
+    bench = _Bench(original, device, settings.seed, given, exact=exact)
     for trial in trials:
         bench.run(trial, adversarial=adversarial)
     if exact:
@@ -187,7 +191,7 @@ def _checked(
     _require_plain_runs(original, candidate, device, empty)
     undecided: set[str] = set()
     if doubtful:
-        bench = _Bench(original, device, seed, given, exact=exact)
+        bench = _Bench(original, device, settings.seed, given, exact=exact)
         bench.evaluated = evaluated
         more, undecided = _looked_closer(bench, doubtful, factor)
         errors += more

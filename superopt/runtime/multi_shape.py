@@ -12,29 +12,12 @@ from superopt.errors import CheckFailedError
 from superopt.policy import CHECK, COMPARISON
 from superopt.protobuf.stored import Loadable
 from superopt.runtime.cache import Json
-from superopt.runtime.check import Check, CheckSizes, check_all
+from superopt.runtime.check import Check, CheckSettings, CheckSizes, check_all
 from superopt.runtime.child import require_loads
 from superopt.runtime.compare import DECIDED, Comparison, compare_settings
 from superopt.runtime.input_source import DRAWN, InputSource
 from superopt.runtime.result_cache import cached_result, from_fields
 from superopt.runtime.session import Device
-
-
-@dataclass(frozen=True)
-class CheckSettings:
-    """The settings of a numerical check.
-
-    Attributes:
-        tolerance: The most by which the candidate's largest error may exceed the original's, as a factor.
-        seed: The seed of the inputs.
-        adversarial: Whether adversarial inputs are run too.
-        identical: Whether the candidate's outputs must have the same bits as the original's, except for signs of zeros.
-    """
-
-    tolerance: float = CHECK.max_error_factor
-    seed: int = 0
-    adversarial: bool = True
-    identical: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,17 +81,7 @@ def check_all_sizes(
     """
     seconds = (CHECK.hurried_check_seconds if is_stop_requested() else CHECK.check_seconds) / len(sizings)
     trials = [CheckSizes(str(sizing) if sizing.numbers else "", sizing.numbers, seconds) for sizing in sizings]
-    return check_all(
-        original,
-        candidate,
-        device,
-        trials,
-        factor=settings.tolerance,
-        seed=settings.seed,
-        adversarial=settings.adversarial,
-        identical=settings.identical,
-        given=source,
-    )
+    return check_all(original, candidate, device, trials, settings, source)
 
 
 def cached_check(

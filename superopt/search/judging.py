@@ -16,9 +16,9 @@ from superopt.model.load import Model
 from superopt.policy import COMPARISON, OPTIMIZATION, SEARCH
 from superopt.protobuf.stored import Loadable
 from superopt.runtime.cache import json_integer, json_list, json_number
-from superopt.runtime.check import Check
+from superopt.runtime.check import Check, CheckSettings
 from superopt.runtime.input_source import InputSource
-from superopt.runtime.multi_shape import CheckSettings, ComparisonSettings, SizeComparisons, cached_check, compare_at_all_sizes
+from superopt.runtime.multi_shape import ComparisonSettings, SizeComparisons, cached_check, compare_at_all_sizes
 from superopt.runtime.result_cache import cached_result
 from superopt.runtime.session import Device
 from superopt.search.passes import SearchedModel

@@ -6,15 +6,16 @@ The report of such a model is stored in the time cache, so that the search is no
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
 from pathlib import Path
 
 from superopt.algebra.operators import specs_folder, substitutions_folder
 from superopt.model.coverage import OperatorShare, UncoveredNodes
 from superopt.protobuf.stored import Loadable, model_digest
+from superopt.report.number_texts import date
 from superopt.report.optimization import (
     AppliedRule,
     Arithmetic,
@@ -51,9 +52,8 @@ class UnimprovedModelCache:
 
     def remember(self, report: Report) -> None:
         """Store the report of a model that the search left unchanged, with the current date."""
-        now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
         with closing(Cache(self.cache)) as known:
-            known.put(self._key, asdict(replace(report, searched=now)))
+            known.put(self._key, asdict(replace(report, searched=date(time.time()))))
 
     @functools.cached_property
     def _key(self) -> Sequence[Json]:

@@ -10,5 +10,6 @@ The package may import `superopt.notation` and `superopt.algebra`. Read `element
     `affine`: the factor and the bias of normalizations.
     `softmax_legacy`: Softmax and LogSoftmax at every opset, also before opset 13.
     `gather_nd`: lookups at positions of any shape, as one Gather node.
+    `slice_bounds`: bounds of an ONNX Slice, as ONNX Runtime reads them.
     `image_blocks`: SpaceToDepth and DepthToSpace as transposes of blocks.
 """

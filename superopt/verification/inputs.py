@@ -93,10 +93,10 @@ def _one(rng: np.random.Generator, shape: tuple[int, ...], value: float) -> Arra
 def _saturated(rng: np.random.Generator, shape: tuple[int, ...], sign: int = 1) -> Array:
     """Return rows whose exponentials and sigmoids are tiny but not 0 in float32, or the negatives of such rows if `sign` is -1.
 
-    The elements of the first row are at most -20. At such elements, ONNX Runtime's Sigmoid returns 0. Elements of a row differ.
+    See `VerifyPolicy.saturated_magnitudes`. Elements of a row differ.
     """
-    levels = np.resize((-20.0, -30.0, -60.0, -87.0), (*shape[:-1], 1) if shape else ())
-    return sign * (levels - rng.random(shape))
+    magnitudes = np.resize(VERIFY.saturated_magnitudes, (*shape[:-1], 1) if shape else ())
+    return -sign * (magnitudes + rng.random(shape))
 
 
 def _half_saturated(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -114,10 +114,13 @@ ORDINARY: dict[str, Draw] = {
     "uniform": lambda rng, shape: rng.random(shape),
     "of magnitude 4": lambda rng, shape: 4 * rng.standard_normal(shape),
 }
+_LEAST, _LARGEST = (f"{bound(VERIFY.saturated_magnitudes):g}" for bound in (min, max))
+NEGATIVE_ROWS, POSITIVE_ROWS = f"rows from -{_LEAST} to -{_LARGEST}", f"rows from {_LEAST} to {_LARGEST}"
+HALF_SATURATED = f"half from -{_LARGEST} to {_LARGEST}"
 ADVERSARIAL: dict[str, Draw] = {
-    "rows from -20 to -87": _saturated,
-    "rows from 20 to 87": lambda rng, shape: _saturated(rng, shape, -1),
-    "half from -87 to 87": _half_saturated,
+    NEGATIVE_ROWS: _saturated,
+    POSITIVE_ROWS: lambda rng, shape: _saturated(rng, shape, -1),
+    HALF_SATURATED: _half_saturated,
     "half -1e9": lambda rng, shape: _half(rng, shape, -1e9),
     "half minus infinity": lambda rng, shape: _half(rng, shape, -np.inf),
     "half the least float32": lambda rng, shape: _half(rng, shape, float(np.finfo(np.float32).min)),
@@ -133,7 +136,7 @@ ADVERSARIAL: dict[str, Draw] = {
     "denormal": lambda rng, shape: rng.standard_normal(shape) * 1e-40,
     "of magnitude 100": lambda rng, shape: 100 * rng.standard_normal(shape),
 }
-SATURATING = frozenset({"rows from -20 to -87", "rows from 20 to 87", "half from -87 to 87", "of magnitude 100"})
+SATURATING = frozenset({NEGATIVE_ROWS, POSITIVE_ROWS, HALF_SATURATED, "of magnitude 100"})
 """The kinds of adversarial values at which sigmoids and exponentials are tiny, and may be 0 for some kernels."""
 MODEST = SATURATING | {"all 1e-25", "half zeros", "zeros", "constant rows", "denormal"}
 """The kinds of adversarial values whose magnitudes are not large."""

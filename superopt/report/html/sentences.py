@@ -181,7 +181,10 @@ def _ended(report: Report) -> str:
 
 
 def next_steps(page: PageContent) -> tuple[str, ...]:
-    """Return what the reader may do next. Commands are between backticks."""
+    """Return what the reader may do next: the hints of the report, and the use of the files and settings that were written.
+
+    Commands are between backticks.
+    """
     report = page.report
     steps: list[str] = []
     if report.accepted:
@@ -196,14 +199,7 @@ def next_steps(page: PageContent) -> tuple[str, ...]:
     if tuning is not None and tuning.timing is not None and tuning.chosen:
         gain = f"alone they make the original {tuning.timing.speedup:.2f} times as fast"
         steps.append(f"Use the session settings `{tuning.told}`: {gain}.")
-    elif not steps:
-        longer = "A longer search may find more (`--budget`), and `" if _is_cut_short(report) else "`"
-        steps.append(f"{longer}--tune` tries other settings of ONNX Runtime's sessions.")
     return tuple(steps)
-
-
-def _is_cut_short(report: Report) -> bool:
-    return report.stopped.startswith("the budget")
 
 
 # ---------------------------------------------------------------- charts

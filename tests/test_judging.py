@@ -1,0 +1,65 @@
+"""The judge of candidate models: what it checks before it times, and which gains of a quick comparison it believes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import helper
+
+from superopt.algebra.dim_binding import DimBinding
+from superopt.cost.measure import Clock
+from superopt.model.load import load
+from superopt.policy import COMPARISON
+from superopt.runtime.cache import Cache
+from superopt.runtime.check import CheckSettings
+from superopt.runtime.input_source import DRAWN
+from superopt.runtime.session import Device
+from superopt.search.judging import CandidateJudge, JudgingSeconds, ModelCandidate
+from superopt.search.passes import ImprovedModel, SearchedModel
+from tests.models import model
+from tests.test_optimize import compare_as, measured
+
+CPU = Device("cpu", 1)
+
+
+def squares(count: int) -> onnx.ModelProto:
+    names = ["x", *(f"h{n}" for n in range(count - 1)), "y"]
+    nodes = [helper.make_node("Mul", [a, a], [b]) for a, b in itertools.pairwise(names)]
+    return model(nodes, {"x": ["n"]}, {"y": ["n"]})
+
+
+def judge_of(original: onnx.ModelProto, cache: Path, phases: list[str]) -> CandidateJudge:
+    @contextmanager
+    def phase(name: str) -> Iterator[None]:
+        phases.append(name)
+        yield
+
+    sizings = [DimBinding({"n": 4})]
+    return CandidateJudge(original, CPU, sizings, cache, CheckSettings(), None, DRAWN, phase, lambda _: None)
+
+
+@pytest.mark.parametrize(("ratio", "phases"), [(0.5, ["measure"]), (2.0, ["measure", "check"])])
+def test_a_candidate_is_checked_only_if_it_is_faster(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ratio: float, phases: list[str]
+) -> None:
+    compare_as(monkeypatch, lambda _: measured(ratio))
+    original, seen = squares(1), list[str]()
+    candidate = ModelCandidate(SearchedModel(ImprovedModel(load(original).model)))
+    outcome = judge_of(original, tmp_path / "cache", seen).judge(candidate, squares(1), 1.0, JudgingSeconds())
+    assert seen == phases
+    assert (outcome.checked is not None) == (ratio > 1)
+
+
+@pytest.mark.parametrize(("gain", "promising"), [(0.0, False), (0.25, False), (0.75, True)])
+def test_half_of_the_required_gain_is_promising(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gain: float, promising: bool
+) -> None:
+    compare_as(monkeypatch, lambda _: measured(1 + gain * COMPARISON.min_gain_margin_share))
+    with closing(Cache(tmp_path / "times")) as times:
+        clock = Clock(CPU, times, together=True)
+        assert judge_of(squares(2), tmp_path / "cache", []).is_promising(squares(1), clock) == promising
