@@ -849,6 +849,14 @@ class CheckPolicy:
 class CostPolicy:
     """Constants of the cost model (which uses measured times of nodes) and of the prediction of times on other devices."""
 
+    max_default_run_bytes: int = 1 << 27
+    """The memory in bytes that a run may need at default sizes of the dynamic dimensions. If it needs more, sizes are halved.
+
+    The check holds the results of several runs, in float64 too, so the whole run of superopt needs some times as much. A U-Net
+    with attention over all pixels needed 6.7 GB at 224 x 224 in all.
+    """
+    min_default_size: int = 32
+    """The size of a dynamic dimension below which default sizes are not halved. Not measured."""
     traced_run_count: int = 5
     """The number of runs in which the nodes of a model that is kept are timed, to say where the time goes."""
     traced_seconds: float = 0.5
@@ -1159,6 +1167,12 @@ class VerifyPolicy:
     """The tolerance between the outputs of rewritten nodes and of their terms, as a share of the output's largest magnitude.
 
     The nodes compute in the model's precision, and the terms in float64. Not measured.
+    """
+    max_segment_nudges: int = 16
+    """The most evaluations of the terms of rewritten nodes on values that are changed in their last bits.
+
+    A comparison with a number that cancels to 0 has a random result: with 16 evaluations, one of 65,536 such elements seems
+    unchanged. Not measured.
     """
     plain_sizes: tuple[int, ...] = (
         1,

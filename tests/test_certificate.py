@@ -548,3 +548,40 @@ def test_external_weights_are_verified(rules: list[Rule], strict: RuleSet, tmp_p
     save(load(certified.original).model, apart, external=True)
     shutil.copy(certified.optimized, apart.parent / "out.onnx")
     assert verify(apart, apart.parent / "out.onnx", certified.file.read_text(encoding="utf-8")).segments
+
+
+@pytest.mark.parametrize("outputs", [["h"], ["h", ""]])
+def test_a_model_at_which_the_runtime_dies_for_an_empty_batch_is_verified(
+    outputs: list[str], rules: list[Rule], strict: RuleSet, tmp_path: Path
+) -> None:
+    """ONNX Runtime 1.32 dies if a bidirectional GRU has an empty batch. An output that is left out may be listed."""
+    nodes = [
+        helper.make_node("GRU", ["x", "w", "r"], outputs, hidden_size=8, direction="bidirectional"),
+        helper.make_node("MatMul", ["x", "p"], ["xp"]),
+        helper.make_node("MatMul", ["x", "q"], ["xq"]),
+        helper.make_node("Add", ["xp", "xq"], ["y"]),
+    ]
+    weights = [weight("w", 2, 24, 8), weight("r", 2, 24, 8), weight("p", 8, 8), weight("q", 8, 8)]
+    proto = model(nodes, {"x": [5, "batch", 8]}, {"h": [5, 2, "batch", 8], "y": [5, "batch", 8]}, weights)
+    certified = Certified(proto, [at_random(strict, 1, steps=2)], rules, tmp_path)
+    assert certified.steps
+    assert sum(kind.steps for kind in certified.verified().kinds) == certified.steps
+
+
+def test_a_comparison_of_a_sum_that_cancels_may_have_either_result(rules: list[Rule], strict: RuleSet, tmp_path: Path) -> None:
+    """The spectrum of a signal that is reflected at its start: the imaginary parts of the first frame are 0, up to rounding."""
+    angles = 2 * np.pi * np.outer(np.arange(17), np.arange(32)) / 32
+    sines = (-np.sin(angles) * (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(32) / 32)))[:, None].astype(np.float32)
+    stored = {"k": sines, "zero": np.float32(0), "two": np.float32(2), "pads": np.array([0, 0, 16, 0, 0, 16])}
+    nodes = [
+        helper.make_node("Pad", ["x", "pads"], ["padded"], mode="reflect"),
+        helper.make_node("Conv", ["padded", "k"], ["im"], strides=[8]),
+        helper.make_node("Pow", ["im", "two"], ["power"]),
+        helper.make_node("Greater", ["im", "zero"], ["positive"]),
+        helper.make_node("Cast", ["positive"], ["sign"], to=TensorProto.FLOAT),
+    ]
+    weights = [numpy_helper.from_array(np.asarray(array), name) for name, array in stored.items()]
+    proto = model(nodes, {"x": ["batch", 1, 256]}, {"power": ["batch", 17, 33], "sign": ["batch", 17, 33]}, weights)
+    certified = Certified(proto, [at_random(strict, 0, steps=2)], rules, tmp_path)
+    assert certified.steps
+    assert sum(kind.steps for kind in certified.verified().kinds) == certified.steps

@@ -15,16 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from superopt.child.process import reuse_child
 from superopt.errors import CheckFailedError, InvalidModelError, ProviderError, RuntimeMissingError
 from superopt.policy import CHECK
 from superopt.protobuf.stored import StoredModel
 from superopt.runtime.bounds import index_bounds
 from superopt.runtime.check import CheckSettings, _Bench, check
-from superopt.runtime.child import TrialRuns, reuse_child
 from superopt.runtime.input_source import DRAWN
 from superopt.runtime.reference import NoReferenceError, Reference
 from superopt.runtime.rounding import ELSEWHERE, OutputPair
 from superopt.runtime.session import Array, Device, Port, Session, random_inputs, runtime
+from superopt.runtime.trial_runs import TrialRuns
 
 pytestmark = pytest.mark.slow
 

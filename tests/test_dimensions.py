@@ -177,6 +177,13 @@ def test_open_dimensions_have_names_and_usual_sizes() -> None:
     assert all(len({*s.numbers.values()}) == 3 for s in sample_sizings(picture))
 
 
+def test_two_sizes_of_one_dimension_are_refused() -> None:
+    picture = ir.from_proto(model([helper.make_node("Relu", ["x"], ["y"])], [None, 3, "height", "width"], []))
+    assert representative_sizings(picture, [{"height": 8, "x[2]": 8}])
+    with pytest.raises(DimensionError, match=r"dimension 'height' is given two sizes, 8 and 9"):
+        representative_sizings(picture, [{"height": 8, "x[2]": 9}])
+
+
 def test_sample_sizes_of_many_dimensions_are_positive_and_different() -> None:
     names: list[int | str | None] = ["a", "b", "c", "d", "e"]
     many = ir.from_proto(model([helper.make_node("Relu", ["x"], ["y"])], names, []))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -151,6 +153,35 @@ def test_a_file_that_cannot_be_read_is_one_line(
     assert code == ExampleError.exit_code
     (line,) = (text for text in capsys.readouterr().err.splitlines() if text.startswith("superopt:"))
     assert "example inputs cannot be read" in line
+
+
+def damaged(kind: str) -> bytes:
+    """Return an .npz file with one member `x.npy` that cannot be read."""
+    stored = io.BytesIO()
+    if kind in ("no array", "huge"):
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (10**30,)})
+        with zipfile.ZipFile(stored, "w") as archive:
+            archive.writestr(*(("x", b"text") if kind == "no array" else ("x.npy", header.getvalue())))
+        return stored.getvalue()
+    np.savez_compressed(stored, x=np.arange(64.0))
+    data = bytearray(stored.getvalue())
+    central = data.rfind(b"PK\x01\x02")
+    if kind == "encrypted":
+        data[6] |= 1
+        data[central + 8] |= 1
+    elif kind == "compressed otherwise":
+        data[8] = data[central + 10] = 99
+    else:
+        data[60:90] = b"\xff" * 30
+    return bytes(data)
+
+
+@pytest.mark.parametrize("kind", ["no array", "huge", "encrypted", "compressed otherwise", "changed"])
+def test_a_damaged_archive_is_an_error_of_the_example(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "x.npz").write_bytes(damaged(kind))
+    with pytest.raises(ExampleError, match=r"x\.npz"):
+        read_examples([tmp_path / "x.npz"], as_model(rows()))
 
 
 @pytest.mark.parametrize("name", ["x.npy", "x.npz"])

@@ -61,7 +61,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         "protobuf/stored": "INLINE_LIMIT",
         "protobuf/validate": "MAX_DIMENSION _FIELDS",
         "runtime/bounds": "_PICKS",
-        "runtime/child_main": "QUIET",
+        "child/program": "QUIET",
         "runtime/device": "QUIET",
         "runtime/reference": "_DEQUANTIZES _IR_VERSION",
         "runtime/settings": "EXTENDED",

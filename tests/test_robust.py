@@ -19,6 +19,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 import superopt
 from superopt.algebra.dim_binding import DimBinding
 from superopt.budget import expired, limit_memory_growth
+from superopt.child.process import Child, child, reuse_child
 from superopt.cost.first_run import first_run
 from superopt.errors import (
     CertificateError,
@@ -35,11 +36,11 @@ from superopt.model.load import as_model, as_proto, load
 from superopt.policy import COST, OPTIMIZATION
 from superopt.protobuf.validate import require_well_formed
 from superopt.runtime.bounds import IndexRange, index_bounds
-from superopt.runtime.child import Child, child, require_loads, reuse_child
 from superopt.runtime.feasible import Feasible, find_feasible
 from superopt.runtime.input_source import DRAWN
 from superopt.runtime.multi_shape import ComparisonSettings, compare_at_all_sizes
 from superopt.runtime.session import Device, Port, Session, random_inputs
+from superopt.runtime.trial_runs import TrialSession, require_loads
 from superopt.search import roofline
 from superopt.search.backtracking import SearchResult
 from superopt.search.segments import Gain, relower, segments, whole_islands
@@ -355,7 +356,7 @@ def test_a_model_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
 
 def test_a_child_process_loads_what_this_one_does_and_refuses_what_it_refuses() -> None:
     with child() as process:
-        session = process.load(linear(), Device())
+        session = TrialSession(process, linear(), Device())
         assert session.inputs == Session(linear(), Device()).inputs
         session.run({"x": np.ones((2, 8), np.float32)})
         with pytest.raises(InvalidModelError, match="cannot run the model"):
@@ -363,8 +364,8 @@ def test_a_child_process_loads_what_this_one_does_and_refuses_what_it_refuses() 
         broken = linear()
         broken.graph.node[1].op_type = "NoSuchOperator"
         with pytest.raises(InvalidModelError, match="cannot load the model"):
-            process.load(broken, Device())
-        process.load(linear(), Device())
+            process.load(broken)
+        process.load(linear())
     assert not process.is_alive
 
 
@@ -443,10 +444,17 @@ def test_a_model_that_runs_at_other_sizes_than_the_usual_ones_is_run_there() -> 
         first_run(given, load(given), Device(), [DimBinding({"N": 1})], chosen=True)
 
 
+def test_default_sizes_are_halved_until_a_run_needs_little_memory() -> None:
+    nodes = [helper.make_node("Transpose", ["x"], ["t"]), helper.make_node("MatMul", ["x", "t"], ["y"])]
+    given = model(nodes, [port("x", ["N", 1])], [port("y", ["N", "N"])])
+    assert first_run(given, load(given), Device(), [DimBinding({"N": 9000})]).sizes == ({"N": 4096},)
+    assert first_run(given, load(given), Device(), [DimBinding({"N": 9000})], chosen=True).sizes == ({"N": 9000},)
+
+
 def test_a_slow_model_is_not_run_again_to_be_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     given = model([helper.make_node("Relu", ["x"], ["y"])], [port("x", [4])], [port("y", [4])])
     slow = Feasible(({},), DRAWN, seconds=COST.repeated_run_seconds + 1)
-    monkeypatch.setattr("superopt.cost.first_run._in_child", lambda *_, **__: slow)
+    monkeypatch.setattr("superopt.cost.first_run._in_child", lambda *_, **__: (slow, 0))
     monkeypatch.setattr(Session, "ready", lambda *_: pytest.fail("the model was run again"))
     assert first_run(given, load(given), Device(), [DimBinding({})]).seconds == slow.seconds
 

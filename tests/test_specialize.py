@@ -191,6 +191,7 @@ def test_a_fixed_size_is_declared_and_others_stay_dynamic() -> None:
         ({"rate": [1, 2]}, r"input 'rate' has the shape \[\], and the fixed value has \[2\]"),
         ({"x": 1}, "input 'x' cannot be fixed, because its shape is not fixed"),
         ({"n": 0}, "'0' is not a size of dimension 'n'"),
+        ({"n": "1" * 5000}, "is not a size of dimension 'n'"),
         ({"n": "many"}, "'many' is not a size of dimension 'n'"),
         ({"n": 2, "x[0]": 3}, "'n' is fixed to 2"),
         ({"x[1]": 16}, r"'x\[1\]'"),

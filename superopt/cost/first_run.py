@@ -11,18 +11,19 @@ from pathlib import Path
 
 from superopt.algebra.dim_binding import DimBinding
 from superopt.budget import active_time
+from superopt.child.process import child
 from superopt.errors import DimensionError, InvalidModelError, RuntimeDiedError
 from superopt.model.load import Loaded
 from superopt.policy import COST
 from superopt.protobuf.stored import Loadable, parse_model
 from superopt.runtime.cache import Cache, Json, json_number
-from superopt.runtime.child import child
 from superopt.runtime.feasible import Feasible, find_feasible
 from superopt.runtime.hardware import cpu_name
 from superopt.runtime.input_source import DRAWN, InputSource
 from superopt.runtime.ort_values import BFLOAT16
 from superopt.runtime.result_cache import cached_result, from_fields
 from superopt.runtime.session import Bound, Device, Session, Unbound
+from superopt.runtime.trial_runs import TrialSession
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ def first_run(
         device: The device to run on.
         sizings: Sizes of the model's dynamic dimensions.
         source: The source of the inputs. By default, inputs are random.
-        chosen: Whether the user chose the sizes. If False, other sizes are tried if the model does not run at these sizes.
+        chosen: Whether the user chose the sizes. If False, other sizes are tried if the model does not run at these sizes, and
+            smaller sizes if a run needs much memory.
 
     Raises:
         InvalidModelError: ONNX Runtime refuses to load the model. The message names the model.
@@ -95,7 +97,12 @@ def first_run(
     """
     given, sizes = source or DRAWN.bounded(parse_model(original, external=False)), [sizing.numbers for sizing in sizings]
     try:
-        found = _in_child(original, device, sizes, given, chosen=chosen)
+        found, peak = _in_child(original, device, sizes, given, chosen=chosen)
+        while found is not None and not chosen and peak > COST.max_default_run_bytes and (smaller := _smaller(found.sizes)):
+            tried, peak = _in_child(original, device, smaller, given, chosen=True)
+            if tried is None or tried.error:
+                break
+            found = tried
         began = active_time()
         session = Session(original, device)
         found = found or find_feasible(session, sizes, given, chosen=chosen)
@@ -130,7 +137,7 @@ def _fastest(run: Bound | Unbound) -> float:
 
 def _in_child(
     original: Loadable, device: Device, sizes: Sequence[Mapping[str, int]], source: InputSource, *, chosen: bool
-) -> Feasible | None:
+) -> tuple[Feasible | None, int]:
     """Run `find_feasible` in a child process.
 
     Return None if the result would not be valid for this process, for example because the device is not the CPU.
@@ -140,17 +147,27 @@ def _in_child(
     """
     try:
         with child() as process:
-            session = process.load(original, device)
+            session = TrialSession(process, original, device)
             makeable = all(port.kind in ("", "tensor(string)") and port.dtype != BFLOAT16 for port in session.inputs)
-            return find_feasible(session, sizes, source, chosen=chosen) if makeable else None
+            found = find_feasible(session, sizes, source, chosen=chosen) if makeable else None
+            return found, session.peak_bytes
     except OSError as error:
         if isinstance(error, TimeoutError):
             raise
-        return None
+        return None, 0
     except InvalidModelError:
         if device.provider == "cpu":
             raise
-        return None
+        return None, 0
+
+
+def _smaller(sizes: Sequence[Mapping[str, int]]) -> list[Mapping[str, int]]:
+    """Return the sizes with the largest ones halved to a power of 2, or an empty list if no size can be halved."""
+    largest = max((n for numbers in sizes for n in numbers.values()), default=0)
+    if largest <= COST.min_default_size:
+        return []
+    less = 1 << (largest - 1).bit_length() - 1
+    return [{name: min(n, less) for name, n in numbers.items()} for numbers in sizes]
 
 
 def cached_search_pace(cache: Path) -> float:

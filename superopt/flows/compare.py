@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from superopt.budget import duration_seconds
+from superopt.child.process import reuse_child
 from superopt.errors import CheckFailedError, InvalidModelError
 from superopt.flows.options import Shapes
 from superopt.flows.report_fields import run_environment, timing
@@ -23,7 +24,6 @@ from superopt.policy import COMPARISON, OPTIMIZATION
 from superopt.protobuf.stored import parse_model
 from superopt.report.comparison import ModelComparison, ModelContent, OutputDifference
 from superopt.report.progress import Listener, Progress, ignore_progress
-from superopt.runtime.child import reuse_child
 from superopt.runtime.compare import compare_settings
 from superopt.runtime.feasible import find_feasible
 from superopt.runtime.hardware import core_count

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from superopt.child.process import reuse_child
 from superopt.errors import failure
 from superopt.model.coverage import node_seconds, operator_title, uncovered_nodes
 from superopt.model.dimensions import representative_sizings
@@ -18,7 +19,6 @@ from superopt.model.save import loadable
 from superopt.protobuf.stored import parse_model
 from superopt.report.inspection import Inspection, IslandContent
 from superopt.rules.fp_flags import FpMode
-from superopt.runtime.child import reuse_child
 from superopt.runtime.input_source import InputSource
 from superopt.runtime.session import Device
 from superopt.verification.contents import content_digest

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, Unpack, overload
 
 from superopt.budget import allow_early_stop, is_memory_short, is_stop_requested, limit_memory_growth, waiting
+from superopt.child.process import reuse_child
 from superopt.cost.measure import Clock
 from superopt.errors import CheckFailedError, InvalidModelError, ShapeError, failure
 from superopt.flows.certificate import Evidence
@@ -49,7 +50,6 @@ from superopt.rules.accuracy import admit_by_growth
 from superopt.rules.fp_flags import FpMode
 from superopt.rules.rule import Rule
 from superopt.runtime.cache import Cache, default_path, replacing_entries
-from superopt.runtime.child import reuse_child
 from superopt.runtime.multi_shape import SizeComparisons
 from superopt.search.absorption import absorption
 from superopt.search.apply import PARTLY

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Unpack
 
+from superopt.child.process import reuse_child
 from superopt.flows.options import Options
 from superopt.flows.prepare import PhaseTimer, PreparedModel, prepare, read_request
 from superopt.flows.report_fields import run_environment
@@ -14,7 +15,6 @@ from superopt.model.external_data import temporary_scratch
 from superopt.model.load import Source, count
 from superopt.report.progress import ignore_progress
 from superopt.report.search_plan import PlannedIsland, SearchPlan
-from superopt.runtime.child import reuse_child
 from superopt.search.segments import running_islands
 from superopt.worker_pool import defer_garbage_collection
 

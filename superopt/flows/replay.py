@@ -18,6 +18,7 @@ from typing import BinaryIO, Generic, TypeAlias, Unpack, overload
 
 from superopt.algebra.terms import subterms
 from superopt.budget import limit_memory_growth
+from superopt.child.process import reuse_child
 from superopt.errors import CheckFailedError, failure
 from superopt.flows.certificate import Evidence, certificate_node_names
 from superopt.flows.optimized import InMemory, M_co, model_in_given_form
@@ -34,7 +35,6 @@ from superopt.model.splice import MADE_NAME, require_valid
 from superopt.policy import CHECK, COMPARISON, OPTIMIZATION
 from superopt.report.progress import Listener, Progress, ignore_progress
 from superopt.report.replaying import ReplayReport
-from superopt.runtime.child import reuse_child
 from superopt.runtime.multi_shape import ComparisonSettings, cached_check, compare_at_all_sizes
 from superopt.search.apply import State, Step
 from superopt.search.backtracking import SearchResult

@@ -133,14 +133,22 @@ def named_sizes(model: Model, given: Sequence[Numbers]) -> list[dict[str, int]]:
     """Return the mappings from dimensions to sizes, with the dimensions' own names in place of other spellings.
 
     Raises:
-        DimensionError: a name does not belong to a dynamic dimension.
+        DimensionError: a name does not belong to a dynamic dimension, or two names of one dimension have different sizes.
     """
     spellings = dimension_spellings(model)
     if unknown := sorted({name for numbers in given for name in numbers} - spellings.keys()):
         found = dynamic_dimension_names(model)
         open_ones = f"its dynamic dimensions are {', '.join(found)}" if found else "all of its dimensions are fixed"
         raise DimensionError(f"the model has no dynamic dimension {unknown[0]!r}: {open_ones}")
-    return [{own: n for name, n in numbers.items() for own in spellings[name]} for numbers in given]
+    named: list[dict[str, int]] = []
+    for numbers in given:
+        sizes: dict[str, int] = {}
+        for name, size in numbers.items():
+            for own in spellings[name]:
+                if sizes.setdefault(own, size) != size:
+                    raise DimensionError(f"dimension {own!r} is given two sizes, {sizes[own]} and {size}")
+        named.append(sizes)
+    return named
 
 
 def representative_sizings(model: Model, given: Sequence[Numbers]) -> list[DimBinding]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -73,9 +72,15 @@ def _read(given: Given, names: Sequence[str]) -> tuple[str, dict[str, Array]]:
         if not isinstance(opened, np.lib.npyio.NpzFile):
             raise ExampleError(f"{path}: an array without the name of an input; use numpy.savez to write an .npz file")
         with opened as stored:
-            return str(path), {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+            arrays: dict[str, object] = {name: stored[name] for name in stored.files}
+    except ExampleError:
+        raise
+    except Exception as error:  # damaged archives raise errors of many types, from zlib.error to MemoryError
         raise ExampleError(f"{path}: example inputs cannot be read: {first_line(error)}") from error
+    read = {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
+    if strange := arrays.keys() - read.keys():
+        raise ExampleError(f"{path}: {min(strange)!r} is not an array in NumPy's format")
+    return str(path), read
 
 
 def _tensors(folder: Path, names: Sequence[str]) -> dict[str, Array]:

@@ -19,7 +19,7 @@ from superopt.model.dimensions import dimension_spellings, dynamic_dimension_nam
 from superopt.model.lift import constant_tensor
 from superopt.model.load import Model
 from superopt.model.views import Views
-from superopt.policy import MODEL
+from superopt.policy import MODEL, PROCESS
 from superopt.protobuf.specialize import Specialization, branch_nodes, fix_inputs, inline_branches
 from superopt.runtime.input_source import Example
 
@@ -94,8 +94,8 @@ def _number(text: str) -> bool | int | float:
 
 def _size(name: str, given: Fixable) -> int:
     text = str(given)
-    if not text.isdecimal() or int(text) < 1:
-        raise FixedInputError(f"{text!r} is not a size of dimension {name!r}: a size is an integer of at least 1")
+    if not text.isdecimal() or len(text) > len(str(PROCESS.max_integer)) or not 1 <= int(text) <= PROCESS.max_integer:
+        raise FixedInputError(f"{text[:40]!r} is not a size of dimension {name!r}: a size is an integer of at least 1")
     return int(text)
 
 

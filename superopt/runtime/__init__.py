@@ -10,8 +10,7 @@ Sessions and devices:
     `settings`: session settings for the choices that tuning tries.
     `tuning`: session tuning: which optimizers, threads and layouts make a model fastest.
     `ort_values`: conversion between numpy arrays and OrtValue, with bfloat16.
-    `child`: runs models in a child process, so that a crash of ONNX Runtime does not end superopt.
-    `child_main`: the program of the child process.
+    `trial_runs`: runs models in a child process, on inputs on which ONNX Runtime may crash.
     `hardware`: names and cache sizes of processors.
     `gpu_lock`: a lock that lets one process at a time use a GPU.
 

@@ -15,13 +15,13 @@ import numpy as np
 from onnx import ModelProto, helper
 
 from superopt.budget import active_time
+from superopt.child.process import reuse_child
 from superopt.errors import CheckFailedError, InvalidModelError
 from superopt.policy import CHECK
 from superopt.protobuf.normalization import SHIFTED, conditioning
 from superopt.protobuf.stored import Loadable, StoredModel, folder_of, parse_model
 from superopt.runtime.adversarial import InputValues, adversarial_values, images
 from superopt.runtime.bounds import integer_constants, number_inputs
-from superopt.runtime.child import TrialRuns, reuse_child
 from superopt.runtime.device import first_provider
 from superopt.runtime.feasible import feasible_source
 from superopt.runtime.input_source import DRAWN, InputSource
@@ -29,6 +29,7 @@ from superopt.runtime.reference import NoReferenceError, Reference
 from superopt.runtime.rounding import OutputErrors, OutputPair, largest_of, ulp_of
 from superopt.runtime.session import Array, Device, Port, Session, is_floating
 from superopt.runtime.sizes import dynamic_dimension_keys, sizes_to_check
+from superopt.runtime.trial_runs import TrialRuns
 
 
 @dataclass(frozen=True)

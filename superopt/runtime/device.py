@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from superopt.child.process import LOAD_CONFIG
 from superopt.errors import ProviderError, RuntimeMissingError
 from superopt.runtime.hardware import cpu_name, gpu_name
 
@@ -19,11 +20,6 @@ PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "te
 QUIET = 4
 WITHOUT = "optimization.disable_specified_optimizers"
 """The session configuration entry that lists the optimizers to switch off, separated by semicolons."""
-LOAD_CONFIG = "ORT_LOAD_CONFIG_FROM_MODEL"
-"""The name of an environment variable of ONNX Runtime.
-
-If the variable is 1, sessions ignore the caller's options and use the options that are stored in the model.
-"""
 
 
 @functools.cache

@@ -13,11 +13,11 @@ from superopt.policy import CHECK, COMPARISON
 from superopt.protobuf.stored import Loadable
 from superopt.runtime.cache import Json
 from superopt.runtime.check import Check, CheckSettings, CheckSizes, check_all
-from superopt.runtime.child import require_loads
 from superopt.runtime.compare import DECIDED, Comparison, compare_settings
 from superopt.runtime.input_source import DRAWN, InputSource
 from superopt.runtime.result_cache import cached_result, from_fields
 from superopt.runtime.session import Device
+from superopt.runtime.trial_runs import require_loads
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from superopt.errors import CertificateError, InvalidModelError, ShapeError
 from superopt.policy import VERIFY
 from superopt.verification.arrays import Array, UndecidedError, evaluate_certificate_terms
 from superopt.verification.certificates import Certificate, Pass, Rewrite, RewrittenNodes, Scope, State, certificate_variables
-from superopt.verification.inputs import Feeds
+from superopt.verification.inputs import Feeds, perturb_feeds
 from superopt.verification.models import STANDARD, UNNAMED, ModelSource, verified_attribute_bodies, verified_model_nodes
 from superopt.verification.runs import Runner
 
@@ -317,10 +317,10 @@ def _require_same(
     Raises:
         CertificateError: A node differs, and computes a value of the original that is not the output of a segment.
     """
-    known = {tuple(node.output): node for node in before.node}
+    known = {_outputs(node): node for node in before.node}
     names = {name for outputs in known for name in outputs} | {value.name for value in before.input}
     for node in after.node:
-        old = known.get(tuple(node.output))
+        old = known.get(_outputs(node))
         if old is not None and _plain(old, aliases) == _plain(node, aliases):
             continue
         if old is not None and _plain(old, aliases, bodiless=True) == _plain(node, aliases, bodiless=True):
@@ -404,6 +404,7 @@ def _plain(node: NodeProto, aliases: Mapping[str, str], *, bodiless: bool = Fals
     copy.input.extend(_followed(name, aliases) for name in node.input)
     while copy.input and not copy.input[-1]:
         copy.input.pop()
+    copy.output[:] = _outputs(node)
     attributes = sorted(copy.attribute, key=lambda a: a.name)
     del copy.attribute[:]
     copy.attribute.extend(attributes)
@@ -416,6 +417,14 @@ def _plain(node: NodeProto, aliases: Mapping[str, str], *, bodiless: bool = Fals
         for body in verified_attribute_bodies(attribute):
             _strip(body, aliases)
     return bytes(copy.SerializeToString(deterministic=True))
+
+
+def _outputs(node: NodeProto) -> tuple[str, ...]:
+    """Return the names of the outputs without empty names at the end: outputs that are left out may be listed or not."""
+    names = list(node.output)
+    while names and not names[-1]:
+        names.pop()
+    return tuple(names)
 
 
 def _raw(tensor: TensorProto) -> TensorProto:
@@ -588,7 +597,7 @@ def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], 
     """Compare the terms of a segment, a group of rewritten nodes, with the values that the nodes compute in a run.
 
     Terms are evaluated in float64. If the results disagree, the terms are evaluated in float32 too, because a compensated sum
-    rounds on purpose.
+    rounds on purpose, and on slightly changed values (see `_disagreeing`).
 
     Args:
         place: The nodes of the segment.
@@ -620,21 +629,63 @@ def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], 
     strange = {a for term in live for n in term.shape for a in atoms(n) if isinstance(a, Dim | Sym) and a not in sizes}
     if strange:
         raise CertificateError(f"the certificate uses dimensions that the model does not have: {', '.join(map(str, strange))}")
-    off: list[str] = []
-    for dtype in (np.float64, np.float32):
-        try:
-            known = dict(zip(live, evaluate_certificate_terms(live, arrays, sizes, dtype), strict=True))
-        except UndecidedError:
-            return False
-        except ShapeError as error:
-            raise CertificateError(
-                f"the terms {which} the steps do not fit the segment of {place.outputs[0]!r} ({error})"
-            ) from error
-        rows = zip(place.outputs, wanted, terms, strict=True)
-        off = [name for name, value, term in rows if not _agree(value, known[term], _added_up(term, known))]
-        if not off:
-            return True
-    raise CertificateError(f"value {off[0]!r} differs from its term {which} the steps of the certificate")
+    try:
+        off = _disagreeing(place.outputs, wanted, terms, arrays, sizes)
+    except UndecidedError:
+        return False
+    except ShapeError as error:
+        raise CertificateError(
+            f"the terms {which} the steps do not fit the segment of {place.outputs[0]!r} ({error})"
+        ) from error
+    if off:
+        raise CertificateError(f"value {off[0]!r} differs from its term {which} the steps of the certificate")
+    return True
+
+
+def _disagreeing(
+    names: Sequence[str], wanted: Sequence[Array], terms: State, arrays: Mapping[str, Array], sizes: Mapping[Atom, int]
+) -> list[str]:
+    """Return the names of the values that disagree with their terms.
+
+    The terms are evaluated in float64, then in float32, and then in float64 on arrays that are changed in their last bits. If
+    all values agree with the terms in one type, the list is empty. On the changed arrays, a term such as a comparison of nearly
+    equal numbers may change, and the value may differ from the term as much as the term changes.
+
+    Args:
+        names: The names of the values.
+        wanted: The values in the run.
+        terms: The terms that describe the values.
+        arrays: The values of the variables, by name.
+        sizes: The sizes of the dynamic dimensions.
+
+    Raises:
+        ShapeError, UndecidedError: As `evaluate_certificate_terms`.
+    """
+    live = subterms(*terms)
+
+    def evaluated(arrays: Mapping[str, Array], dtype: type[np.floating[Any]] = np.float64) -> dict[Term, Array]:
+        return dict(zip(live, evaluate_certificate_terms(live, arrays, sizes, dtype), strict=True))
+
+    def differing(known: Mapping[Term, Array], changes: Mapping[Term, Array]) -> list[str]:
+        rows = zip(names, wanted, terms, strict=True)
+        return [name for name, value, term in rows if not _agree(value, known[term], _added_up(term, known), changes[term])]
+
+    exact, unchanged = evaluated(arrays), {term: np.zeros(()) for term in terms}
+    if not (off := differing(exact, unchanged)) or not differing(evaluated(arrays, np.float32), unchanged):
+        return []
+    changes = {term: np.zeros(exact[term].shape) for term in terms}
+    for turn in range(VERIFY.max_segment_nudges):
+        near = evaluated(_nudged(arrays, turn))
+        with np.errstate(invalid="ignore"):
+            changes = {term: np.fmax(change, np.abs(near[term] - exact[term])) for term, change in changes.items()}
+        if not (off := differing(exact, changes)):
+            break
+    return off
+
+
+def _nudged(arrays: Mapping[str, Array], turn: int) -> dict[str, Array]:
+    """Return the arrays with the last bits of all numbers changed. Arrays of one number, often thresholds, are unchanged."""
+    return {**arrays, **perturb_feeds({name: array for name, array in arrays.items() if array.size > 1}, turn)}
 
 
 def _added_up(term: Term, known: Mapping[Term, Array]) -> Array:
@@ -649,11 +700,12 @@ def _added_up(term: Term, known: Mapping[Term, Array]) -> Array:
     return np.abs(known[term])
 
 
-def _agree(value: Array, array: Array, magnitude: Array) -> bool:
+def _agree(value: Array, array: Array, magnitude: Array, change: Array) -> bool:
     """Return whether `value`, a value from a run of a model, agrees with `array`, the value of the term that describes it.
 
     The shapes must be equal, and finite elements must be close. An element of `value` must not be finite if the element of
     `array` is not finite. `magnitude` is the sum of the magnitudes of all numbers that the term adds up (see `_added_up`).
+    `change` is how much the term changes if the last bits of the variables change.
     """
     if value.shape != array.shape:
         return False
@@ -662,6 +714,6 @@ def _agree(value: Array, array: Array, magnitude: Array) -> bool:
     finite = np.isfinite(value) & np.isfinite(array)
     scale = float(np.max(np.abs(np.where(finite, value, 0)), initial=0.0))
     distance = np.abs(np.where(finite, value, 0) - np.where(finite, array, 0))
-    allowed = VERIFY.segment_tolerance_share * scale + rounding * np.where(finite, magnitude, 0) + 1e-30
+    allowed = VERIFY.segment_tolerance_share * scale + rounding * np.where(finite, magnitude, 0) + 2 * change + 1e-30
     far = math.isfinite(scale) and bool(np.any(distance > allowed))
     return not far and not np.any(np.isfinite(value) & ~np.isfinite(array))

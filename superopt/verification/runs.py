@@ -9,6 +9,7 @@ of the same row, because ONNX Runtime's Sigmoid has an absolute error.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +18,12 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
-from superopt.errors import CheckFailedError, InvalidModelError, RuntimeMissingError
-from superopt.policy import VERIFY
+from superopt.child.process import Child, ChildSession
+from superopt.errors import CheckFailedError, InvalidModelError, RuntimeDiedError, RuntimeMissingError
+from superopt.policy import COMPARISON, VERIFY
 from superopt.protobuf.normalization import SHIFTED, conditioning
 from superopt.protobuf.specialize import Specialization
+from superopt.protobuf.stored import stored_bytes
 from superopt.verification.inputs import (
     BOUNDARY,
     SATURATING,
@@ -81,6 +84,40 @@ class Runner:
         except Exception as error:  # noqa: BLE001
             return _line(error)
         return found
+
+
+class _Trial:
+    """Runs of a `Runner`'s model in a child process, on inputs on which ONNX Runtime may crash."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._child: Child | None = None
+        self._session: ChildSession | None = None
+        self._possible = runner.provider == "cpu" and 2 * stored_bytes(runner.source.path) <= COMPARISON.max_resident_bytes
+
+    def run(self, feeds: Feeds) -> str:
+        """Run the model, and return an empty string, or a one-line error message if the run fails.
+
+        Nothing is run on a GPU, nor if the model is large or no child process can be started.
+        """
+        if not self._possible:
+            return ""
+        try:
+            if self._child is None or not self._child.is_alive:
+                self._child = Child()
+                self._session = self._child.load(self._runner.source.path, threads=self._runner.threads, optimized=False)
+            if self._session is not None:
+                self._session.run(feeds)
+        except (InvalidModelError, RuntimeDiedError, TimeoutError) as error:
+            return _line(error)
+        except OSError:
+            self._possible = False
+        return ""
+
+    def close(self) -> None:
+        """End the child process."""
+        if self._child is not None:
+            self._child.close()
 
 
 @dataclass(frozen=True)
@@ -150,7 +187,8 @@ def compare_runs(
         if not pair.compare(f"example {number}", feeds):
             raise InvalidModelError(f"{original.path}: the original does not run on example {number} ({pair.reason})")
         inside({**feeds, **pair.fixed.values})
-    done = _at_sizes(pair, [{**numbers, **pair.fixed.sizes} for numbers in given or [{}]], inside)
+    with contextlib.closing(_Trial(before)) as first, contextlib.closing(_Trial(after)) as second:
+        done = _at_sizes(pair, (first, second), [{**numbers, **pair.fixed.sizes} for numbers in given or [{}]], inside)
     if not done and not examples:
         raise InvalidModelError(f"{original.path}: the original runs at none of the sizes that were tried ({pair.reason})")
     pair.require_refusal(completed[0] if completed else next(ordinary_feeds(original, *done[0], seed))[1])
@@ -177,11 +215,12 @@ def _completed(source: ModelSource, example: Feeds, seed: int) -> Feeds:
 
 
 def _at_sizes(
-    pair: _Pair, given: Sequence[Mapping[str, int]], inside: Callable[[Feeds], None]
+    pair: _Pair, trials: tuple[_Trial, _Trial], given: Sequence[Mapping[str, int]], inside: Callable[[Feeds], None]
 ) -> list[tuple[dict[str, int], int]]:
     """Compare both models on ordinary inputs at many sizes, and return the sizes at which both models ran.
 
-    Each choice of sizes comes with the upper bound on integer inputs at which the models ran.
+    Each choice of sizes comes with the upper bound on integer inputs at which the models ran. At each choice of sizes, `trials`
+    run both models in child processes first.
     """
     done: list[tuple[dict[str, int], int]] = []
     integral = any(np.dtype(port.dtype).kind in "iu" for port in pair.before.source.inputs)
@@ -194,7 +233,8 @@ def _at_sizes(
             break
         for limit in (bound,) if bound else VERIFY.integer_bound_counts:
             inputs = list(ordinary_feeds(pair.before.source, at, limit, pair.seed))
-            if pair.compare(_named(inputs[0][0], at), inputs[0][1]):
+            first = _named(inputs[0][0], at), inputs[0][1]
+            if (not at or pair.run_safely(*first, trials)) and pair.compare(*first):
                 for name, feeds in inputs[1:] if len(done) < VERIFY.min_sizes else inputs[1:2]:
                     times = conditioning(pair.before.source.normalized) if name == SHIFTED else 1.0
                     pair.compare(_named(name, at), feeds, times)
@@ -240,6 +280,21 @@ class _Pair:
         """Return the largest finite magnitude in each output of the original, or 0 for an output without numbers."""
         outputs = self.before.run({**feeds, **self.fixed.values})
         return [] if isinstance(outputs, str) else [_largest(output) for output in outputs]
+
+    def run_safely(self, name: str, feeds: Feeds, trials: tuple[_Trial, _Trial]) -> bool:
+        """Run both models in child processes. Return False if the original does not run on the inputs.
+
+        Raises:
+            CheckFailedError: The original runs, but the optimized model does not run.
+        """
+        before, after = trials
+        feeds = {**feeds, **self.fixed.values}
+        if reason := before.run(feeds):
+            self.reason = reason
+            return False
+        if reason := after.run(feeds):
+            raise CheckFailedError(f"on {name} the original runs, but the optimized model does not ({reason})")
+        return True
 
     def compare(
         self, name: str, feeds: Feeds, conditioning: float = 1.0, *, usual: Sequence[float] = (), signs: bool = False

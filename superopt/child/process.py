@@ -12,19 +12,25 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeAlias
 
+import numpy.typing as npt
 from onnx import ModelProto
 
 from superopt.errors import InvalidModelError, RuntimeDiedError, first_line
-from superopt.policy import COMPARISON, PROCESS
+from superopt.policy import PROCESS
 from superopt.protobuf.stored import Loadable, StoredModel, stored_bytes
-from superopt.runtime.device import LOAD_CONFIG, Device
-from superopt.runtime.ort_values import BFLOAT16
-from superopt.runtime.session import Array, Port, port_of
 
-PROGRAM = Path(__file__).with_name("child_main.py")
+Array: TypeAlias = npt.NDArray[Any]
+
+LOAD_CONFIG = "ORT_LOAD_CONFIG_FROM_MODEL"
+"""The name of an environment variable of ONNX Runtime.
+
+If the variable is 1, sessions ignore the caller's options and use the options that are stored in the model.
+"""
+PROGRAM = Path(__file__).with_name("program.py")
 
 
 class Child:
@@ -50,8 +56,8 @@ class Child:
             )
         self._owner = os.getpid()
 
-    def load(self, model: Loadable, device: Device, *, optimized: bool = True) -> ChildSession:
-        """Load the model on the CPU, with the threads of `device` and without the optimizers in `device.without`.
+    def load(self, model: Loadable, *, threads: int = 1, without: Sequence[str] = (), optimized: bool = True) -> ChildSession:
+        """Load the model on the CPU, with this number of threads and without the optimizers in `without`.
 
         If `optimized` is False, ONNX Runtime does not optimize the graph at all.
 
@@ -62,9 +68,9 @@ class Child:
         """
         source, folder = _source(model)
         patience = PROCESS.child_patience_seconds + PROCESS.child_patience_seconds_per_byte * stored_bytes(model)
-        ports = self.ask("load", source, folder, device.threads, ";".join(device.without), optimized, patience=patience)
+        ports = self.ask("load", source, folder, threads, ";".join(without), optimized, patience=patience)
         assert isinstance(ports, list)
-        return ChildSession(self, tuple(port_of(*port) for port in ports), patience)
+        return ChildSession(self, tuple(ports), patience)
 
     def ask(self, request: str, *arguments: object, patience: float) -> object:
         """Send a request with arguments to the child process, and return the answer.
@@ -113,21 +119,22 @@ class Child:
 
 
 class ChildSession:
-    """A model loaded in a child process. `inputs` lists the model's inputs.
+    """A model loaded in a child process. `inputs` lists the name, the type and the shape of each input, as ONNX Runtime does.
 
     Runs return no outputs, because the outputs stay in the child process.
     """
 
-    def __init__(self, child: Child, inputs: tuple[Port, ...], patience: float) -> None:
+    def __init__(self, child: Child, inputs: tuple[tuple[str, str, list[int | str | None]], ...], patience: float) -> None:
         self._child, self.inputs, self._patience = child, inputs, patience
 
-    def run(self, feeds: Mapping[str, Array]) -> None:
-        """Run the model once.
+    def run(self, feeds: Mapping[str, Array]) -> int:
+        """Run the model once, and return the largest growth of the child's resident memory, in bytes, or 0 if it is not known.
 
         Raises:
             InvalidModelError, RuntimeDiedError, TimeoutError: As `Child.load`.
         """
-        self._child.ask("run", dict(feeds), patience=self._patience)
+        grown = self._child.ask("run", dict(feeds), patience=self._patience)
+        return grown if isinstance(grown, int) else 0
 
 
 class _Shared(threading.local):
@@ -179,61 +186,6 @@ def child() -> Iterator[Child]:
         yield made
     finally:
         made.close()
-
-
-class TrialRuns:
-    """Runs of a model in a child process, on inputs on which ONNX Runtime may crash, such as inputs without elements.
-
-    Nothing is run if this process cannot make the runs safe: for a GPU, for a large model, for inputs that cannot be sent, and
-    if no child process can be started. Other models must not be loaded in a shared child process in between. If `optimized` is
-    False, ONNX Runtime runs the graph as it is, without its own graph optimizations.
-    """
-
-    def __init__(self, model: Loadable, device: Device, *, optimized: bool = True) -> None:
-        self._model, self._device, self._optimized = model, device, optimized
-        self._session: ChildSession | None = None
-        self._possible = device.provider == "cpu" and 2 * stored_bytes(model) <= COMPARISON.max_resident_bytes
-
-    def require_runs(self, feeds: Mapping[str, Array]) -> None:
-        """Run the model once in a child process.
-
-        Raises:
-            InvalidModelError: ONNX Runtime raises an error, dies, or does not end in time.
-        """
-        if not self._possible:
-            return
-        try:
-            if self._session is None:
-                with child() as process:
-                    self._session = process.load(self._model, self._device, optimized=self._optimized)
-                self._possible = all(port.kind == "" and port.dtype != BFLOAT16 for port in self._session.inputs)
-            if self._possible:
-                self._session.run(feeds)
-        except (RuntimeDiedError, TimeoutError) as error:
-            self._session = None
-            raise InvalidModelError(str(error)) from error
-        except OSError:
-            self._possible = False
-
-
-def require_loads(model: Loadable, device: Device) -> None:
-    """Load the model on the CPU in a child process, so that this process does not crash if ONNX Runtime crashes on the model.
-
-    Nothing is done for a GPU, for a large model, or if no child process can be started.
-
-    Raises:
-        InvalidModelError: ONNX Runtime refuses the model, dies, or does not load the model in time.
-    """
-    if device.provider != "cpu" or 2 * stored_bytes(model) > COMPARISON.max_resident_bytes:
-        return
-    try:
-        with child() as process:
-            process.load(model, device)
-            process.ask("drop", patience=PROCESS.child_patience_seconds)
-    except (RuntimeDiedError, TimeoutError) as error:
-        raise InvalidModelError(str(error)) from error
-    except OSError:
-        return
 
 
 def _source(model: Loadable) -> tuple[str | bytes, str]:

@@ -4,8 +4,10 @@ The program imports nothing from superopt, because importing superopt takes long
 of the program is the file descriptor of a connection to the parent process. Requests and answers are pickled tuples:
 
     ("load", source, folder, threads, without, optimized)  ->  ("done", [(name, type, shape), ...]) or ("failed", message)
-    ("run", feeds)                                         ->  ("done", None) or ("failed", message)
+    ("run", feeds)                                         ->  ("done", bytes) or ("failed", message)
     ("drop",)                                              ->  ("done", None), after the model is unloaded
+
+The answer to `run` is the largest growth of the resident memory during the run, or 0 where the system does not tell.
 """
 
 from __future__ import annotations
@@ -44,11 +46,27 @@ def session_of(ort: Any, source: str | bytes, folder: str, threads: int, without
     return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
+def resident_bytes(field: str) -> int:
+    """Return the resident memory of this process (`VmRSS`), or its peak (`VmHWM`), or 0 where the system does not tell."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith(field):
+                return int(line.split()[1]) << 10
+    return 0
+
+
+def reset_peak() -> None:
+    """Start a new measurement of the peak of the resident memory, where the system can."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
 def serve(connection: Connection) -> None:
     """Answer the parent process's requests to load and run models, until the parent process closes the connection."""
     import onnxruntime as ort
 
     session: Any = None
+    answer: object
     while True:
         try:
             request, *arguments = connection.recv()
@@ -62,8 +80,10 @@ def serve(connection: Connection) -> None:
             elif request == "drop":
                 session, answer = None, None
             else:
+                reset_peak()
+                before = resident_bytes("VmRSS")
                 session.run(None, *arguments)
-                answer = None
+                answer = max(resident_bytes("VmHWM") - before, 0)
         except Exception as error:  # noqa: BLE001
             connection.send(("failed", str(error)))
         else:

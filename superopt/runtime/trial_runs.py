@@ -1,0 +1,95 @@
+"""Runs of models in a child process, on inputs on which ONNX Runtime may crash."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from superopt.child.process import Child, child
+from superopt.errors import InvalidModelError, RuntimeDiedError
+from superopt.policy import COMPARISON, PROCESS
+from superopt.protobuf.stored import Loadable, stored_bytes
+from superopt.runtime.device import Device
+from superopt.runtime.ort_values import BFLOAT16
+from superopt.runtime.session import Array, Port, port_of
+
+
+class TrialSession:
+    """A model that ONNX Runtime has loaded in a child process.
+
+    `inputs` lists the model's inputs. `peak_bytes` is the most memory that a run has needed so far, beyond the loaded model.
+    """
+
+    def __init__(self, process: Child, model: Loadable, device: Device, *, optimized: bool = True) -> None:
+        """Load the model on the CPU, with the threads of `device` and without the optimizers in `device.without`.
+
+        If `optimized` is False, ONNX Runtime does not optimize the graph at all.
+
+        Raises:
+            InvalidModelError, RuntimeDiedError, TimeoutError: As `Child.load`.
+        """
+        self._session = process.load(model, threads=device.threads, without=device.without, optimized=optimized)
+        self.inputs: tuple[Port, ...] = tuple(port_of(*port) for port in self._session.inputs)
+        self.peak_bytes = 0
+
+    def run(self, feeds: Mapping[str, Array]) -> None:
+        """Run the model once.
+
+        Raises:
+            InvalidModelError, RuntimeDiedError, TimeoutError: As `Child.load`.
+        """
+        self.peak_bytes = max(self.peak_bytes, self._session.run(feeds))
+
+
+class TrialRuns:
+    """Runs of a model in a child process, on inputs on which ONNX Runtime may crash, such as inputs without elements.
+
+    Nothing is run if this process cannot make the runs safe: for a GPU, for a large model, for inputs that cannot be sent, and
+    if no child process can be started. Other models must not be loaded in a shared child process in between. If `optimized` is
+    False, ONNX Runtime runs the graph as it is, without its own graph optimizations.
+    """
+
+    def __init__(self, model: Loadable, device: Device, *, optimized: bool = True) -> None:
+        self._model, self._device, self._optimized = model, device, optimized
+        self._session: TrialSession | None = None
+        self._possible = device.provider == "cpu" and 2 * stored_bytes(model) <= COMPARISON.max_resident_bytes
+
+    def require_runs(self, feeds: Mapping[str, Array]) -> None:
+        """Run the model once in a child process.
+
+        Raises:
+            InvalidModelError: ONNX Runtime raises an error, dies, or does not end in time.
+        """
+        if not self._possible:
+            return
+        try:
+            if self._session is None:
+                with child() as process:
+                    self._session = TrialSession(process, self._model, self._device, optimized=self._optimized)
+                self._possible = all(port.kind == "" and port.dtype != BFLOAT16 for port in self._session.inputs)
+            if self._possible:
+                self._session.run(feeds)
+        except (RuntimeDiedError, TimeoutError) as error:
+            self._session = None
+            raise InvalidModelError(str(error)) from error
+        except OSError:
+            self._possible = False
+
+
+def require_loads(model: Loadable, device: Device) -> None:
+    """Load the model on the CPU in a child process, so that this process does not crash if ONNX Runtime crashes on the model.
+
+    Nothing is done for a GPU, for a large model, or if no child process can be started.
+
+    Raises:
+        InvalidModelError: ONNX Runtime refuses the model, dies, or does not load the model in time.
+    """
+    if device.provider != "cpu" or 2 * stored_bytes(model) > COMPARISON.max_resident_bytes:
+        return
+    try:
+        with child() as process:
+            TrialSession(process, model, device)
+            process.ask("drop", patience=PROCESS.child_patience_seconds)
+    except (RuntimeDiedError, TimeoutError) as error:
+        raise InvalidModelError(str(error)) from error
+    except OSError:
+        return
