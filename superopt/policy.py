@@ -21,6 +21,8 @@ class OptimizationPolicy:
     An alternative algorithm is Winograd's convolution, for example. The limit exceeds the tolerated error of the whole model,
     because the algorithm computes only one of many operators. Not measured.
     """
+    spent_budget_share: float = 0.9
+    """The share of the budget from which a search that was cut short is said to have spent its budget. Not measured."""
     contrib_budget_share: float = 0.1
     """The share of the search time for estimating how much time ONNX Runtime's contrib operators would save.
 

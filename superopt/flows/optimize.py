@@ -360,6 +360,8 @@ def search_prepared_model(
                 else OUT_OF_MEMORY
                 if is_memory_short()
                 else "the budget is spent"
+                if best.cut_short and log.seconds >= OPTIMIZATION.spent_budget_share * (1 - share) * budget
+                else "a part of the search reached its time limit"
                 if best.cut_short
                 else before.stopped
             )
