@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from superopt.algebra.index import Axes, Tensor, larger, number, total
-from superopt.algebra.operators import Emit, Node
+from superopt.algebra.operators import Emit, Node, apply
 from superopt.algebra.terms import Term
 from superopt.speclib.reduction import lifted, lowered, reduced
 
@@ -21,7 +21,7 @@ def reduce_l1(x: Tensor, *, axes: Axes) -> Tensor:
 
 
 def lift(node: Node) -> Term | None:
-    return lifted(node, "reduce_l1")
+    return lifted(node, "reduce_l1", lambda x: apply("abs", x))
 
 
 def lower(term: Term, emit: Emit) -> str:

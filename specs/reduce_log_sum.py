@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from superopt.algebra.index import Axes, Tensor, call, total
-from superopt.algebra.operators import Emit, Node
+from superopt.algebra.operators import Emit, Node, apply
 from superopt.algebra.terms import Term
 from superopt.speclib.reduction import lifted, lowered, reduced
 
@@ -22,7 +22,7 @@ def reduce_log_sum(x: Tensor, *, axes: Axes) -> Tensor:
 
 
 def lift(node: Node) -> Term | None:
-    return lifted(node, "reduce_log_sum")
+    return lifted(node, "reduce_log_sum", lambda x: apply("log", x))
 
 
 def lower(term: Term, emit: Emit) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from superopt.algebra.index import Axes, Tensor, total
-from superopt.algebra.operators import Emit, Node
+from superopt.algebra.operators import Emit, Node, apply
 from superopt.algebra.terms import Term
 from superopt.speclib.reduction import lifted, lowered, reduced
 
@@ -20,7 +20,7 @@ def reduce_sum_square(x: Tensor, *, axes: Axes) -> Tensor:
 
 
 def lift(node: Node) -> Term | None:
-    return lifted(node, "reduce_sum_square")
+    return lifted(node, "reduce_sum_square", lambda x: apply("mul", x, x))
 
 
 def lower(term: Term, emit: Emit) -> str:

@@ -19,6 +19,7 @@ Packages, from the top layer to the bottom layer. A package imports only from la
     `cost/`: the measured cost model, rooflines, device profiles and predicted times.
     `model/`: ONNX models: load, save, shape inference, islands, lifting to terms, lowering to nodes, constant folding.
     `runtime/`: ONNX Runtime: sessions, devices, timing, comparison, the numerical check, the caches on disk, session tuning.
+    `child/`: child processes in which ONNX Runtime loads and runs models on trial, so that a crash ends only the child.
     `protobuf/`: ONNX files as protobuf messages: validation, external data, digests of models, node values.
     `rules/`: the rewrite rule, pattern matching, the rule store with its ledger, verdicts, floating-point flags, fusions.
     `speclib/`: code that several operator files of specs/ share.

@@ -1768,6 +1768,8 @@ class ReportPolicy:
     """The most similar words that an error message suggests for a misspelled word."""
     min_suggestion_share: float = 0.7
     """The least similarity, as `difflib` computes it, of a word that is suggested for a misspelled word."""
+    max_changed_operators: int = 6
+    """The most operators that a report lists with their numbers of nodes before and after."""
     max_reasons: int = 3
     """The most reasons for unsearched windows (parts of a model) that the terminal shows. The JSON report has all reasons."""
     max_verified_rules: int = 4

@@ -494,6 +494,24 @@ def test_a_provider_is_never_replaced_silently() -> None:
     assert placed
 
 
+def test_identical_bits_are_required_without_graph_optimizations_too() -> None:
+    """ONNX Runtime fuses the nodes of a Gelu: only without its optimizations are the bits those of the nodes."""
+    nodes = [
+        helper.make_node("Div", ["x", "root"], ["d"]),
+        helper.make_node("Erf", ["d"], ["e"]),
+        helper.make_node("Add", ["e", "one"], ["p"]),
+        helper.make_node("Mul", ["x", "p"], ["m"]),
+        helper.make_node("Mul", ["m", "half"], ["y"]),
+    ]
+    weights = {name: np.array(value, np.float32) for name, value in (("root", 2**0.5), ("one", 1), ("half", 0.5))}
+    domains = [("", 18), ("com.microsoft", 1)]
+    apart = model(nodes, {"x": (64, 32)}, ["y"], weights, domains=domains)
+    fused = model([helper.make_node("Gelu", ["x"], ["y"], domain="com.microsoft")], {"x": (64, 32)}, ["y"], domains=domains)
+    check(apart, fused, CPU)
+    with pytest.raises(CheckFailedError, match="must have the same bits"):
+        check(apart, fused, CPU, CheckSettings(identical=True))
+
+
 def test_a_missing_runtime_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime.cache_clear()
     monkeypatch.setitem(sys.modules, "onnxruntime", None)

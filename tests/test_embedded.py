@@ -14,11 +14,11 @@ import pytest
 from onnx import helper
 
 import superopt
+from superopt.child.process import LOAD_CONFIG
 from superopt.errors import InvalidModelError
 from superopt.flows.verify import verify
 from superopt.model.load import as_model, as_proto
 from superopt.model.session_metadata import CONFIG, ENTRIES, PROVIDER_OPTIONS, with_settings
-from superopt.runtime.device import LOAD_CONFIG
 from superopt.runtime.session import WITHOUT, Device, Session
 from superopt.runtime.settings import LEVEL, THREADS, Settings
 from tests.test_tuning import model, ratios

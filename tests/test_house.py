@@ -21,12 +21,12 @@ from superopt.cli import main as cli
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted([*(ROOT / "superopt").rglob("*.py"), *(ROOT / "specs").glob("*.py")])
-ONNX = tuple(f"superopt/{package}/" for package in ("protobuf", "runtime", "model", "cost", "verification"))
+ONNX = tuple(f"superopt/{package}/" for package in ("child", "protobuf", "runtime", "model", "cost", "verification"))
 HOMES = {
     "z3": ("superopt/proof/", "superopt/floating_point/"),
     "onnx": ONNX,
     "onnx_ir": (*ONNX, "superopt/ir_pass.py"),
-    "onnxruntime": ("superopt/runtime/", "superopt/verification/"),
+    "onnxruntime": ("superopt/child/", "superopt/runtime/", "superopt/verification/"),
     "rich": ("superopt/report/", "superopt/cli/main.py", "superopt/cli/display.py"),
 }
 OPEN_TO_SPECS = ("superopt.algebra.", "superopt.speclib.")

@@ -72,6 +72,13 @@ BOUND: list[tuple[str, list[Array], list[int], dict[str, Any], list[int]]] = [
     ("ReduceL2", [X, _integers(1, 2)], [1], {}, [18]),
     ("ReduceLogSum", [np.abs(X)], [], {"axes": [1]}, [7, 13]),
     ("ReduceLogSumExp", [X], [], {"axes": [1]}, [7, 13]),
+    *(
+        (op, [operand], [], attributes, [18])
+        for op in ("ReduceL1", "ReduceL2", "ReduceLogSumExp", "ReduceSumSquare", "ReduceSum", "ReduceMean")
+        for operand, attributes in ((X, {"noop_with_empty_axes": 1}), (np.array(-3.0, np.float32), {}))
+    ),
+    ("ReduceLogSum", [np.abs(X)], [], {"noop_with_empty_axes": 1}, [18]),
+    ("ReduceLogSum", [np.array(3.0, np.float32)], [], {}, [18]),
     ("GlobalMaxPool", [IMAGE], [], {}, [7, 13]),
     ("Softmax", [X], [], {}, [7, 11, 12, 13, 21]),
     ("Softmax", [X], [], {"axis": 0}, [7, 12, 13]),

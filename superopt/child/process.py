@@ -72,6 +72,11 @@ class Child:
         assert isinstance(ports, list)
         return ChildSession(self, tuple(ports), patience)
 
+    def drop(self) -> None:
+        """Unload the model, if there is one, to free the memory of the child process. Errors are ignored."""
+        with contextlib.suppress(InvalidModelError, RuntimeDiedError, TimeoutError):
+            self.ask("drop", patience=PROCESS.child_patience_seconds)
+
     def ask(self, request: str, *arguments: object, patience: float) -> object:
         """Send a request with arguments to the child process, and return the answer.
 

@@ -13,6 +13,7 @@ The answer to `run` is the largest growth of the resident memory during the run,
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -61,6 +62,12 @@ def reset_peak() -> None:
         Path("/proc/self/clear_refs").write_text("5")
 
 
+def release_memory() -> None:
+    """Return free memory to the system, where the C library can."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def serve(connection: Connection) -> None:
     """Answer the parent process's requests to load and run models, until the parent process closes the connection."""
     import onnxruntime as ort
@@ -79,6 +86,7 @@ def serve(connection: Connection) -> None:
                 answer = [(port.name, port.type, list(port.shape)) for port in session.get_inputs()]
             elif request == "drop":
                 session, answer = None, None
+                release_memory()
             else:
                 reset_peak()
                 before = resident_bytes("VmRSS")
@@ -88,6 +96,7 @@ def serve(connection: Connection) -> None:
             connection.send(("failed", str(error)))
         else:
             connection.send(("done", answer))
+        arguments.clear()
 
 
 if __name__ == "__main__":

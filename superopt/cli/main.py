@@ -235,7 +235,11 @@ def run_optimize(options: argparse.Namespace) -> int:
         write_text_atomically(optimized.report.json(), options.json)
     if options.certificate is not None:
         write_text_atomically(optimized.certificate, options.certificate)
-    out.print(verdict(optimized.report) if options.quiet else summary(optimized.report, verbose=options.verbose))
+    out.print(
+        verdict(optimized.report)
+        if options.quiet
+        else summary(optimized.report, target=str(options.target), verbose=options.verbose)
+    )
     if options.html is not None or options.svg is not None:
         write_pages(optimized, options)
     if signals.number:

@@ -146,8 +146,7 @@ def _in_child(
         InvalidModelError, RuntimeDiedError, TimeoutError: as `Child.load`.
     """
     try:
-        with child() as process:
-            session = TrialSession(process, original, device)
+        with child() as process, closing(TrialSession(process, original, device)) as session:
             makeable = all(port.kind in ("", "tensor(string)") and port.dtype != BFLOAT16 for port in session.inputs)
             found = find_feasible(session, sizes, source, chosen=chosen) if makeable else None
             return found, session.peak_bytes

@@ -26,6 +26,7 @@ from superopt.flows.optimized import InMemory, Optimized, result
 from superopt.flows.options import MOVES, Options, Shapes
 from superopt.flows.prepare import PhaseTimer, PreparedModel, prepare, read_request
 from superopt.flows.report_fields import (
+    changed_counts,
     prediction,
     reason_details,
     rounding_report,
@@ -582,6 +583,7 @@ def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Repo
         rewrites_tried=searched.log.tried,
         candidates_measured=searched.log.measured,
         progress=tuple(searched.log.improvements),
+        operator_counts=changed_counts(loaded.model, best.candidate.model if best.accepted else None),
         fixed=prepared.specialization.described(),
         inlined=sum(condition is not None for taken in prepared.specialization.branches for condition in taken),
     )

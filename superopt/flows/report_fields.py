@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+from collections import Counter
 
 from superopt.cost.forecast import ForecastClock, Forecasts
+from superopt.model.load import Model, all_nodes
 from superopt.policy import REPORT
 from superopt.report.number_texts import percent, ratio
 from superopt.report.optimization import OutputRounding, Prediction, Rounding, RunEnvironment, SessionTuning, Timing
@@ -119,3 +121,13 @@ def version_of(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "not installed"
+
+
+def changed_counts(before: Model, after: Model | None) -> dict[str, tuple[int, int]]:
+    """Return the numbers of nodes before and after of each operator of which the number changes, the largest change first."""
+    if after is None:
+        return {}
+    counts = [Counter(node.op_type for node in all_nodes(model)) for model in (before, after)]
+    both = {name: (counts[0][name], counts[1][name]) for name in counts[0] | counts[1]}
+    changed = {name: pair for name, pair in both.items() if pair[0] != pair[1]}
+    return dict(sorted(changed.items(), key=lambda entry: (-abs(entry[1][1] - entry[1][0]), entry[0])))

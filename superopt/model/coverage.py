@@ -33,7 +33,7 @@ CONTROL = "control flow: a branch or loop whose condition depends on sizes or in
 UNDEFINED = "the operator has no definition in superopt"
 UNSIZED = "sizes depend on data, or are not known for all sizes of the inputs"
 UNTYPED = "types of results are not known, for example after an operator without a definition in ONNX"
-INTEGRAL = "results are integers or booleans, such as shapes"
+INTEGRAL = "results are integers or booleans, such as shapes or quantized numbers"
 UNSUPPORTED = "attributes, types or shapes that superopt's definition of the operator does not cover"
 _MARK, _EVENT = "superopt.node.", "_kernel_time"
 

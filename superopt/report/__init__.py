@@ -6,6 +6,7 @@ only renders results, and computes none. Read `optimization` first.
 
     `optimization`: the report of `superopt.optimize`: its fields; `superopt.flows.report_fields` fills the fields.
     `optimization_summary`: this report in a terminal: the verdict, a summary with reasons and next steps, and tables.
+    `statements`: sentences about a result that the terminal and the page share: what changed, errors, proofs, arithmetic.
     `search_plan`: the plan of a search, for `superopt optimize --dry-run`.
     `comparison`: the report of `superopt.compare`.
     `inspection`: the report of `superopt inspect`.

@@ -17,14 +17,17 @@ from superopt.model.coverage import OperatorShare, UncoveredNodes
 class AppliedRule:
     """A rule that was applied to the model.
 
-    `times` is the number of applications of the rule. `gain` is the sum of the seconds that these applications save in a run of
-    the model, by the cost model. An application that only prepares another application may have a negative gain.
+    `stored` is whether the rule is a stored rule, which has a proof. Other steps read the definition of an operator backwards,
+    or use a corrected mutant. `times` is the number of applications of the rule. `gain` is the sum of the seconds that these
+    applications save in a run of the model, by the cost model. An application that only prepares another application may have a
+    negative gain.
     """
 
     name: str
     text: str
     times: int
     gain: float
+    stored: bool = True
 
 
 @dataclass(frozen=True)
@@ -214,6 +217,8 @@ class Report:
         progress: The improvements of the search: pairs of seconds since the start of the search, and the seconds per run that
             the best result saves from then on, by the cost model. The second number decreases if a measurement of the whole
             model shows less.
+        operator_counts: The numbers of nodes of each operator in the original and in the result, for the operators of which the
+            number changes.
     """
 
     model: str
@@ -252,6 +257,7 @@ class Report:
     rewrites_tried: int = 0
     candidates_measured: int = 0
     progress: tuple[tuple[float, float], ...] = ()
+    operator_counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def speedup(self) -> float:

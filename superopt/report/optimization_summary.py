@@ -12,6 +12,7 @@ from rich.text import Text
 from superopt.policy import REPORT
 from superopt.report.number_texts import counted, duration, percent, ratio
 from superopt.report.optimization import AppliedRule, Prediction, Report, SessionTuning, Timing
+from superopt.report.statements import errors, freedoms, node_changes, outcome_of_checks, proofs
 
 
 def verdict(report: Report) -> Text:
@@ -19,13 +20,15 @@ def verdict(report: Report) -> Text:
     return Text(f"{report.model}: {report.reason}", style="bold green" if report.accepted else "bold yellow")
 
 
-def summary(report: Report, *, verbose: bool = False) -> RenderableType:
+def summary(report: Report, *, target: str = "", verbose: bool = False) -> RenderableType:
     """Return the report for a terminal: the verdict, then a summary, and if `verbose` is True, the tables.
+
+    `target` is the path of the file that was written, if there is one.
 
     The summary names the few rules with the largest gains, the reasons for the verdict, and what the user can do next. The
     tables list all rules, the segments that gained, and the operators that cannot be rewritten.
     """
-    parts: list[RenderableType] = [verdict(report), Text(), labelled_rows(_rows(report, verbose=verbose))]
+    parts: list[RenderableType] = [verdict(report), Text(), labelled_rows(_rows(report, target, verbose=verbose))]
     if verbose:
         tables = [_rules(report)] if report.rules else []
         tables += [_segments(report)] if any(segment.after < segment.before for segment in report.segments) else []
@@ -55,38 +58,52 @@ def data_table(title: str, names: str, *numbers: str) -> Table:
     return table
 
 
-def _rows(report: Report, *, verbose: bool) -> Iterator[tuple[str, str]]:
+def _rows(report: Report, target: str, *, verbose: bool) -> Iterator[tuple[str, str]]:
+    if target:
+        yield "result", f"{target}, {'with the same inputs and outputs' if report.accepted else 'the original, unchanged'}"
     yield from _result_rows(report)
     if report.accepted:
-        yield from (("gains", text) for text in _contributions(report.rules))
-    yield from _condition_rows(report)
-    yield from _effort_rows(report)
+        yield from (("changed", text) for text in _changes(report))
+        yield from (("safe", text) for text in _safety(report))
+    yield from (("why", sentence) for sentence in report.why)
     if not verbose:
         yield from (("cannot rewrite", text) for text in _uncovered_lines(report))
-    yield from (("why", sentence) for sentence in report.why)
     yield from (("next", sentence) for sentence in report.hints)
+    yield from _condition_rows(report)
+    yield from _effort_rows(report)
+
+
+def _changes(report: Report) -> Iterator[str]:
+    """Yield how the nodes changed, and the rules with the largest gains."""
+    yield node_changes(report)
+    measured = report.timing.original - report.timing.optimized if report.timing is not None else 0.0
+    yield from _contributions(report.rules, measured)
+
+
+def _safety(report: Report) -> Iterator[str]:
+    yield outcome_of_checks(report)
+    yield from proofs(report.rules)
+    if report.rounding is not None:
+        yield from errors(report.rounding)
+    yield freedoms(report.arithmetic)
 
 
 def _result_rows(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield rows about the measured or predicted times and the rounding error."""
+    """Yield rows about the measured or predicted times."""
     for shape, timing in report.shapes.items() or [("", report.timing)]:
         if timing is not None:
             where = f" at {shape}" if shape else ""
             change = f"{duration(timing.original)} to {duration(timing.optimized)} a run{where}, {_speedup(timing)}"
-            yield "speed", f"{change}, {timing.rounds} rounds"
+            yield "speed", change
     if report.one_thread is not None:
         yield "one thread", _speedup(report.one_thread)
     if report.prediction is not None:
         yield from _predicted(report.prediction)
-    if report.rounding is not None:
-        r = report.rounding
-        errors = f"{r.optimized:.1e} of the output's magnitude, the original's {r.original:.1e}"
-        yield "error", f"{errors}, against {r.reference} (tolerance {r.tolerance:.3g})"
 
 
 def _speedup(timing: Timing) -> str:
-    interval = f"{ratio(timing.low)} to {ratio(timing.high)}"
-    return f"{ratio(timing.speedup)} times as fast ({interval}, noise {percent(timing.noise)})"
+    interval = f"95 % interval {ratio(timing.low)} to {ratio(timing.high)}"
+    return f"{ratio(timing.speedup)} times as fast ({interval}; the original against itself differs by {percent(timing.noise)})"
 
 
 def _predicted(p: Prediction) -> Iterator[tuple[str, str]]:
@@ -97,15 +114,19 @@ def _predicted(p: Prediction) -> Iterator[tuple[str, str]]:
     yield "note", p.note
 
 
-def _contributions(rules: Iterable[AppliedRule]) -> Iterator[str]:
-    """Yield the rules with the largest predicted gains, and then the number of the other rules."""
+def _contributions(rules: Iterable[AppliedRule], measured: float) -> Iterator[str]:
+    """Yield the rules with the largest predicted gains, and then the number of the other rules.
+
+    `measured` is the measured gain in seconds, or 0 if there is none.
+    """
     listed = list(rules)
     gaining, enabling = _by_gain(listed)
     if not gaining:
         yield "no rule gains by itself: the same computation is faster in other nodes"
         return
     if (saved := sum(rule.gain for rule in listed)) > 0 and len(listed) > 1:
-        yield f"{duration(saved)} a run by {len(listed)} rules together, as predicted; the largest:"
+        gains = f"{duration(saved)} a run predicted" + (f", {duration(measured)} measured" if measured > 0 else "")
+        yield f"{len(listed)} rules ({gains}); the largest predictions:"
     first, others = gaining[: REPORT.max_contributions], gaining[REPORT.max_contributions :]
     for rule in first:
         yield f"{duration(rule.gain)} by {rule.name} ({_times(rule.times)})"
@@ -133,8 +154,8 @@ def _condition_rows(report: Report) -> Iterator[tuple[str, str]]:
         yield "fixed", f"{fixed}: the result fails at run time with other values"
     if report.inlined:
         yield "branches", f"{report.inlined} always taken, and inlined"
-    flags = ", ".join(report.arithmetic.flags) or "none"
-    yield "arithmetic", f"{report.arithmetic.mode} (flags needed: {flags})"
+    if not report.accepted:
+        yield "arithmetic", f"mode {report.arithmetic.mode}"
     if report.tuning is not None:
         yield "session", _session(report.tuning)
     yield from (("assumes", sentence) for sentence in report.assumptions)
@@ -142,8 +163,7 @@ def _condition_rows(report: Report) -> Iterator[tuple[str, str]]:
 
 def _effort_rows(report: Report) -> Iterator[tuple[str, str]]:
     """Yield rows about the model, the search and the device."""
-    after = f", {report.nodes_after} afterwards" if report.accepted else ""
-    yield "nodes", f"{report.nodes}, of which {report.nodes_in_islands} can be rewritten (islands: {report.islands}){after}"
+    yield "nodes", f"{report.nodes}, of which {report.nodes_in_islands} can be rewritten (islands: {report.islands})"
     tried = f"{counted(report.rewrites_tried, 'rewrite')} tried, {counted(report.candidates_measured, 'candidate')} measured"
     counts = f"; {tried}" if report.rewrites_tried else ""
     yield "search", f"{report.stopped} (budget {duration(report.budget)}, seed {report.seed}){counts}"

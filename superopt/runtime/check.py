@@ -137,7 +137,7 @@ def check_all(
     original's largest error. In this comparison, an error of the original below 4 units in the last place of the output's
     largest magnitude counts as 4 units. Where the original is far from the float64 run, the candidate must be far from the
     float64 run too, because the original may round on purpose. If `identical` is True, none of this applies. The outputs must
-    then have the same bits, except for signs of zeros and bits of NaN.
+    then have the same bits, except for signs of zeros and bits of NaN, with and without ONNX Runtime's graph optimizations.
 
     If a candidate's error seems too large, further runs measure how far rounding can change the original's outputs. The further
     runs are float64 runs in which every value is rounded at random. If no float64 run is possible, the further runs are runs of
@@ -156,6 +156,8 @@ def check_all(
     """
     with reuse_child():
         found = _checked(original, candidate, device, trials, settings, given)
+        if settings.identical:
+            _checked(original, candidate, device, trials, settings, given, optimized=False)
     if first_provider(device, exact=True) != device.provider:
         loose = replace(settings, adversarial=False, identical=False)
         _checked(original, candidate, device, trials[:1], loose, given, exact=False)
@@ -171,28 +173,33 @@ def _checked(
     given: InputSource,
     *,
     exact: bool = True,
+    optimized: bool = True,
 ) -> Check:
     """Run the check of `check_all` on one execution provider.
 
-    If `exact` is True, sessions do not use TF32, and the models also run at other sizes than the sizes of the trials.
+    If `exact` is True, sessions do not use TF32, and the models also run at other sizes than the sizes of the trials. If
+    `optimized` is False, ONNX Runtime does not optimize the graphs.
 
     Raises:
         CheckFailedError, InvalidModelError: as `check_all`.
     """
     factor, adversarial, identical = settings.tolerance, settings.adversarial, settings.identical
-    bench = _Bench(original, device, settings.seed, given, exact=exact)
+    bench = _Bench(original, device, settings.seed, given, exact=exact, optimized=optimized)
     for trial in trials:
         bench.run(trial, adversarial=adversarial)
     if exact:
         bench.run_sizes(trials[0].sizes, adversarial=adversarial)
+    bench.trials.close()
     runs, left_out, why, interface, evaluated = bench.runs, bench.left_out, bench.why, bench.interface, bench.evaluated
     empty = bench.empty
     del bench
-    errors, doubtful = _compared(runs, interface, candidate, device, factor, direct=bool(why), exact=exact, identical=identical)
+    errors, doubtful = _compared(
+        runs, interface, candidate, device, factor, direct=bool(why), exact=exact, optimized=optimized, identical=identical
+    )
     _require_plain_runs(original, candidate, device, empty)
     undecided: set[str] = set()
     if doubtful:
-        bench = _Bench(original, device, settings.seed, given, exact=exact)
+        bench = _Bench(original, device, settings.seed, given, exact=exact, optimized=optimized)
         bench.evaluated = evaluated
         more, undecided = _looked_closer(bench, doubtful, factor)
         errors += more
@@ -285,14 +292,16 @@ class _Bench:
     lists the inputs without elements that were tried, each with a name.
     """
 
-    def __init__(self, original: Loadable, device: Device, seed: int, given: InputSource, *, exact: bool) -> None:
+    def __init__(
+        self, original: Loadable, device: Device, seed: int, given: InputSource, *, exact: bool, optimized: bool = True
+    ) -> None:
         self._hollow, self._folder = parse_model(original, external=False), folder_of(original)
         self.reference, self.why = _reference(self._hollow, self._folder)
         self.evaluated = False
         self.source = given.bounded(self._hollow)
         self.windowed, self.numbers = images(self._hollow), number_inputs(self._hollow)
         self.constants = integer_constants(self._hollow) if self.numbers else ()
-        self.session = Session(original, device, exact=exact, pooled=False)
+        self.session = Session(original, device, optimize=optimized, exact=exact, pooled=False)
         self.seed = seed
         self.interface = given.fixed_ports(self.session.inputs), self.session.outputs
         self._now = time.thread_time if device.provider == "cpu" else time.perf_counter
@@ -568,6 +577,7 @@ def _compared(
     *,
     direct: bool,
     exact: bool,
+    optimized: bool,
     identical: bool,
 ) -> tuple[list[tuple[str, OutputErrors]], list[tuple[_Run, Sequence[object]]]]:
     """Run the candidate on the inputs of all runs, and compare the candidate's outputs with the original's outputs.
@@ -584,7 +594,7 @@ def _compared(
     doubtful: list[tuple[_Run, Sequence[object]]] = []
     where = ""
     try:
-        session = Session(candidate, device, exact=exact, pooled=False)
+        session = Session(candidate, device, optimize=optimized, exact=exact, pooled=False)
         _same_interface(*interface, session)
         trials = TrialRuns(candidate, device)
         for run in runs:
@@ -601,6 +611,7 @@ def _compared(
                 doubtful.append((run, others))
             elif run.exact is not None or (direct and run.ordinary):
                 errors += [(name, output.errors(factor)) for name, output in outputs]
+        trials.close()
     except InvalidModelError as error:
         raise CheckFailedError(f"{where}{error}") from error
     return errors, doubtful
@@ -617,17 +628,18 @@ def _require_plain_runs(
     Raises:
         CheckFailedError: the candidate does not run.
     """
-    plain, possible = TrialRuns(original, device, optimized=False), list[tuple[str, Mapping[str, Array]]]()
-    for name, feeds in empty:
-        with contextlib.suppress(InvalidModelError):
-            plain.require_runs(feeds)
-            possible.append((name, feeds))
-    plain = TrialRuns(candidate, device, optimized=False)
-    for name, feeds in possible:
-        try:
-            plain.require_runs(feeds)
-        except InvalidModelError as error:
-            raise CheckFailedError(f"on {name} inputs, without graph optimizations: {error}") from error
+    possible: list[tuple[str, Mapping[str, Array]]] = []
+    with contextlib.closing(TrialRuns(original, device, optimized=False)) as plain:
+        for name, feeds in empty:
+            with contextlib.suppress(InvalidModelError):
+                plain.require_runs(feeds)
+                possible.append((name, feeds))
+    with contextlib.closing(TrialRuns(candidate, device, optimized=False)) as plain:
+        for name, feeds in possible:
+            try:
+                plain.require_runs(feeds)
+            except InvalidModelError as error:
+                raise CheckFailedError(f"on {name} inputs, without graph optimizations: {error}") from error
 
 
 def _looked_closer(

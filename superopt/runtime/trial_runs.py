@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from superopt.child.process import Child, child
 from superopt.errors import InvalidModelError, RuntimeDiedError
-from superopt.policy import COMPARISON, PROCESS
+from superopt.policy import COMPARISON
 from superopt.protobuf.stored import Loadable, stored_bytes
 from superopt.runtime.device import Device
 from superopt.runtime.ort_values import BFLOAT16
@@ -27,6 +27,7 @@ class TrialSession:
         Raises:
             InvalidModelError, RuntimeDiedError, TimeoutError: As `Child.load`.
         """
+        self._process = process
         self._session = process.load(model, threads=device.threads, without=device.without, optimized=optimized)
         self.inputs: tuple[Port, ...] = tuple(port_of(*port) for port in self._session.inputs)
         self.peak_bytes = 0
@@ -38,6 +39,10 @@ class TrialSession:
             InvalidModelError, RuntimeDiedError, TimeoutError: As `Child.load`.
         """
         self.peak_bytes = max(self.peak_bytes, self._session.run(feeds))
+
+    def close(self) -> None:
+        """Unload the model."""
+        self._process.drop()
 
 
 class TrialRuns:
@@ -74,6 +79,12 @@ class TrialRuns:
         except OSError:
             self._possible = False
 
+    def close(self) -> None:
+        """Unload the model, to free the memory of the child process."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
 
 def require_loads(model: Loadable, device: Device) -> None:
     """Load the model on the CPU in a child process, so that this process does not crash if ONNX Runtime crashes on the model.
@@ -88,7 +99,7 @@ def require_loads(model: Loadable, device: Device) -> None:
     try:
         with child() as process:
             TrialSession(process, model, device)
-            process.ask("drop", patience=PROCESS.child_patience_seconds)
+            process.drop()
     except (RuntimeDiedError, TimeoutError) as error:
         raise InvalidModelError(str(error)) from error
     except OSError:

@@ -163,16 +163,18 @@ def rules_applied_by_gains(taken: Iterable[Gain], rules: Iterable[Rule]) -> tupl
     """
     times: dict[str, int] = defaultdict(int)
     saved: dict[str, float] = defaultdict(float)
+    taken, rules = list(taken), list(rules)
     for gain in taken:
         for step, seconds in zip(gain.found.steps, gain.steps, strict=True):
             times[step.rule] += len(gain.copies)
             saved[step.rule] += seconds * gain.runs * gain.share_in_context
-    taken = list(taken)
+    stored = {rule.name for rule in rules}
     text = {**{r.name: r.text for r in recurrences()}, **{rule.name: rule.text for rule in (*fusions().values(), *rules)}}
     text |= {step.rule: step.text for gain in taken for step in gain.found.steps if step.rule.startswith(PARTLY)}
     text |= {name: recognition_text(name) for name in times if name.endswith(RECOGNIZED)}
     return tuple(
-        AppliedRule(name, text[name], times[name], saved[name]) for name in sorted(times, key=lambda n: (-saved[n], n))
+        AppliedRule(name, text[name], times[name], saved[name], name in stored)
+        for name in sorted(times, key=lambda n: (-saved[n], n))
     )
 
 

@@ -34,16 +34,17 @@ def reduced(
     return tensor(tuple(x.shape[a] for a in kept), lambda *i: result(over(axes, dict(zip(kept, i, strict=True)))))
 
 
-def lifted(node: Node, name: str) -> Term:
+def lifted(node: Node, name: str, alone: Callable[[Term], Term] = lambda x: x) -> Term:
     """Return the term of a reduction node: the operator `name` applied over the node's axes, or over all axes if the node has
     none.
 
-    `keepdims=1` becomes a reshape. If the node has `noop_with_empty_axes` and no axes, the operand is returned unchanged.
+    `keepdims=1` becomes a reshape. Nothing is reduced if the operand has rank 0, or if the node has `noop_with_empty_axes` and
+    no axes. ONNX Runtime then applies only the elementwise part of the reduction, which `alone` returns for the operand.
     """
     x = node.operand(0)
     axes = node.attribute("axes", ())
-    if not axes and node.attribute("noop_with_empty_axes", 0):
-        return x
+    if x.rank == 0 or (not axes and node.attribute("noop_with_empty_axes", 0)):
+        return alone(x)
     return over_axes(x, name, tuple(axes), keep=bool(node.attribute("keepdims", 1)))
 
 

@@ -10,27 +10,20 @@ from typing import TypeVar
 
 from superopt.policy import REPORT
 from superopt.report.html.page import PageContent, change_text, time_text
+from superopt.report.number_texts import counted
 from superopt.report.optimization import Report, Timing
+from superopt.report.statements import errors, freedoms, node_changes, outcome_of_checks
 
 Number = TypeVar("Number", int, float)
-FLAG_MEANINGS = {
-    "reassoc": "sums and products may be regrouped",
-    "contract": "a product and a sum may be rounded once",
-    "arcp": "a division may become a multiplication",
-    "nsz": "the sign of a zero may change",
-    "nnan": "values are assumed not to be NaN",
-    "ninf": "values are assumed not to be infinite",
-    "range": "an intermediate result may overflow or underflow",
-    "cancel": "one side may lose significant digits",
-}
 
 
 @dataclass(frozen=True)
 class Headline:
-    """The headline of a page: the gain in words, a line of figures, and whether a faster model was found."""
+    """The headline of a page: the gain in words, a line of figures, what changed, and whether a faster model was found."""
 
     text: str
     figures: str
+    changed: str
     faster: bool
 
 
@@ -88,9 +81,11 @@ def headline(report: Report) -> Headline:
     elif p is not None and p.original is not None and p.optimized is not None and p.doubt is not None:
         figures = f"{change_text(p.original, p.optimized)} per run, predicted · {time_text(p.doubt)} in doubt"
     if not report.accepted:
-        return Headline("Nothing faster was found", figures, faster=False)
+        return Headline("Nothing faster was found", figures, "", faster=False)
     predicted = "Predicted to be " if p is not None else ""
-    return Headline(f"{predicted}{report.speedup:.2f} times as fast", figures, faster=True)
+    device = f"{report.environment.device}, {counted(report.environment.threads, 'thread')}"
+    changed = f"{node_changes(report)}. Measured on {device}." if t is not None else f"{node_changes(report)}."
+    return Headline(f"{predicted}{report.speedup:.2f} times as fast", figures, changed, faster=True)
 
 
 def _interval(t: Timing) -> str:
@@ -123,24 +118,22 @@ def safety(page: PageContent) -> tuple[Fact, ...]:
 def _safe(page: PageContent) -> Iterator[Fact]:
     report = page.report
     r = report.rounding
+    yield Fact("Verdict", (_sentence(outcome_of_checks(report)),))
     if r is not None:
-        against = "a float64 run" if r.reference == "float64" else f"the original ({r.reference})"
-        original = f" The original's own error is {r.original:.1e}." if r.reference == "float64" else ""
-        largest = f"The largest error is {r.optimized:.1e} of the output's magnitude, against {against}.{original}"
-        checked = f"Checked on {len(r.inputs)} sets of inputs; up to {r.tolerance:g} times the original's error is allowed."
-        yield Fact("Numbers", (largest, checked))
+        yield Fact("Numbers", tuple(map(_sentence, errors(r))))
     else:
         yield Fact("Numbers", ("No numerical check was made.",))
     yield Fact("Proofs", (*proofs(page),))
-    arithmetic = report.arithmetic
-    flags = "; ".join(f"{flag} ({FLAG_MEANINGS.get(flag, flag)})" for flag in arithmetic.flags)
-    needed = f"The rewrites need: {flags}." if flags else "The rewrites need no floating-point flags."
-    yield Fact("Arithmetic", (f"Mode {arithmetic.mode}. {needed}",))
+    yield Fact("Arithmetic", (_sentence(freedoms(report.arithmetic)),))
     if report.fixed:
         fixed = ", ".join(f"{name}={value}" for name, value in report.fixed.items())
         yield Fact("Fixed", (f"The result is right only for {fixed}. It fails at run time with other values.",))
     told = f"Every step is in {page.certificate}." if page.certificate else "--certificate FILE writes every step to a file."
     yield Fact("Certificate", (f"{told} superopt verify checks it without the code of the search.",))
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def proofs(page: PageContent) -> Iterator[str]:
@@ -161,13 +154,13 @@ def proofs(page: PageContent) -> Iterator[str]:
 
 
 def _unchanged(report: Report) -> Iterator[Fact]:
-    yield Fact("Why", (f"{report.reason[:1].upper()}{report.reason[1:]}.",))
-    yield Fact("Result", ("The model that was written is the original, unchanged.",))
+    yield Fact("Result", ("The model that was written is the original, unchanged, and as safe as before.",))
+    yield Fact("Why", tuple(map(_sentence, (report.reason, *report.why))))
     saved = math.fsum((s.before - s.after) * s.copies for s in report.segments if s.after < s.before)
     if report.rules:
         names = f"{len(report.rules)} rule{'s' * (len(report.rules) != 1)}"
         yield Fact("Tried", (f"Rewrites by {names}, by which parts of the model should save {time_text(saved)} a run.",))
-    rewritable = f"The search could rewrite {report.nodes_in_islands} of {report.nodes} nodes."
+    rewritable = f"{report.nodes_in_islands} of {report.nodes} nodes are in parts that the search can rewrite."
     yield Fact("Searched", (rewritable, f"The search ended because {_ended(report)}."))
     rows = report.uncovered[: REPORT.max_uncovered_operators]
     if rows:
