@@ -112,9 +112,9 @@ def test_both_are_run_where_they_will_run_too(monkeypatch: pytest.MonkeyPatch) -
     """As it rounds: where another provider gives the exact values."""
     made: list[bool] = []
 
-    def session(model: onnx.ModelProto, device: Device, *, exact: bool, pooled: bool) -> Session:
+    def session(model: onnx.ModelProto, device: Device, *, optimize: bool, exact: bool, pooled: bool) -> Session:
         made.append(exact)
-        return Session(model, device, exact=exact, pooled=pooled)
+        return Session(model, device, optimize=optimize, exact=exact, pooled=pooled)
 
     monkeypatch.setattr(checking, "Session", session)
     check(model(), model(), CPU)

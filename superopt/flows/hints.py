@@ -152,9 +152,7 @@ def hints(
     newer = _newer_operators(islands, opset)
     if newer:
         found.append(f"--opset {newer[0]} would allow {', '.join(newer[1])}, of which the model has other forms")
-    if facts.accepted:
-        found.append("superopt compare measures both models again, with --input on your own inputs")
-    elif not found:
+    if not facts.accepted and not found:
         found += [f"{option} {effect}" for option, effect in facts.unused.items()]
     return (*found,)
 

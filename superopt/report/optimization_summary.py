@@ -12,7 +12,7 @@ from rich.text import Text
 from superopt.policy import REPORT
 from superopt.report.number_texts import counted, duration, percent, ratio
 from superopt.report.optimization import AppliedRule, Prediction, Report, SessionTuning, Timing
-from superopt.report.statements import errors, freedoms, node_changes, outcome_of_checks, proofs
+from superopt.report.statements import comparison_step, errors, freedoms, node_changes, outcome_of_checks, proofs
 
 
 def verdict(report: Report) -> Text:
@@ -68,6 +68,8 @@ def _rows(report: Report, target: str, *, verbose: bool) -> Iterator[tuple[str, 
     yield from (("why", sentence) for sentence in report.why)
     if not verbose:
         yield from (("cannot rewrite", text) for text in _uncovered_lines(report))
+    if target and report.accepted:
+        yield "next", comparison_step(report.model, target).replace("`", "")
     yield from (("next", sentence) for sentence in report.hints)
     yield from _condition_rows(report)
     yield from _effort_rows(report)

@@ -40,6 +40,11 @@ def outcome_of_checks(report: Report) -> str:
     return f"{passed}; its outputs {'have the bits of' if exact else 'differ only by rounding from'} the original's outputs"
 
 
+def comparison_step(source: str, target: str) -> str:
+    """Return how to compare the two model files on the user's inputs. The command is between backticks."""
+    return f"`superopt compare {source} {target} --input FILE.npz` compares speed and outputs on your own inputs"
+
+
 def errors(rounding: Rounding) -> Iterator[str]:
     """Yield how large the errors of the result are, and on which inputs they were found."""
     r = rounding

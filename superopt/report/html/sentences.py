@@ -12,7 +12,7 @@ from superopt.policy import REPORT
 from superopt.report.html.page import PageContent, change_text, time_text
 from superopt.report.number_texts import counted
 from superopt.report.optimization import Report, Timing
-from superopt.report.statements import errors, freedoms, node_changes, outcome_of_checks
+from superopt.report.statements import comparison_step, errors, freedoms, node_changes, outcome_of_checks
 
 Number = TypeVar("Number", int, float)
 
@@ -182,12 +182,13 @@ def next_steps(page: PageContent) -> tuple[str, ...]:
     steps: list[str] = []
     if report.accepted:
         source, target = page.source or "in.onnx", page.target or "out.onnx"
-        steps.append(f"Use `{target}` in place of `{source}`: its inputs and outputs are the same.")
+        steps.append(f"Use `{target}` in place of `{source}`: its inputs and outputs have the same names and types.")
+        steps.append(comparison_step(source, target) + ".")
         if page.certificate:
             steps.append(
                 f"Check the result on any machine: `superopt verify {source} {target} --certificate {page.certificate}`"
             )
-    steps += [hint if hint.startswith("superopt ") else f"{hint[:1].upper()}{hint[1:]}" for hint in report.hints]
+    steps += [f"{hint[:1].upper()}{hint[1:]}" for hint in report.hints]
     tuning = report.tuning
     if tuning is not None and tuning.timing is not None and tuning.chosen:
         gain = f"alone they make the original {tuning.timing.speedup:.2f} times as fast"
