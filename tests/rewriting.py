@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -122,6 +123,7 @@ def always_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._faster", lambda *_: 1.5)
     monkeypatch.setattr("superopt.search.segment_search.SegmentSearch._stands", lambda *_: True)
     monkeypatch.setattr("superopt.runtime.multi_shape.SizeComparisons.faster", property(lambda _: True))
+    monkeypatch.setattr(importlib.import_module("superopt.flows.optimize"), "ratio_in_context", lambda *_: None)
 
 
 def cost(state: State, sizing: DimBinding) -> tuple[int, int]:
