@@ -117,10 +117,11 @@ class OptimizationPolicy:
 
     A mutant is a term that equals an operator at some output positions. Not measured.
     """
-    min_search_seconds: float = 10.0
+    min_search_seconds: float = 20.0
     """The least default budget of a search, in seconds.
 
-    Twice as many seconds gained 0.2 % in the geometric mean on five models of the zoo (`scripts/ablation --policy`).
+    Half as many seconds lost 0.2 % in the geometric mean on five models of the zoo (`scripts/ablation --policy`). But searches
+    that are cut short depend on chance: in five runs of 13 s, dyn_lora gained 6 to 11 %, and 13 % in 26 s.
     """
     max_search_seconds: float = 30.0
     """The largest default budget of a search, in seconds. Not measured."""
