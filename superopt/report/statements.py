@@ -18,7 +18,7 @@ FLAG_MEANINGS = {
     "range": "an intermediate result may overflow or underflow",
     "cancel": "one side may lose significant digits",
 }
-"""What each floating-point flag allows (docs/floating-point.md)."""
+"""The freedom or the assumption that each floating-point flag stands for (docs/floating-point.md)."""
 BOUNDED = frozenset({"nnan", "ninf", "range", "cancel"})
 """The flags that the mode `relaxed` admits only where an analysis of the model allows it."""
 
