@@ -633,6 +633,11 @@ class ComparisonPolicy:
     If the models have more bytes, one model at a time is loaded and timed. Safety limit: `scripts/check_memory` compares peak
     memory with the documented bound.
     """
+    max_run_bytes: int = 1 << 29
+    """The most bytes that runs of models that are loaded together for a comparison may need, beyond the models.
+
+    If the runs need more bytes, one model at a time is loaded and timed. Safety limit; see `max_resident_bytes`.
+    """
     min_compared_inputs: int = 3
     """The fewest sets of input values on which `superopt compare` compares outputs. Not measured."""
     max_loads: int = 6
@@ -743,6 +748,8 @@ class CheckPolicy:
     """
     max_result_bytes: int = 1 << 28
     """The most bytes of inputs and results of one numerical check that are kept in memory. Safety limit."""
+    max_rounded_elements: int = 1 << 16
+    """The most elements that are rounded at random at a time. Rounding needs some times their memory. Safety limit."""
     max_sized_input_bytes: int = 1 << 26
     """The most bytes of all inputs of a run at additional sizes of dynamic dimensions, with 8 bytes for each element.
 

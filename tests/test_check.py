@@ -126,6 +126,16 @@ def test_rounding_leaves_whole_exponents() -> None:
     assert 0 < np.abs(rounded - x).max() < 1e-6
 
 
+def test_large_tensors_are_rounded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    proto = model([helper.make_node("Mul", ["x", "x"], ["y"])], {"x": (5, 8)}, ["y"])
+    x = np.geomspace(1e-30, 1e30, 40, dtype=np.float32).reshape(5, 8)
+    (whole,) = map(np.asarray, Reference(proto).run_rounded({"x": x}, seed=0))
+    monkeypatch.setattr("superopt.runtime.reference.CHECK", replace(CHECK, max_rounded_elements=7))
+    (parts,) = map(np.asarray, Reference(proto).run_rounded({"x": x}, seed=0))
+    assert np.array_equal(whole, parts)
+    assert not np.array_equal(whole, x.astype(float) ** 2)
+
+
 def test_rounding_leaves_the_scales_of_images() -> None:
     nodes = [helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="nearest")]
     proto = model(nodes, {"x": (1, 1, 5, 5)}, ["y"], {"scales": np.array([1, 1, 2, 2], np.float32)})

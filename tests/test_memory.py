@@ -19,8 +19,10 @@ import pytest
 from onnx import helper
 
 import superopt.model.splice as splicing
+from superopt.algebra.dim_binding import DimBinding
 from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, variables
+from superopt.cost.first_run import first_run
 from superopt.cost.measure import Clock
 from superopt.model.fold import fold as fold_now
 from superopt.model.islands import Chart
@@ -29,7 +31,7 @@ from superopt.model.save import save
 from superopt.model.splice import Replacement, splice
 from superopt.policy import COMPARISON, COST, MODEL
 from superopt.protobuf.nodes import Hollow, hollow_tensor
-from superopt.runtime.compare import compare, compare_in_blocks
+from superopt.runtime.compare import compare, compare_all, compare_in_blocks
 from superopt.runtime.kernel import Kernel, Operand
 from superopt.runtime.session import Device, Session
 from superopt.runtime.tuning import tune
@@ -112,6 +114,22 @@ def test_models_too_large_to_be_there_together_are_compared_all_the_same(monkeyp
     assert found.rounds == 2
     assert found.ratio > 2
     assert not tune(product(16), CPU, seconds=0.0).tried
+
+
+def test_models_whose_runs_need_much_memory_are_loaded_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    together: list[int] = []
+    monkeypatch.setattr("superopt.runtime.compare.compare_in_blocks", lambda models, **_: [together.append(len(models))])
+    share = COMPARISON.max_run_bytes // 3
+    compare(product(512), product(16), CPU, seconds=0.0, run_bytes=share)
+    assert not together
+    compare_all(product(512), [product(16)], CPU, seconds=0.0, run_bytes=share + 1)
+    assert together == [2]
+
+
+def test_the_first_run_tells_how_much_memory_a_run_needs(tmp_path: Path) -> None:
+    onnx.save(product(1 << 16), tmp_path / "m.onnx")
+    found = first_run(tmp_path / "m.onnx", load(tmp_path / "m.onnx"), CPU, [DimBinding({})])
+    assert 64 * 2**16 * 4 <= found.run_bytes < 20 * 64 * 2**16 * 4
 
 
 def test_a_large_weight_without_values_is_mapped_from_a_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,7 @@ class FirstRun:
         short: whether the average time of the model's nodes is below `COST.short_node_seconds`.
         opening: the seconds from the loading of a session to the end of its first run.
         sizes: the sizes of the dynamic dimensions at which the model ran.
+        run_bytes: the memory in bytes that a run needs beyond the loaded model, or 0 if it is not known.
     """
 
     refused: str = ""
@@ -44,6 +45,7 @@ class FirstRun:
     short: bool = False
     opening: float = 0.0
     sizes: Sequence[Mapping[str, int]] = ()
+    run_bytes: int = 0
 
 
 def cached_first_run(
@@ -99,10 +101,10 @@ def first_run(
     try:
         found, peak = _in_child(original, device, sizes, given, chosen=chosen)
         while found is not None and not chosen and peak > COST.max_default_run_bytes and (smaller := _smaller(found.sizes)):
-            tried, peak = _in_child(original, device, smaller, given, chosen=True)
+            tried, lower = _in_child(original, device, smaller, given, chosen=True)
             if tried is None or tried.error:
                 break
-            found = tried
+            found, peak = tried, lower
         began = active_time()
         session = Session(original, device)
         found = found or find_feasible(session, sizes, given, chosen=chosen)
@@ -126,7 +128,7 @@ def first_run(
     seconds = seconds or found.seconds
     opening = opening or active_time() - began + seconds
     short = seconds < COST.short_node_seconds * len(found.sizes) * len(loaded.model.graph)
-    return FirstRun("", seconds, short, opening, tuple(map(dict, found.sizes)))
+    return FirstRun("", seconds, short, opening, tuple(map(dict, found.sizes)), peak)
 
 
 def _fastest(run: Bound | Unbound) -> float:

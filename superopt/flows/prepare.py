@@ -164,13 +164,22 @@ class PreparedModel:
     @property
     def candidate_judge(self) -> CandidateJudge:
         """The judge that checks the results of candidate models against the original, and compares their speed."""
-        cache, check = self.settings.cache, self.settings.check
+        cache, check, run_bytes = self.settings.cache, self.settings.check, self.first.run_bytes
 
         def progress(share: float) -> None:
             self.phases.listener(Progress("measure", round(100 * share), 100))
 
         return CandidateJudge(
-            self.original, self.device, self.sizings, cache, check, self.forecaster, self.source, self.phases, progress
+            self.original,
+            self.device,
+            self.sizings,
+            cache,
+            check,
+            self.forecaster,
+            self.source,
+            self.phases,
+            progress,
+            run_bytes,
         )
 
 

@@ -227,7 +227,8 @@ def _checked(report: ReplayReport, rewritten: Model, prepared: PreparedModel, *,
     if not compare:
         return report
     with prepared.phases("measure"):
-        timed = ComparisonSettings(OPTIMIZATION.full_comparison_seconds, settings.seed, COMPARISON.max_loads)
+        run_bytes = prepared.first.run_bytes
+        timed = ComparisonSettings(OPTIMIZATION.full_comparison_seconds, settings.seed, COMPARISON.max_loads, run_bytes)
         compared, _ = compare_at_all_sizes(prepared.original, candidate, prepared.device, sizings, timed, source=source)
     return replace(report, timing=timing(compared.least))
 

@@ -133,6 +133,7 @@ class ComparisonOptions(TypedDict, total=False):
     source: InputSource
     cold: bool
     loads: int
+    run_bytes: int
     progress: Callable[[float], None] | None
 
 
@@ -174,6 +175,7 @@ def compare_settings(
     source: InputSource = DRAWN,
     cold: bool = False,
     loads: int = COMPARISON.max_loads,
+    run_bytes: int = 0,
     until: StoppingRule = TOLD,
     progress: Callable[[float], None] | None = None,
 ) -> list[list[Comparison]]:
@@ -191,6 +193,7 @@ def compare_settings(
         source: the source of the inputs.
         cold: whether the processor's caches are filled with other data before each timed run.
         loads: the most times that the models are loaded, as in `compare_in_turns`.
+        run_bytes: the memory in bytes that a run of one model needs beyond the loaded model, as far as it is known.
         until: the condition under which the timing stops early, as in `compare_in_turns`.
         progress: a function that is called with the share of the time that has passed.
 
@@ -204,7 +207,8 @@ def compare_settings(
     first, *others = [(_message(model), device) for model, device in (original, *candidates)]
     settings = [first, *others, first]
     wall = len({device.threads for _, device in settings}) > 1
-    if sum(stored_bytes(model) for model, _ in settings) > COMPARISON.max_resident_bytes:
+    stored = sum(stored_bytes(model) for model, _ in settings)
+    if stored > COMPARISON.max_resident_bytes or run_bytes * len(settings) > COMPARISON.max_run_bytes:
 
         def ready(setting: Setting, sizes: Sizes) -> Timed:
             session = Session(*setting)

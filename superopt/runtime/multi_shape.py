@@ -28,11 +28,13 @@ class ComparisonSettings:
         seconds: The time limit of the comparison in seconds, for all sizes together.
         seed: The seed of the inputs.
         loads: The most times that the models are loaded, as in `compare_in_turns`.
+        run_bytes: The memory in bytes that a run of one model needs, as in `compare_settings`.
     """
 
     seconds: float
     seed: int = 0
     loads: int = COMPARISON.max_loads
+    run_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,7 @@ def compare_at_all_sizes(
         seed=settings.seed,
         source=source,
         loads=settings.loads,
+        run_bytes=settings.run_bytes,
         until=DECIDED,
         progress=progress,
     )

@@ -188,14 +188,22 @@ class _Rounding:
     stored: bool
 
     def __call__(self, value: object) -> object:
-        if isinstance(value, np.ndarray) and value.dtype.kind == "f":
-            change = self.rng.uniform(-1, 1, value.shape)
-            small = np.abs(value) * self.ulp < self.least
-            if not small.any():
-                return value * (1 + self.ulp * change)
-            multiple = np.floor(value / self.least + (1 + change) / 2) * self.least
-            return np.where(small, multiple, value * (1 + self.ulp * change))
-        return value
+        if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+            return value
+        flat = value.reshape(-1)
+        changed = np.empty(flat.shape)
+        for start in range(0, flat.size, CHECK.max_rounded_elements):
+            part = slice(start, start + CHECK.max_rounded_elements)
+            changed[part] = self._changed(flat[part])
+        return changed.reshape(value.shape)
+
+    def _changed(self, value: Array) -> Array:
+        change = self.rng.uniform(-1, 1, value.shape)
+        small = np.abs(value) * self.ulp < self.least
+        if not small.any():
+            return value * (1 + self.ulp * change)
+        multiple = np.floor(value / self.least + (1 + change) / 2) * self.least
+        return np.where(small, multiple, value * (1 + self.ulp * change))
 
     def beside_one(self, value: object) -> object:
         """Return the array with each float changed by up to the share of 1."""
@@ -289,7 +297,8 @@ class _Evaluator(ReferenceEvaluator):
                     counted = (
                         np.isfinite(np.asarray(known[node.input[0]])) if node.op_type in _EXPONENTIALS else np.isfinite(value)
                     )
-                    type(self).peak = max(self.peak, float(np.max(np.abs(value), where=counted, initial=0.0)))
+                    highest, lowest = (f(value, where=counted, initial=0.0) for f in (np.max, np.min))
+                    type(self).peak = max(self.peak, float(highest), -float(lowest))
             if self.partial and node.op_type in _PRODUCTS:
                 left, right = (np.asarray(known[name]) for name in node.input[:2])
                 type(self).peak = max(self.peak, _partial_sums(node.onnx_node, left, right))
@@ -610,8 +619,11 @@ class DequantizeLinear(OpRun):
 
     def _run(self, x: Array, scale: Array, zero: Array | None = None, axis: int = 1, **_: object) -> tuple[Array]:
         along = [-1 if a == axis % max(x.ndim, 1) else 1 for a in range(x.ndim)] if scale.ndim else ()
-        shift = np.zeros_like(scale) if zero is None else zero.astype(scale.dtype)
-        return ((x.astype(scale.dtype) - shift.reshape(along)) * scale.reshape(along),)
+        found = np.array(x, scale.dtype)
+        if zero is not None:
+            found -= zero.astype(scale.dtype).reshape(along)
+        found *= scale.reshape(along)
+        return (found,)
 
 
 class Loop(OpRun):

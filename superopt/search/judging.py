@@ -102,6 +102,7 @@ class CandidateJudge:
         source: The source of the inputs.
         phase: A function that takes "check", "measure" or "predict", and returns a context in which this work is done.
         progress: Receives the finished share of a comparison.
+        run_bytes: The memory in bytes that a run of the original needs, as in `compare_settings`.
     """
 
     original: Loadable
@@ -113,6 +114,7 @@ class CandidateJudge:
     source: InputSource
     phase: Callable[[str], AbstractContextManager[None]]
     progress: Callable[[float], None]
+    run_bytes: int = 0
 
     def judge(self, candidate: ModelCandidate, rewritten: Loadable, seconds: float, spent: JudgingSeconds) -> ModelOutcome:
         """Compare the candidate's speed within about `seconds` and, if it is faster, check its outputs. Return the outcome.
@@ -255,7 +257,7 @@ class CandidateJudge:
         loads: int = COMPARISON.max_loads,
         at: Sequence[DimBinding] = (),
     ) -> tuple[SizeComparisons, float]:
-        settings = ComparisonSettings(seconds, self.settings.seed, loads)
+        settings = ComparisonSettings(seconds, self.settings.seed, loads, self.run_bytes)
         return compare_at_all_sizes(
             self.original, candidate, self.device, at or self.sizings, settings, self.progress, self.source
         )
