@@ -475,6 +475,25 @@ def test_a_node_whose_attribute_refers_to_one_of_a_function_that_is_not_there_is
     )
     given.graph.node[0].attribute.add(name="axes", ref_attr_name="nowhere", type=onnx.AttributeProto.INTS)
     assert [len(island.nodes) for island in Chart(as_model(given)).islands()] == [1]
+    assert not superopt.optimize(given, budget=0.1).report.accepted
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        helper.make_node("Concat", ["x", "c"], ["y"]),
+        helper.make_node("Cast", ["x"], ["y"]),
+        helper.make_node("Transpose", ["x"], ["y"], perm=[5, 5, 5]),
+        helper.make_node("Transpose", ["x"], ["y"], perm="ab"),
+    ],
+    ids=lambda node: f"{node.op_type} {len(node.attribute)}",
+)
+def test_a_node_with_wrong_attributes_is_refused_as_onnx_runtime_refuses_it(node: onnx.NodeProto) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["c"]), node]
+    given = model(nodes, [port("x", ["N", 2, "T"])], [port("y", None)])
+    with pytest.raises(InvalidModelError, match="ONNX Runtime cannot load") as refused:
+        superopt.optimize(given, budget=0.1)
+    assert "\n" not in str(refused.value)
 
 
 # ---------------------------------------------------------------- memory

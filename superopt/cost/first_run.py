@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -77,7 +78,7 @@ def first_run(
     loaded: Loaded,
     device: Device,
     sizings: Sequence[DimBinding],
-    source: InputSource | None = None,
+    source: InputSource = DRAWN,
     *,
     chosen: bool = False,
 ) -> FirstRun:
@@ -88,7 +89,7 @@ def first_run(
         loaded: The model as it was read, used in messages.
         device: The device to run on.
         sizings: Sizes of the model's dynamic dimensions.
-        source: The source of the inputs. By default, inputs are random.
+        source: The source of the inputs, without the bounds that the model gives. By default, inputs are random.
         chosen: Whether the user chose the sizes. If False, other sizes are tried if the model does not run at these sizes, and
             smaller sizes if a run needs much memory.
 
@@ -97,7 +98,12 @@ def first_run(
         RuntimeDiedError: ONNX Runtime dies while loading or running the model.
         DimensionError: The model does not run at the chosen sizes.
     """
-    given, sizes = source or DRAWN.bounded(parse_model(original, external=False)), [sizing.numbers for sizing in sizings]
+    sizes = [sizing.numbers for sizing in sizings]
+
+    @functools.cache
+    def given() -> InputSource:
+        return source.bounded(parse_model(original, external=False))
+
     try:
         found, peak = _in_child(original, device, sizes, given, chosen=chosen)
         while found is not None and not chosen and peak > COST.max_default_run_bytes and (smaller := _smaller(found.sizes)):
@@ -107,7 +113,7 @@ def first_run(
             found, peak = tried, lower
         began = active_time()
         session = Session(original, device)
-        found = found or find_feasible(session, sizes, given, chosen=chosen)
+        found = found or find_feasible(session, sizes, given(), chosen=chosen)
     except RuntimeDiedError as error:
         raise RuntimeDiedError(f"{loaded.label}: {error}") from error
     except TimeoutError as error:
@@ -138,10 +144,11 @@ def _fastest(run: Bound | Unbound) -> float:
 
 
 def _in_child(
-    original: Loadable, device: Device, sizes: Sequence[Mapping[str, int]], source: InputSource, *, chosen: bool
+    original: Loadable, device: Device, sizes: Sequence[Mapping[str, int]], source: Callable[[], InputSource], *, chosen: bool
 ) -> tuple[Feasible | None, int]:
     """Run `find_feasible` in a child process.
 
+    The model is analysed by `source` only after ONNX Runtime has loaded it, because analyses assume valid models.
     Return None if the result would not be valid for this process, for example because the device is not the CPU.
 
     Raises:
@@ -150,7 +157,7 @@ def _in_child(
     try:
         with child() as process, closing(TrialSession(process, original, device)) as session:
             makeable = all(port.kind in ("", "tensor(string)") and port.dtype != BFLOAT16 for port in session.inputs)
-            found = find_feasible(session, sizes, source, chosen=chosen) if makeable else None
+            found = find_feasible(session, sizes, source(), chosen=chosen) if makeable else None
             return found, session.peak_bytes
     except OSError as error:
         if isinstance(error, TimeoutError):

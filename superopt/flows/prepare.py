@@ -192,8 +192,10 @@ def prepare(request: Request, settings: OptimizationSettings, phases: PhaseTimer
     loaded, original, fixed, sizings = request.loaded, request.original, request.fixed, request.sizings
     with phases("load"):
         device = settings.device
+        first = cached_first_run(
+            original, loaded, device.one_thread, sizings, settings.cache, request.given, chosen=request.chosen
+        )
         source = request.given.bounded(parse_model(original, external=False))
-        first = cached_first_run(original, loaded, device.one_thread, sizings, settings.cache, source, chosen=request.chosen)
         sizings = [DimBinding(numbers) for numbers in first.sizes] or sizings
         plain, weights, budget = inline_functions(loaded.model), weight_bytes(loaded.model), settings.budget
         if budget is None:

@@ -208,7 +208,7 @@ def _growing_caches(model: Model) -> Iterator[tuple[ir.Value, int, ir.Value | No
             if position in (places := CACHE_INPUTS.get((node.domain, node.op_type), ())):
                 results = node.outputs[1 + places.index(position) :]
                 yield value, 2, results[0] if results else None
-            elif node.op_type == "Concat" and position == 0 and node.outputs[0].is_graph_output():
+            elif node.op_type == "Concat" and position == 0 and node.outputs[0].is_graph_output() and "axis" in node.attributes:
                 axis = node.attributes["axis"].as_int() % len(value.shape or (0,))
                 if axis > 0 and all(v is not None and v.producer() is not None for v in node.inputs[1:]):
                     yield value, axis, node.outputs[0]

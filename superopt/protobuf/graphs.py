@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
-from onnx import GraphProto, ModelProto, NodeProto
+from onnx import GraphProto, ModelProto, NodeProto, helper
+
+
+def attribute_values(node: NodeProto) -> dict[str, Any]:
+    """Return the value of each attribute of the node, by name.
+
+    Attributes that refer to an attribute of a function have no value, and are left out.
+    """
+    return {a.name: helper.get_attribute_value(a) for a in node.attribute if not a.ref_attr_name}
 
 
 def all_graphs(model: ModelProto) -> Iterator[GraphProto]:

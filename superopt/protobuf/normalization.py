@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
+
+from superopt.protobuf.graphs import attribute_values
 
 Array = npt.NDArray[Any]
 
@@ -178,17 +180,17 @@ def _after(node: NodeProto, of: _Mapped, *, first: bool, stored: _Constants) -> 
 
     The node reads the value `of`, as its first operand if `first` is True.
     """
-    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    attributes = attribute_values(node)
     match node.op_type:
         case "Identity":
             return of
         case "Cast":
-            return of if attributes["to"] in _FLOATS else None
+            return of if attributes.get("to") in _FLOATS else None
         case "Transpose":
             if of.axes is None:
                 return of
             order = attributes.get("perm", [*reversed(range(len(of.axes)))])
-            return replace(of, axes=tuple(of.axes[axis] for axis in order)) if len(order) == len(of.axes) else None
+            return replace(of, axes=tuple(of.axes[axis] for axis in order)) if sorted(order) == [*range(len(of.axes))] else None
         case "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" | "Slice" | "Gather" | "Concat" | "Expand" if first:
             return replace(of, axes=None)
     with np.errstate(all="ignore"):

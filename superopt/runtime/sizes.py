@@ -19,6 +19,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetId
 from onnx.reference import ReferenceEvaluator
 
 from superopt.policy import CHECK
+from superopt.protobuf.graphs import attribute_values
 from superopt.protobuf.names import dimension_key
 
 Array = npt.NDArray[Any]
@@ -208,7 +209,7 @@ class _Constants:
         if node.domain not in ("", "ai.onnx"):
             return False
         if node.op_type == "Constant":
-            for name, value in _attribute_values(node):
+            for name, value in attribute_values(node).items():
                 if name == "value":
                     self.add(node.output[0], value)
                 elif name.startswith(("value_int", "value_float")):
@@ -224,7 +225,7 @@ class _Constants:
         """Return the result of a node, or None if the node is not one of `_FOLDED` or an operand is not a known constant."""
         names = [*dict.fromkeys(filter(None, node.input))]
         if node.op_type == "Shape" and names and names[0] in self.extents:
-            ends = dict(_attribute_values(node))
+            ends = attribute_values(node)
             return np.array(self.extents[names[0]][slice(ends.get("start", 0), ends.get("end"))], np.int64)
         if node.op_type not in _FOLDED or not names or len(node.output) != 1 or not self.values.keys() >= {*names}:
             return None
@@ -244,11 +245,6 @@ def _whole_numbers(constant: Array) -> list[int]:
 
 
 def _attributes(node: NodeProto) -> Iterator[int]:
-    for name, value in _attribute_values(node):
+    for name, value in attribute_values(node).items():
         if name in _ATTRIBUTES:
             yield from value if isinstance(value, list) else [value]
-
-
-def _attribute_values(node: NodeProto) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the value of each attribute. An attribute that a call of a function gives has no value."""
-    yield from ((a.name, helper.get_attribute_value(a)) for a in node.attribute if not a.ref_attr_name)
