@@ -143,21 +143,26 @@ def _node_fault(node: NodeProto, visible: set[str] | frozenset[str]) -> str | No
     names = [attribute.name for attribute in node.attribute]
     if len(set(names)) < len(names):
         return f"{label} has the attribute {_repeated(names)!r} twice"
-    for attribute in node.attribute:
-        where = f"attribute {attribute.name!r} of {label}"
-        if not attribute.name or attribute.type == AttributeProto.UNDEFINED:
-            return f"{where} has no name or no type"
-        if attribute.ref_attr_name:
-            continue
-        if attribute.type == AttributeProto.GRAPH and not attribute.HasField("g"):
-            return f"{where} has no graph"
-        if attribute.type == AttributeProto.TENSOR and not attribute.HasField("t"):
-            return f"{where} has no tensor"
-        if attribute.HasField("sparse_tensor") and (fault := _sparse_fault(attribute.sparse_tensor)):
-            return f"{where}: {fault}"
-        for tensor in (*((attribute.t,) if attribute.HasField("t") else ()), *attribute.tensors):
-            if fault := _tensor_fault(tensor):
-                return f"{where}: {fault}"
+    if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and len(names) != 1:
+        return f"{label} has {len(names)} attributes, but a Constant has one"
+    faults = (_attribute_fault(attribute, f"attribute {attribute.name!r} of {label}") for attribute in node.attribute)
+    return next(filter(None, faults), None)
+
+
+def _attribute_fault(attribute: AttributeProto, label: str) -> str | None:
+    if not attribute.name or attribute.type == AttributeProto.UNDEFINED:
+        return f"{label} has no name or no type"
+    if attribute.ref_attr_name:
+        return None
+    if attribute.type == AttributeProto.GRAPH and not attribute.HasField("g"):
+        return f"{label} has no graph"
+    if attribute.type == AttributeProto.TENSOR and not attribute.HasField("t"):
+        return f"{label} has no tensor"
+    if attribute.HasField("sparse_tensor") and (fault := _sparse_fault(attribute.sparse_tensor)):
+        return f"{label}: {fault}"
+    for tensor in (*((attribute.t,) if attribute.HasField("t") else ()), *attribute.tensors):
+        if fault := _tensor_fault(tensor):
+            return f"{label}: {fault}"
     return None
 
 
