@@ -1139,6 +1139,11 @@ class ModelPolicy:
 
     Up to this magnitude, float32 represents three decimals. Reports state the bound as an assumption.
     """
+    max_ordinary_half_constant: float = 64.0
+    """The largest magnitude of a constant in float16 that is not taken to round the numbers to which it is added.
+
+    A number plus 64 is rounded to a multiple of 1/16 in float16. Not measured.
+    """
     max_rounding_share: float = 1 / 64
     """The largest relative error with which a number of a term is written in the type of a model.
 

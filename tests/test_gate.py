@@ -267,7 +267,7 @@ def test_sums_that_lose_rounding() -> None:
 
 LARGE = (
     "float[1] m = {12582912}, float[1] n = {-12582912}, float h = {1.5}, int64[1] all = {-1}, int64[2] sides = {8, 8}, "
-    "float[8] some = {12582912, 0, 0, 0, 0, 0, 0, 0}, int64[1] two = {2}"
+    "float[8] some = {12582912, 0, 0, 0, 0, 0, 0, 0}, int64[1] two = {2}, float split = {4097}"
 )
 
 
@@ -280,6 +280,13 @@ def parsed(body: str, constants: str = LARGE) -> onnx.ModelProto:
     return onnx.parser.parse_model(text)
 
 
+DEKKER = """
+    p = Mul(x, y)
+    t = Mul(x, split) a = Sub(t, x) b = Sub(t, a) c = Sub(x, b)
+    u = Mul(y, split) f = Sub(u, y) g = Sub(u, f) d = Sub(y, g)
+    i = Mul(b, g) j = Sub(p, i) k = Mul(c, g) l = Sub(j, k) q = Mul(b, d) r = Sub(l, q) o = Mul(c, d) e = Sub(o, r)
+"""
+"""The rounding error of a product, by Dekker's splitting of the factors."""
 ROUNDING = [
     "t = Add(x, m) u = Add(t, n) out = Mul(u, y)",
     "t = Add(m, x) u = Sum(n, t) out = Mul(u, y)",
@@ -294,9 +301,11 @@ ROUNDING = [
     "b = Add(m, m) a = Neg(b) t = Add(x, b) u = Add(t, a) out = Mul(u, y)",
     "s = Add(x, y) a = Sub(s, x) b = Sub(s, a) c = Sub(x, b) d = Sub(y, a) e = Add(c, d) out = Mul(e, m)",
     "t = Add(x, some) u = Sub(t, some) out = Mul(u, y)",
+    f"{DEKKER} out = Mul(e, m)",
+    "t = Add(x, m) a = Sub(t, m) b = Transpose(a) c = Mul(b, y) d = Add(c, x) e = Sub(d, y) out = Mul(e, y)",
     f"t0 = Add(x, m) {' '.join(f't{n} = Add(t{n - 1}, y)' for n in range(1, 72))} out = Add(t71, n)",
 ]
-"""Sums that round on purpose: by a large constant, and by Knuth's TwoSum."""
+"""Sums that round on purpose: by a large constant, by Knuth's TwoSum, and sums of products of such results."""
 REGROUPED = [
     "t = Add(x, v) a = Identity(t) u = Add(a, w) out = Mul(u, y)",
     "t = Add(x, v) a = Reshape(t, all) b = Add(a, w8) u = Reshape(b, sides) out = Mul(u, y)",
@@ -321,6 +330,21 @@ def test_sums_that_must_keep_their_rounding_are_computed_as_they_are(mode: FpMod
     model = load(proto).model
     after = splice_passes(model, (relower(whole_islands(Charts(mode).of(model), {}), [], mode),))
     np.testing.assert_array_equal(run(as_proto(after))[0], run(proto)[0])
+
+
+@pytest.mark.parametrize("body", [f"{DEKKER} out = Mul(e, m)", *ROUNDING[-3:]])
+def test_sums_of_products_of_rounded_values_are_in_no_island(body: str) -> None:
+    islands = Charts(FpMode.RELAXED).of(load(parsed(body, SUMMED)).model).islands()
+    assert {node.op_type for island in islands for node in island.nodes} <= {"Mul", "Transpose"}
+
+
+@pytest.mark.parametrize(("constant", "expected"), [(1536, 0), (16, 2)])
+def test_a_smaller_constant_rounds_in_float16(constant: float, expected: int) -> None:
+    text = onnx.printer.to_text(parsed("t = Add(x, m) u = Sub(t, m) out = Mul(u, y)", "float[1] m = {0}"))
+    half = onnx.parser.parse_model(text.replace("float[", "float16["))
+    half.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.array([constant], np.float16), "m"))
+    nodes = {node.op_type for island in Charts(FpMode.RELAXED).of(load(half).model).islands() for node in island.nodes}
+    assert len(nodes & {"Add", "Sub"}) == expected
 
 
 def test_a_difference_of_two_products_does_not_round_on_purpose() -> None:

@@ -69,14 +69,15 @@ class Facts:
             return 0
         return (self.low > MODEL.max_ordinary_magnitude) - (self.high < -MODEL.max_ordinary_magnitude)
 
-    def large_signs(self, *, constant: bool) -> set[int]:
+    def large_signs(self, *, constant: bool, ordinary: float = MODEL.max_ordinary_magnitude) -> set[int]:
         """Return the signs of the elements that are larger in magnitude than ordinary inputs.
 
-        If the tensor is constant, some elements have each returned sign. Otherwise, all elements have the returned sign.
+        If the tensor is constant, some elements have each returned sign, and have a magnitude above `ordinary`. Otherwise, all
+        elements have the returned sign.
         """
         if not constant or not self.defined:
             return {self.large_sign} - {0}
-        high, low = (bound > MODEL.max_ordinary_magnitude for bound in (self.high, -self.low))
+        high, low = (bound > ordinary for bound in (self.high, -self.low))
         return {sign for sign, large in ((1, high), (-1, low)) if large}
 
     @property

@@ -78,6 +78,7 @@ KNOWN_DOMAINS = frozenset({*STANDARD, "ai.onnx.ml"})
 Nothing is known about the results of other operators, and of operators with graphs as attributes.
 """
 SUMS = frozenset({"add", "sub"})
+PRODUCTS = frozenset({"mul", "matmul"})
 # fmt: off
 MOVING = frozenset(
     {
@@ -134,20 +135,24 @@ class SumOperand(NamedTuple):
         sign: 1 if the operand is added, -1 if the operand is subtracted.
         moves: the operators that move the operand's elements before they are added.
         source: the operand before the moves, as a value of the model or as a term.
+        graph: the graph whose nodes compute the operand.
         constant: whether the operand does not depend on the model's inputs.
         facts: the bounds and other facts of `source`.
+        ordinary: the largest magnitude of a constant that does not round the other operands of the sum.
     """
 
     sign: int
     moves: Moves
     source: ir.Value | Term
+    graph: GraphOrNone
     constant: bool
     facts: Facts
+    ordinary: float
 
     @property
     def large_signs(self) -> set[int]:
         """The signs of the large elements of the operand as it is added or subtracted (`Facts.large_signs`)."""
-        return {self.sign * sign for sign in self.facts.large_signs(constant=self.constant)}
+        return {self.sign * sign for sign in self.facts.large_signs(constant=self.constant, ordinary=self.ordinary)}
 
 
 class ModelFacts:
@@ -221,17 +226,44 @@ class ModelFacts:
         Models round numbers by sums of at least three operands, two of which cancel, as in `(x + 1e6) - 1e6`. Two operands
         cancel if one is the negative of the other, or if one may be large and positive where the other is large and negative.
         The operands of a sum include the operands of inner sums, also where operators between the sums move or negate elements.
+
+        Sums of products of such results are included, because they compute rounding errors, as Dekker's product of two numbers
+        does (https://doi.org/10.1007/BF01397083).
         """
         found: set[ir.Node] = set()
         seen: set[tuple[GraphOrNone, Term]] = set()
+        whole: list[tuple[set[tuple[GraphOrNone, Term]], set[SumOperand]]] = []
         for value, term in reversed(self._terms.items()):
             graph = _graph_of(value)
             if term.op in SUMS and (graph, term) not in seen:
-                sums, operands = self._sum(term, graph)
+                sums, operands = self._sum(term, graph, _ordinary_constant(value.dtype))
                 seen |= sums
+                whole.append((sums, operands))
                 if _cancel(operands):
                     found.update(node for inner in sums for node in self._computing(*inner))
+        for sums, operands in reversed(whole) if found else ():
+            if any(self._has_factor_of(operand, found) for operand in operands):
+                found.update(node for inner in sums for node in self._computing(*inner))
         return frozenset(found)
+
+    def _has_factor_of(self, operand: SumOperand, nodes: Collection[ir.Node]) -> bool:
+        """Return whether the operand is a product with a factor that one of the nodes computes.
+
+        Operators that move or negate elements may be between the node and the product.
+        """
+        if not isinstance(operand.source, Term) or operand.source.op not in PRODUCTS:
+            return False
+        stack = [(arg, operand.graph) for arg in operand.source.args]
+        while stack:
+            factor, graph = stack.pop()
+            value = self._value(factor.name, graph) if factor.is_variable else None
+            if value is not None and value.producer() in nodes:
+                return True
+            if value is not None and value in self._terms:
+                factor, graph = self._terms[value], _graph_of(value)
+            if factor.op in MOVING or factor.op == "scale":
+                stack += [(arg, graph) for arg in factor.args]
+        return False
 
     def signed_zeros(self) -> frozenset[ir.Value]:
         """Return the values whose zeros have a sign that may decide the sign of an infinity.
@@ -300,8 +332,11 @@ class ModelFacts:
             graph = self._outer.get(graph)
         return []
 
-    def _sum(self, root: Term, graph: GraphOrNone) -> tuple[set[tuple[GraphOrNone, Term]], set[SumOperand]]:
-        """Return a sum and its inner sums, and the operands of all these sums that are no sums themselves."""
+    def _sum(self, root: Term, graph: GraphOrNone, ordinary: float) -> tuple[set[tuple[GraphOrNone, Term]], set[SumOperand]]:
+        """Return a sum and its inner sums, and the operands of all these sums that are no sums themselves.
+
+        Constants of at most the magnitude `ordinary` do not round the other operands.
+        """
         sums: set[tuple[GraphOrNone, Term]] = set()
         operands: set[SumOperand] = set()
         stack: list[tuple[Term, GraphOrNone, int, Moves]] = [(root, graph, 1, ())]
@@ -321,7 +356,7 @@ class ModelFacts:
             elif term.op in MOVING and term.args:
                 below = [(arg, graph, sign, (*moves, (term.op, place, term.attributes))) for place, arg in enumerate(term.args)]
             else:
-                operands.add(SumOperand(sign, moves, value or term, term.constant, self._of_term(term, graph)))
+                operands.add(SumOperand(sign, moves, value or term, graph, term.constant, self._of_term(term, graph), ordinary))
             stack += [one for one in below if one not in done]
             done.update(below)
         return sums, operands
@@ -420,6 +455,11 @@ def _masks(nodes: list[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
     return reaching, padded
 
 
+def _ordinary_constant(kind: ir.DataType | None) -> float:
+    """Return the largest magnitude of a constant of the given type that does not round the numbers to which it is added."""
+    return MODEL.max_ordinary_half_constant if kind == ir.DataType.FLOAT16 else MODEL.max_ordinary_magnitude
+
+
 def _cancel(operands: Collection[SumOperand]) -> bool:
     """Return whether a sum of these operands has at least three operands, two of which cancel.
 
@@ -431,7 +471,7 @@ def _cancel(operands: Collection[SumOperand]) -> bool:
         return True
     signs = collections.defaultdict(set)
     for one in operands:
-        if not (one.constant and one.facts.ordinary):
+        if not (one.constant and one.facts.ordinary and one.facts.magnitude <= one.ordinary):
             signs[one.moves, one.source].add(one.sign)
     return any(len(both) > 1 for both in signs.values())
 
