@@ -325,3 +325,17 @@ def test_a_quotient_of_one_divisor_alone_is_solved_for_it(quotient: str, divisor
 def test_a_divisor_that_may_be_zero_on_the_right_alone_leaves_it_undefined(where: str, *, undefined: bool) -> None:
     rule = parse_rule(f"divided: x => scale(scale(x, factor=a), factor=1 / a) for x[1]{where}")
     assert undefined_somewhere(Assumptions(rule.equations[0])) == undefined
+
+
+@pytest.mark.parametrize(("spare", "expected"), [(0, True), (-1, False)])
+def test_a_regrouped_sum_may_be_as_costly_as_the_limit(spare: int, expected: bool) -> None:
+    x, y, z, u, v = (variable(name, (3, 4)) for name in "xyzuv")
+    goals = ((apply("add", x, u), apply("add", v, z)),)
+    weigh = Closure(())
+    costliest, goal = (weigh.weight(weigh.add(term)) for term in (apply("add", x, y, z), goals[0][0]))
+    growth = ((0, costliest - goal + spare),)
+    assumptions = Assumptions(parse_rule("sides: x + y => y + x  for x[1], y[1]").equations[0])
+    search = saturate.Saturation(assumptions, frozenset({"add"}), saturate.SaturationLimits(growth=growth), laws={})
+    for name, value in ((u, apply("add", y, z)), (v, apply("add", x, y))):
+        search.closure.merge(search.closure.add(name), search.closure.add(value), Given("given", name, value))
+    assert search.run(goals) == expected

@@ -23,14 +23,15 @@ from superopt.partial.conditions import (
     conjoin_separating_conditions,
     separating_conditions,
 )
-from superopt.partial.discover import LARGER, SMALLEST, discover_mutants
+from superopt.partial.discover import LARGER, SMALLEST, _Bench, discover_mutants
 from superopt.partial.families import MUTANTS, PROGRAMS
 from superopt.partial.fitting import Expressions, NamedNumber, reals
 from superopt.partial.generalise import mutant_skeleton
 from superopt.partial.judge import equal_positions, judge
 from superopt.partial.phrase import rule_of
 from superopt.partial.sizes import FamilyDraw, ProgramFamily, Range, draws, neighbours
-from superopt.partial.trial import judge_draw
+from superopt.partial.trial import Trial, judge_draw
+from superopt.policy import MUTANT
 from superopt.rules.rule import Rule, parse_rule
 from superopt.rules.store import load, select_rules
 from superopt.search.apply import State
@@ -280,3 +281,20 @@ def test_a_convolution_of_single_pixels_is_recalled_as_a_product_of_matrices() -
 
     assert len(products(1)) == 1
     assert products(2) == []
+
+
+@pytest.mark.parametrize("failures", [0, 5, 6, 12])
+def test_a_term_is_tested_further_if_it_holds_at_more_than_half_of_the_typical_sizes(
+    failures: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = _Bench(PROGRAMS[0], np.random.default_rng(0))
+    tried: list[FamilyDraw] = []
+
+    def judged(_: _Bench, term: Term, draw: FamilyDraw) -> Trial:
+        tried.append(draw)
+        return Trial(draw, None if len(tried) <= failures else judge(term, term))
+
+    monkeypatch.setattr(_Bench, "_tried", judged)
+    half = MUTANT.trial_size_count // 2
+    assert bench._general(X) == (failures < half)
+    assert len(tried) == (half if failures >= half else MUTANT.trial_size_count)
