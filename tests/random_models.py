@@ -142,8 +142,9 @@ def rewritten_model(
         state, taken = part.state, list[str]()
         for some, most in ((first, 1), (rules, steps)):
             if some is not None:
-                admitted = some if mode is None else some.gated(gate_of([part], mode, strict=strict))
-                state, more = walk(state, admitted, rng, steps=most, largest=_LARGEST)
+                gate = None if mode is None else gate_of([part], mode, strict=strict)
+                admitted = some if gate is None else some.gated(gate)
+                state, more = walk(state, admitted, rng, steps=most, largest=_LARGEST, gate=gate)
                 taken += more
         if taken:
             used += taken

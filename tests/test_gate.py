@@ -280,6 +280,7 @@ def parsed(body: str, constants: str = LARGE) -> onnx.ModelProto:
     return onnx.parser.parse_model(text)
 
 
+ROOT = apply("sqrt", apply("reduce_sum_square", X, axes=(-1,)))
 DEKKER = """
     p = Mul(x, y)
     t = Mul(x, split) a = Sub(t, x) b = Sub(t, a) c = Sub(x, b)
@@ -434,6 +435,29 @@ def test_operators_that_drop_nan_are_rewritten_only_without_nan(mode: FpMode, kn
     rule = next(rule for rule in load_rules() if rule.name == "reduce-max-maximum-to-maximum-reduce-max")
     term = apply("reduce_max", apply("maximum", X, Y), axes=(-1,))
     assert admitted(rule, term, mode, x=known, y=known) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "term", "expected"),
+    [
+        ("l2: sqrt(reduce_sum_square(x, axes=(-1,))) => reduce_l2(x, axes=(-1,))", ROOT, False),
+        ("silu: mul(x, sigmoid(x)) => silu(x)", apply("mul", X, apply("sigmoid", X)), False),
+        ("twice: scale(x, factor=2) => x + x", apply("scale", X, factor=2), True),
+        ("moved: relu(sigmoid(x)) => sigmoid(x)", apply("relu", apply("sigmoid", X)), True),
+    ],
+)
+def test_the_precise_mode_brings_in_no_kernel_that_may_round_otherwise(text: str, term: Term, expected: bool) -> None:
+    rule = flagged(parse_rule(f"{text}  for x[{X.rank}]"))
+    assert admitted(rule, term, FpMode.PRECISE, x=Facts(-1.0, 1.0)) == expected
+    assert admitted(rule, term, FpMode.RELAXED, x=Facts(-1.0, 1.0))
+
+
+@pytest.mark.parametrize(("native", "expected"), [(False, 0), (True, 3)])
+def test_float16_values_stay_in_the_precise_mode_unless_kernels_compute_in_float16(native: bool, expected: int) -> None:
+    text = onnx.printer.to_text(parsed("t = Transpose(x) u = Transpose(y) out = Add(t, u)", "float h = {1}"))
+    model = load(onnx.parser.parse_model(text.replace("float[", "float16["))).model
+    islands = Charts(FpMode.PRECISE, native_half=native).of(model).islands()
+    assert sum(len(island.nodes) for island in islands) == expected
 
 
 @pytest.mark.parametrize("body", REGROUPED)

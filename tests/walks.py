@@ -9,21 +9,31 @@ from superopt.algebra.dim_binding import FIXED, DimBinding
 from superopt.algebra.terms import subterms
 from superopt.errors import ShapeError
 from superopt.search.apply import State, successors
+from superopt.search.gate import Gate
 from superopt.search.ruleset import RuleSet
 
 
 def walk(
-    start: State, rules: RuleSet, rng: random.Random, *, steps: int, largest: float, sizing: DimBinding = FIXED[0]
+    start: State,
+    rules: RuleSet,
+    rng: random.Random,
+    *,
+    steps: int,
+    largest: float,
+    sizing: DimBinding = FIXED[0],
+    gate: Gate | None = None,
 ) -> tuple[State, list[str]]:
     """A state up to so many random steps away, never twice the same, and the rules that lead there.
 
-    No tensors of a state on the way have more than `largest` elements together, at the sizing.
+    No tensors of a state on the way have more than `largest` elements together, at the sizing. With a gate, no state on the way
+    rounds otherwise.
     """
     state, seen, taken = start, {start}, list[str]()
     for _ in range(rng.randint(1, steps)):
         by_rule: dict[str, list[State]] = {}
         for after, step in successors(state, rules):
-            if after not in seen and elements(after, sizing) <= largest:
+            refused = gate is not None and gate.rounds_otherwise(after)
+            if after not in seen and not refused and elements(after, sizing) <= largest:
                 by_rule.setdefault(step.rule, []).append(after)
         if not by_rule:
             break

@@ -205,7 +205,7 @@ def prepare(request: Request, settings: OptimizationSettings, phases: PhaseTimer
         forecaster = None if settings.prices is None else ForecastClock(device, settings.prices, resident=weights)
         if forecaster is not None:
             first = replace(first, refused=first.refused or unpriced_reason(forecaster, original, sizings))
-        charts = Charts(settings.mode)
+        charts = Charts(settings.mode, native_half=device.provider != "cpu")
         prepared = PreparedModel(
             loaded, original, source, settings, phases, scratch, first, sizings, budget, device, forecaster, charts, start=plain
         )

@@ -111,6 +111,7 @@ class Chart:
         views: the `Views` object of the model, if the caller has one.
         mode: the floating-point mode. See `chart_of` for the relaxed mode.
         rounding: nodes that are part of a sum that rounds on purpose. No island contains these nodes.
+        native_half: whether kernels compute in float16. If not, no island of the precise mode contains float16 values.
     """
 
     def __init__(
@@ -119,8 +120,10 @@ class Chart:
         views: Views | None = None,
         mode: FpMode = FpMode.FAST,
         rounding: frozenset[ir.Node] = frozenset(),
+        *,
+        native_half: bool = False,
     ) -> None:
-        self.mode, self._rounding = mode, rounding
+        self.mode, self._rounding, self._native_half = mode, rounding, native_half
         self.views = Views(model) if views is None else views
         self.model, self.opset = self.views.model, self.views.opset
         self._scopes = {graph: scope for scope, graph in control_flow_graphs(self.model).items()}
@@ -329,9 +332,14 @@ class Chart:
         and must not be a sum of a sum or a product of a product. A constant may only be moved, because constants are computed
         in float64. The operator must not be a reciprocal, because a product with a reciprocal becomes a Div. ONNX Runtime's
         kernel for the operator must not round an element by its position, because a rewrite may move elements.
+
+        On a CPU, ONNX Runtime computes in float32 instead of float16, and rounds a value to float16 only if the next node reads
+        float16. So moving a node may change the rounding of its neighbours.
         """
         if self.mode is not FpMode.PRECISE:
             return node not in self._rounding
+        if not self._native_half and self._float_type(node) == ir.DataType.FLOAT16:
+            return False
         computing = [t for t in subterms(*lifted.values()) if t.op not in MOVING and variables(t) and not t.is_variable]
         if len(computing) > 1 or any(t.constant or t.op == "reciprocal" for t in computing):
             return False
@@ -359,9 +367,9 @@ def _computed_in(kind: ir.DataType) -> str:
     return "float64" if kind == ir.DataType.DOUBLE else "float32"
 
 
-def chart_of(model: Model, views: Views, mode: FpMode) -> Chart:
+def chart_of(model: Model, views: Views, mode: FpMode, *, native_half: bool = False) -> Chart:
     """Return the model's `Chart`. In the relaxed mode, no island contains nodes of sums that round on purpose."""
-    chart = Chart(model, views, mode)
+    chart = Chart(model, views, mode, native_half=native_half)
     rounding = chart.facts.rounding_sums() if mode is FpMode.RELAXED else frozenset()
     return Chart(model, views, mode, rounding) if rounding else chart
 
@@ -369,11 +377,12 @@ def chart_of(model: Model, views: Views, mode: FpMode) -> Chart:
 class Charts:
     """A cache of charts. A chart is a copy of a model for analysis, divided into islands.
 
-    The models must not change. The cache keeps the first chart and the last chart.
+    The models must not change. The cache keeps the first chart and the last chart. `native_half` is whether kernels compute in
+    float16, as those of GPUs do.
     """
 
-    def __init__(self, mode: FpMode = FpMode.FAST) -> None:
-        self._mode = mode
+    def __init__(self, mode: FpMode = FpMode.FAST, *, native_half: bool = False) -> None:
+        self._mode, self._native_half = mode, native_half
         self._kept: list[tuple[Model, Chart]] = []
 
     def of(self, model: Model, views: Views | None = None) -> Chart:
@@ -384,7 +393,7 @@ class Charts:
         for known, chart in self._kept:
             if known is model:
                 return chart
-        made = chart_of(model, Views(model) if views is None else views, self._mode)
+        made = chart_of(model, Views(model) if views is None else views, self._mode, native_half=self._native_half)
         self._kept = [*self._kept[:1], (model, made)]
         return made
 

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from superopt.algebra.operators import operator
 from superopt.algebra.terms import Term, subterms, variables
 from superopt.algebra.value_analysis import OVERFLOW, UNKNOWN, Facts, computed_facts, large_summands_cancel, raw_facts
-from superopt.model.facts import folded_literal_facts
+from superopt.model.facts import MOVING, folded_literal_facts
 from superopt.rules.fp_flags import FpFlag, FpMode
 from superopt.rules.match import Match
 from superopt.rules.rule import Rule
@@ -29,6 +29,14 @@ ROUNDING_SUMS = frozenset(
     {"avg_pool", "avg_pool1d", "conv", "conv1d", "div", "matmul", "mul", "reduce_mean", "reduce_sum", "scale"}
 )
 """Operators that are linear in an operand and round: sums of products, and products with numbers."""
+# fmt: off
+CORRECTLY_ROUNDED = MOVING | {
+    "abs", "add", "clip", "div", "equal", "less", "less_equal", "logical_and", "logical_not", "logical_or", "lower_triangle",
+    "max_pool", "max_pool1d", "maximum", "minimum", "mul", "pad", "pad_with", "reduce_max", "reduce_min", "relu", "scale",
+    "sqrt", "sub", "upper_triangle", "where",
+}
+# fmt: on
+"""Operators whose results are selected elements, or exact results rounded once. Every kernel gives the same bits."""
 SPECIAL = frozenset({FpFlag.NNAN, FpFlag.NINF})
 DROPS_NAN = frozenset({"max_pool", "max_pool1d", "reduce_max", "reduce_min"})
 """Operators whose kernels in ONNX Runtime drop a NaN or return it, depending on its position."""
@@ -150,12 +158,22 @@ class Gate:
         undefined = {(name, value) for name, known in bound.items() if not known.defined for value in SPECIAL_VALUES}
         if undefined and undefined & self._absorption(rule).exposed:
             return False
+        if self.mode is FpMode.PRECISE and self._brings_in_rounding(match):
+            return False
         if self.mode is FpMode.FAST:
             new_defined = all(known.defined for known in self._new(match).values())
             return new_defined or not rule.flags & SPECIAL or not self._absorption(rule).partial
         if self._relative and rule.flags and any(operator(term.op).absolute_error for term in self._new(match)):
             return False
         return self._is_special_safe(rule, match, bound) and self._is_bounded(rule, match, bound)
+
+    def _brings_in_rounding(self, match: Match) -> bool:
+        """Return whether the match brings in an operator whose kernel may round otherwise than the operators that it replaces.
+
+        For example, ONNX Runtime's ReduceL2 in float16 has other bits than the square root of ReduceSumSquare.
+        """
+        old = {term.op for term in subterms(*match.roots, stop=_outside(match))}
+        return not {term.op for term in self._new(match) if not term.constant} <= old | CORRECTLY_ROUNDED
 
     def _is_special_safe(self, rule: Rule, match: Match, bound: Mapping[str, Facts]) -> bool:
         """Return whether the match is safe where its rule assumes that there is no NaN or infinity.
