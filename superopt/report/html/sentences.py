@@ -15,15 +15,17 @@ from superopt.report.optimization import Report, Timing
 from superopt.report.statements import comparison_step, errors, freedoms, node_changes, outcome_of_checks
 
 Number = TypeVar("Number", int, float)
+UNCHANGED = "The model that was written is the original, unchanged, and as safe as before."
 
 
 @dataclass(frozen=True)
 class Headline:
-    """The headline of a page: the gain in words, a line of figures, what changed, and whether a faster model was found."""
+    """The headline of a page: the gain in words, figures, what changed, whether it is safe, and whether the model is faster."""
 
     text: str
     figures: str
     changed: str
+    safe: str
     faster: bool
 
 
@@ -81,11 +83,12 @@ def headline(report: Report) -> Headline:
     elif p is not None and p.original is not None and p.optimized is not None and p.doubt is not None:
         figures = f"{change_text(p.original, p.optimized)} per run, predicted · {time_text(p.doubt)} in doubt"
     if not report.accepted:
-        return Headline("Nothing faster was found", figures, "", faster=False)
+        return Headline("Nothing faster was found", figures, "", UNCHANGED, faster=False)
     predicted = "Predicted to be " if p is not None else ""
     device = f"{report.environment.device}, {counted(report.environment.threads, 'thread')}"
     changed = f"{node_changes(report)}. Measured on {device}." if t is not None else f"{node_changes(report)}."
-    return Headline(f"{predicted}{report.speedup:.2f} times as fast", figures, changed, faster=True)
+    safe = f"Safe: {outcome_of_checks(report)}." if report.rounding is not None else ""
+    return Headline(f"{predicted}{report.speedup:.2f} times as fast", figures, changed, safe, faster=True)
 
 
 def _interval(t: Timing) -> str:
@@ -154,7 +157,6 @@ def proofs(page: PageContent) -> Iterator[str]:
 
 
 def _unchanged(report: Report) -> Iterator[Fact]:
-    yield Fact("Result", ("The model that was written is the original, unchanged, and as safe as before.",))
     yield Fact("Why", tuple(map(_sentence, (report.reason, *report.why))))
     saved = math.fsum((s.before - s.after) * s.copies for s in report.segments if s.after < s.before)
     if report.rules:
@@ -186,9 +188,9 @@ def next_steps(page: PageContent) -> tuple[str, ...]:
         steps.append(comparison_step(source, target) + ".")
         if page.certificate:
             steps.append(
-                f"Check the result on any machine: `superopt verify {source} {target} --certificate {page.certificate}`"
+                f"Check the result on any machine: `superopt verify {source} {target} --certificate {page.certificate}`."
             )
-    steps += [f"{hint[:1].upper()}{hint[1:]}" for hint in report.hints]
+    steps += [_sentence(hint) for hint in report.hints]
     tuning = report.tuning
     if tuning is not None and tuning.timing is not None and tuning.chosen:
         gain = f"alone they make the original {tuning.timing.speedup:.2f} times as fast"
