@@ -100,7 +100,7 @@ def test_hints_name_the_options_that_may_help() -> None:
     islands = whole_islands(Chart(loaded), {})
     unsized = [UncoveredNodes("Exp", 3, 0.5, UNSIZED)]
     found = hints(unsized, islands, opset_of(loaded), ["n", "m"], RunFacts(10, cut_short=True))
-    assert found[0] == "the search was not finished: --budget 20s or more may find a gain"
+    assert found[0] == "--budget 20s or more may find a gain: the search was not finished"
     assert found[1].startswith("--fix NAME=SIZE for dimensions that never change (n, m), or --fix NAME=VALUE")
     assert found[1].endswith("may open 3 nodes whose sizes or conditions are not known (50% of the time)")
     (defined,) = hints([UncoveredNodes("Det", 3, 0.5, UNDEFINED)], islands, 17, ["n"], RunFacts(10))

@@ -266,3 +266,11 @@ def test_axioms_agree_in_shape(name: str) -> None:
         for left, right in zip(equation.left, equation.right, strict=True):
             assert left.rank == right.rank
             assert left is not right
+
+
+@pytest.mark.parametrize("attributes", [{"factor": ""}, {"factor": "2"}])
+def test_an_attribute_is_no_text(attributes: dict[str, str]) -> None:
+    with pytest.raises(ShapeError, match="not a text"):
+        apply("scale", variable("x", (2, 3)), **attributes)
+    with pytest.raises(ShapeError, match="not a text"):
+        apply("reshape", variable("x", (2, 3)), shape=("6",))  # type: ignore[arg-type]

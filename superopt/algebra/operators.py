@@ -388,6 +388,8 @@ def _attributes(spec: Operator, args: Sequence[Term], given: Mapping[str, Attrib
         value = given.get(parameter.name, parameter.default)
         if value is None:
             raise ShapeError(f"{spec.name} needs the attribute {parameter.name}")
+        if any(isinstance(v, str) for v in (value if isinstance(value, tuple) else (value,))):
+            raise ShapeError(f"{spec.name}: {parameter.name} is a number or a tuple of numbers, not a text")
         if parameter.kind == "axis":
             value = _from_end(spec, value, rank)
         elif parameter.kind == "axes":

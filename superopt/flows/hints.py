@@ -38,6 +38,7 @@ class RunFacts:
         refused: The number of improvements that were found but not used, by reason.
         noise: The noise of the last comparison of whole models, as a share, or 0 if there was none.
         contrib_seconds: The seconds per run that ONNX Runtime's own operators would save.
+        run_seconds: The seconds of one run of the original, or 0 if they are not known.
         unused: Options that may lead to a gain and were not given, each with its effect.
     """
 
@@ -50,6 +51,7 @@ class RunFacts:
     refused: Mapping[str, int] = field(default_factory=dict)
     noise: float = 0.0
     contrib_seconds: float = 0.0
+    run_seconds: float = 0.0
     unused: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -108,7 +110,7 @@ def _reasons_by_time(operators: Sequence[OperatorShare], uncovered: Sequence[Unc
             names = ", ".join(dict.fromkeys(row.operator for row in outside[: REPORT.max_uncovered_operators]))
             more = ", …" if len(outside) > REPORT.max_uncovered_operators else ""
             share = percent(sum(row.share for row in uncovered))
-            yield f"{share} of the time goes to nodes outside of the algebra, which cannot be rewritten: {names}{more}"
+            yield f"{share} of the time goes to nodes that cannot be rewritten: {names}{more}"
         else:
             yield "nearly all of the time goes to operators that can be rewritten"
 
@@ -162,10 +164,10 @@ def _hints_by_search(facts: RunFacts) -> Iterator[str]:
     budget = f"--budget {2 * max(1, round(facts.budget))}s or more may find {more}"
     if facts.is_still_improving:
         at = duration(REPORT.late_improvement_share * facts.seconds)
-        saved = f"{duration(facts.saved_early)} a run were saved after {at}, and {duration(facts.saved)} at the end"
-        yield f"the search was still improving when the budget ended ({saved}): {budget}"
+        saved = f"it saved {duration(facts.saved_early)} a run after {at}, and {duration(facts.saved)} after all of its time"
+        yield f"{budget}: the search was still improving at its end ({saved})"
     elif facts.cut_short:
-        yield f"the search was not finished: {budget}"
+        yield f"{budget}: the search was not finished"
     if facts.refused.get(BY_NOISE) and facts.noise > OPTIMIZATION.max_remembered_noise:
         yield f"the machine was noisy ({percent(facts.noise)}): a run while nothing else runs may show a smaller gain"
     if facts.refused.get(BY_CHECK) and not facts.accepted:
@@ -173,7 +175,9 @@ def _hints_by_search(facts: RunFacts) -> Iterator[str]:
     if facts.refused.get(BY_MEMORY):
         yield "--growth SHARE allows weights to grow more"
     if facts.contrib_seconds > 0:
-        yield f"--allow-contrib would save about {duration(facts.contrib_seconds)} a run, with operators of ONNX Runtime alone"
+        share = f" ({percent(facts.contrib_seconds / facts.run_seconds)})" if facts.run_seconds else ""
+        saved = f"{duration(facts.contrib_seconds)} a run{share}"
+        yield f"--allow-contrib would save about {saved}, with a model that runs in ONNX Runtime only"
 
 
 def _hints_by_coverage(uncovered: Sequence[UncoveredNodes], dimensions: Sequence[str]) -> Iterator[str]:

@@ -539,6 +539,7 @@ def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Repo
         refused=refused_improvements(outcomes, searched),
         noise=measured.least.noise if measured else 0.0,
         contrib_seconds=searched.contrib_potential_seconds,
+        run_seconds=prepared.first.seconds,
         unused=unused_options(settings),
     )
     explanation = explain(prepared, facts)

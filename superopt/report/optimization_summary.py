@@ -12,7 +12,16 @@ from rich.text import Text
 from superopt.policy import REPORT
 from superopt.report.number_texts import counted, duration, percent, ratio
 from superopt.report.optimization import AppliedRule, Prediction, Report, SessionTuning, Timing
-from superopt.report.statements import comparison_step, errors, freedoms, node_changes, outcome_of_checks, proofs
+from superopt.report.statements import (
+    comparison_step,
+    errors,
+    freedoms,
+    node_changes,
+    node_shares,
+    outcome_of_checks,
+    proofs,
+    use_step,
+)
 
 
 def verdict(report: Report) -> Text:
@@ -60,7 +69,7 @@ def data_table(title: str, names: str, *numbers: str) -> Table:
 
 def _rows(report: Report, target: str, *, verbose: bool) -> Iterator[tuple[str, str]]:
     if target:
-        yield "result", f"{target}, {'with the same inputs and outputs' if report.accepted else 'the original, unchanged'}"
+        yield "result", f"{target}, {'with the same inputs and outputs' if report.accepted else 'a copy of the original'}"
     yield from _result_rows(report)
     if report.accepted:
         yield from (("changed", text) for text in _changes(report))
@@ -69,6 +78,7 @@ def _rows(report: Report, target: str, *, verbose: bool) -> Iterator[tuple[str, 
     if not verbose:
         yield from (("cannot rewrite", text) for text in _uncovered_lines(report))
     if target and report.accepted:
+        yield "next", use_step(report.model, target).replace("`", "")
         yield "next", comparison_step(report.model, target).replace("`", "")
     yield from (("next", sentence) for sentence in report.hints)
     yield from _condition_rows(report)
@@ -87,7 +97,8 @@ def _safety(report: Report) -> Iterator[str]:
     yield from proofs(report.rules)
     if report.rounding is not None:
         yield from errors(report.rounding)
-    yield freedoms(report.arithmetic)
+    if free := freedoms(report.arithmetic):
+        yield free
 
 
 def _result_rows(report: Report) -> Iterator[tuple[str, str]]:
@@ -105,7 +116,7 @@ def _result_rows(report: Report) -> Iterator[tuple[str, str]]:
 
 def _speedup(timing: Timing) -> str:
     interval = f"95 % interval {ratio(timing.low)} to {ratio(timing.high)}"
-    return f"{ratio(timing.speedup)} times as fast ({interval}; the original against itself differs by {percent(timing.noise)})"
+    return f"{ratio(timing.speedup)} times as fast ({interval}, measurement noise {percent(timing.noise)})"
 
 
 def _predicted(p: Prediction) -> Iterator[tuple[str, str]]:
@@ -124,7 +135,8 @@ def _contributions(rules: Iterable[AppliedRule], measured: float) -> Iterator[st
     listed = list(rules)
     gaining, enabling = _by_gain(listed)
     if not gaining:
-        yield "no rule gains by itself: the same computation is faster in other nodes"
+        reason = "no rule gains by itself" if enabling else "no rule was applied"
+        yield f"{reason}: the same computation is written in other nodes, which ONNX Runtime runs faster"
         return
     if (saved := sum(rule.gain for rule in listed)) > 0 and len(listed) > 1:
         gains = f"{duration(saved)} a run predicted" + (f", {duration(measured)} measured" if measured > 0 else "")
@@ -165,9 +177,10 @@ def _condition_rows(report: Report) -> Iterator[tuple[str, str]]:
 
 def _effort_rows(report: Report) -> Iterator[tuple[str, str]]:
     """Yield rows about the model, the search and the device."""
-    yield "nodes", f"{report.nodes}, of which {report.nodes_in_islands} can be rewritten (islands: {report.islands})"
+    yield "nodes", node_shares(report)
     tried = f"{counted(report.rewrites_tried, 'rewrite')} tried, {counted(report.candidates_measured, 'candidate')} measured"
-    counts = f"; {tried}" if report.rewrites_tried else ""
+    recalled = "results of an earlier search were read from the cache" if report.segments else ""
+    counts = f"; {tried if report.rewrites_tried else recalled}".rstrip("; ")
     yield "search", f"{report.stopped} (budget {duration(report.budget)}, seed {report.seed}){counts}"
     if report.windows_left:
         reasons = "; ".join(f"{n} x {why}" for why, n in [*report.windows_left.items()][: REPORT.max_reasons])

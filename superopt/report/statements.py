@@ -13,14 +13,13 @@ FLAG_MEANINGS = {
     "contract": "a product and a sum may be rounded once",
     "arcp": "a division may become a multiplication",
     "nsz": "the sign of a zero may change",
-    "nnan": "values are assumed not to be NaN",
-    "ninf": "values are assumed not to be infinite",
-    "range": "an intermediate result may overflow or underflow",
-    "cancel": "one side may lose significant digits",
 }
-"""The freedom or the assumption that each floating-point flag stands for (docs/floating-point.md)."""
+"""The freedom that each of these floating-point flags stands for (docs/floating-point.md)."""
 BOUNDED = frozenset({"nnan", "ninf", "range", "cancel"})
-"""The flags that the mode `relaxed` admits only where an analysis of the model allows it."""
+"""The flags that the mode `relaxed` admits only where an analysis of the model shows that values are bounded."""
+ANALYSED = "where a rewrite needs finite or bounded values, an analysis of the model shows that they are"
+EXAMPLE = "example "
+"""The names of inputs that the user gave begin with this text."""
 
 
 def node_changes(report: Report) -> str:
@@ -29,7 +28,8 @@ def node_changes(report: Report) -> str:
     changed = [f"{name} {old} to {new}" for name, (old, new) in listed[: REPORT.max_changed_operators]]
     if len(listed) > REPORT.max_changed_operators:
         changed.append(counted(len(listed) - REPORT.max_changed_operators, "other operator"))
-    nodes = f"{report.nodes} nodes became {report.nodes_after}"
+    same = report.nodes == report.nodes_after
+    nodes = f"{report.nodes} nodes, as many as before" if same else f"{report.nodes} nodes became {report.nodes_after}"
     return f"{nodes} ({', '.join(changed)})" if changed else f"{nodes}, of the same operators"
 
 
@@ -45,6 +45,21 @@ def outcome_of_checks(report: Report) -> str:
     return f"the result passed the numerical check; {differences.get(report.arithmetic.mode, usual)}"
 
 
+def node_shares(report: Report) -> str:
+    """Return how many nodes of the original can be rewritten, in how many parts of the model, and what the others are."""
+    outside = sum(row.nodes for row in report.uncovered)
+    others = report.nodes - report.nodes_in_islands - outside
+    parts = f"{report.nodes_in_islands} can be rewritten, in {counted(report.islands, 'part')} of the model"
+    kinds = [f"{outside} cannot"] if outside else []
+    kinds += [f"{others} only compute constants or sizes"] if others > 0 else []
+    return f"{counted(report.nodes, 'node')}: {', '.join([parts, *kinds])}"
+
+
+def use_step(source: str, target: str) -> str:
+    """Return that the result can replace the original. File names are between backticks."""
+    return f"use `{target}` in place of `{source}`: its inputs and outputs have the same names and types"
+
+
 def comparison_step(source: str, target: str) -> str:
     """Return how to compare the two model files on the user's inputs. The command is between backticks."""
     return f"`superopt compare {source} {target} --input FILE.npz` compares speed and outputs on your own inputs"
@@ -54,12 +69,15 @@ def errors(rounding: Rounding) -> Iterator[str]:
     """Yield how large the errors of the result are, and on which inputs they were found."""
     r = rounding
     if r.reference == "float64":
-        yield f"the largest error is {r.optimized:.1e} of the output's magnitude; the original's own error is {r.original:.1e}"
+        own = f"the original's own error is {r.original:.1e}"
+        yield f"compared with float64, the largest error is {r.optimized:.1e} of the output's magnitude; {own}"
         limit = f"up to {r.tolerance:.3g} times the original's error is allowed"
     else:
         yield f"the largest difference from the original is {r.optimized:.1e} of the output's magnitude ({r.reference})"
         limit = f"the limit is {r.tolerance:.3g} times the original's own variation"
-    yield f"checked on {counted(len(r.inputs), 'set')} of random, extreme or given inputs; {limit}"
+    given = sum(name.startswith(EXAMPLE) for name in r.inputs)
+    inputs = f"{counted(len(r.inputs) - given, 'set')} of random and extreme inputs"
+    yield f"checked on {inputs}{f' and {given} given' if given else ''}; {limit}"
 
 
 def proofs(rules: tuple[AppliedRule, ...]) -> Iterator[str]:
@@ -67,21 +85,16 @@ def proofs(rules: tuple[AppliedRule, ...]) -> Iterator[str]:
     proved = sum(rule.stored for rule in rules)
     others = len(rules) - proved
     if proved:
-        noun = "the rule that was applied is" if proved == 1 else f"the {proved} rules that were applied are"
-        yield f"{noun} proved for all sizes, over the real numbers"
+        noun = "the rule that was applied is" if proved == 1 else f"all {proved} stored rules that were applied are"
+        yield f"{noun} proved: both sides are equal for all sizes, apart from rounding"
     if others:
         yield f"{counted(others, 'step')} of other kinds: definitions of operators read backwards, or corrected mutants"
 
 
 def freedoms(arithmetic: Arithmetic) -> str:
-    """Return what the mode of arithmetic allowed the rewrites."""
-    if not arithmetic.flags:
-        return f"mode {arithmetic.mode}: the rewrites need no freedom of floating-point arithmetic"
-    meant = "; ".join(f"{FLAG_MEANINGS.get(flag, flag)} ({flag})" for flag in arithmetic.flags)
-    bounded = [flag for flag in arithmetic.flags if flag in BOUNDED]
-    limits = (
-        f". {', '.join(bounded)}: only where an analysis of the model allows it"
-        if bounded and arithmetic.mode == "relaxed"
-        else ""
-    )
-    return f"mode {arithmetic.mode}: {meant}{limits}"
+    """Return what the mode of arithmetic allowed the rewrites, or an empty text if they needed no freedom."""
+    free = [FLAG_MEANINGS[flag] for flag in arithmetic.flags if flag in FLAG_MEANINGS]
+    if BOUNDED.intersection(arithmetic.flags):
+        relaxed = arithmetic.mode == "relaxed"
+        free.append(ANALYSED if relaxed else "values are assumed to be finite and of ordinary magnitude")
+    return f"mode {arithmetic.mode}: {'; '.join(free)}" if free else ""

@@ -12,10 +12,19 @@ from superopt.policy import REPORT
 from superopt.report.html.page import PageContent, change_text, time_text
 from superopt.report.number_texts import counted
 from superopt.report.optimization import Report, Timing
-from superopt.report.statements import comparison_step, errors, freedoms, node_changes, outcome_of_checks
+from superopt.report.statements import (
+    comparison_step,
+    errors,
+    freedoms,
+    node_changes,
+    node_shares,
+    outcome_of_checks,
+    proofs,
+    use_step,
+)
 
 Number = TypeVar("Number", int, float)
-UNCHANGED = "The model that was written is the original, unchanged, and as safe as before."
+UNCHANGED = "The model that was written is a copy of the original."
 
 
 @dataclass(frozen=True)
@@ -92,8 +101,7 @@ def headline(report: Report) -> Headline:
 
 
 def _interval(t: Timing) -> str:
-    noise = f"two sessions of the original differ by up to {t.noise:.1%} (A/A control)"
-    return f"95 % interval {t.low:.2f} to {t.high:.2f} · {noise}"
+    return f"95 % interval {t.low:.2f} to {t.high:.2f} · measurement noise {t.noise:.1%}"
 
 
 def interval_strip(report: Report) -> IntervalStrip | None:
@@ -126,34 +134,19 @@ def _safe(page: PageContent) -> Iterator[Fact]:
         yield Fact("Numbers", tuple(map(_sentence, errors(r))))
     else:
         yield Fact("Numbers", ("No numerical check was made.",))
-    yield Fact("Proofs", (*proofs(page),))
-    yield Fact("Arithmetic", (_sentence(freedoms(report.arithmetic)),))
+    if told := tuple(map(_sentence, proofs(report.rules))):
+        yield Fact("Proofs", told)
+    if free := freedoms(report.arithmetic):
+        yield Fact("Arithmetic", (_sentence(free),))
     if report.fixed:
         fixed = ", ".join(f"{name}={value}" for name, value in report.fixed.items())
         yield Fact("Fixed", (f"The result is right only for {fixed}. It fails at run time with other values.",))
-    told = f"Every step is in {page.certificate}." if page.certificate else "--certificate FILE writes every step to a file."
-    yield Fact("Certificate", (f"{told} superopt verify checks it without the code of the search.",))
+    steps = f"Every step is in {page.certificate}." if page.certificate else "--certificate FILE writes every step to a file."
+    yield Fact("Certificate", (f"{steps} superopt verify checks the steps independently of the search.",))
 
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
-
-
-def proofs(page: PageContent) -> Iterator[str]:
-    """Yield sentences on how many of the applied rules are proved, and what the other steps rest on."""
-    proved = [rule for rule in page.rules if rule.proved]
-    others = [rule for rule in page.rules if not rule.proved]
-    if proved:
-        axioms = sum("axiom" in rule.kind for rule in proved)
-        ways = [f"{axioms} from axioms", f"{len(proved) - axioms} by the index prover"]
-        how = ", ".join(way for way in ways if not way.startswith("0 "))
-        noun = "rule is" if len(proved) == 1 else "rules are"
-        yield f"{len(proved)} applied {noun} proved for all sizes over the real numbers ({how})."
-    for kind in dict.fromkeys(rule.kind for rule in others):
-        names = [rule.name for rule in others if rule.kind == kind]
-        yield f"{len(names)} other step{'s' * (len(names) != 1)}: {kind}."
-    if not page.rules:
-        yield "No rule was applied: nodes were only written anew, or settings and inputs were fixed."
 
 
 def _unchanged(report: Report) -> Iterator[Fact]:
@@ -162,8 +155,7 @@ def _unchanged(report: Report) -> Iterator[Fact]:
     if report.rules:
         names = f"{len(report.rules)} rule{'s' * (len(report.rules) != 1)}"
         yield Fact("Tried", (f"Rewrites by {names}, by which parts of the model should save {time_text(saved)} a run.",))
-    rewritable = f"{report.nodes_in_islands} of {report.nodes} nodes are in parts that the search can rewrite."
-    yield Fact("Searched", (rewritable, f"The search ended because {_ended(report)}."))
+    yield Fact("Searched", (_sentence(node_shares(report)), f"The search ended because {_ended(report)}."))
     rows = report.uncovered[: REPORT.max_uncovered_operators]
     if rows:
         shares = (f", {row.share:.0%} of the time" if row.share >= REPORT.min_hint_share else "" for row in rows)
@@ -184,7 +176,7 @@ def next_steps(page: PageContent) -> tuple[str, ...]:
     steps: list[str] = []
     if report.accepted:
         source, target = page.source or "in.onnx", page.target or "out.onnx"
-        steps.append(f"Use `{target}` in place of `{source}`: its inputs and outputs have the same names and types.")
+        steps.append(_sentence(use_step(source, target)))
         steps.append(comparison_step(source, target) + ".")
         if page.certificate:
             steps.append(
