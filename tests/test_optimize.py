@@ -111,7 +111,7 @@ def test_a_faster_model_is_found_and_returned(monkeypatch: pytest.MonkeyPatch) -
     assert report.rules[0].gain > 0
     assert report.nodes == 2 * BRANCHES
     assert report.nodes_after == 2
-    assert list(report.seconds) == ["load", "forms", "search", "measure", "check", "explain"]
+    assert list(report.seconds) == ["load", "prepare", "search", "measure", "check", "explain"]
     assert report.rounding is not None
     assert report.rounding.reference == "float64"
     assert {p.phase for p in told} >= {"load", "search", "check", "measure"}

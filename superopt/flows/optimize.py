@@ -262,7 +262,7 @@ def stages_of(*, tune: bool, predicted: bool) -> tuple[str, ...]:
         tune: Whether session settings are tuned.
         predicted: Whether times are predicted from a device profile instead of measured.
     """
-    return ("load", *(["tune"] if tune else []), "forms", "search", "predict" if predicted else "measure", "check", "explain")
+    return ("load", *(["tune"] if tune else []), "prepare", "search", "predict" if predicted else "measure", "check", "explain")
 
 
 def search(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Iterator[ModelCandidate]:
@@ -325,7 +325,7 @@ def search_prepared_model(
     with closing(Cache(settings.cache)) as times:
         resident, together = weight_bytes(start), prepared.first.short
         clock = prepared.forecaster or Clock(prepared.device.one_thread, times, resident=resident, together=together)
-        with phases("forms"):
+        with phases("prepare"):
             relowered = before.relowered
             if relowered is None:
                 relowered = relower_prepared_islands(prepared, rules, clock)

@@ -112,6 +112,11 @@ def _is_tiny(known: Facts) -> bool:
     return -MODEL.max_tiny_error < known.low <= known.high < MODEL.max_tiny_error
 
 
+def _divides_by_constant(node: ir.Node | None) -> bool:
+    divisor = None if node is None else node.inputs[-1]
+    return divisor is not None and constant_tensor(divisor) is not None
+
+
 def _divisors(node: ir.Node, *others: str) -> list[ir.Value]:
     """Return the operands of the node for which a zero gives an infinity whose sign is the sign of the zero.
 
@@ -280,24 +285,42 @@ class ModelFacts:
         """Return products and quotients that need a small relative error.
 
         They are divisors, operands of a logarithm, operands of an operator that orders elements, or compared with tiny numbers.
-        Products, moves, maxima, sums over axes and sums with tiny numbers pass the need on to their operands. Values that are
-        never near 0 are left out.
+        Quotients are also needed so under a square root, and as factors of numbers larger than ordinary inputs, because a tiny
+        quotient then gives a large result. Products, moves, maxima, sums over axes and sums with tiny numbers pass the need on
+        to their operands. Values that are never near 0 are left out.
         """
         needed: list[ir.Value] = []
+        enlarged: list[ir.Value] = []
         for node in ir.traversal.RecursiveGraphIterator(self._top):
             needed += _divisors(node, *_TELLS_TINY_APART)
             operands = [value for value in node.inputs if value is not None]
             if node.op_type in _COMPARISONS and any(_is_tiny(self.of(value)) for value in operands):
                 needed += operands
+            if node.op_type == "Sqrt" or (node.op_type == "Mul" and any(map(self._may_be_large, operands))):
+                enlarged += operands
+            elif node.op_type == "Div" and operands and self._may_be_large(operands[0]):
+                enlarged += node.outputs
 
         def passes(node: ir.Node) -> bool:
             shifted = node.op_type == "Add" and any(v is not None and _is_tiny(self.of(v)) for v in node.inputs)
             return shifted or node.op_type in _PASSES_ZEROS - {"Add", "Sub", "Sum", "Tanh"}
 
-        least = MODEL.max_tiny_error
-        found = self._traced(needed, lambda known: known.low < least and known.high > -least, passes)
-        roots = {"Div", "Mul", "Reciprocal", "Sub"}
-        return frozenset(v for v in found if (producer := v.producer()) is not None and producer.op_type in roots)
+        def near_zero(known: Facts) -> bool:
+            return known.low < MODEL.max_tiny_error and known.high > -MODEL.max_tiny_error
+
+        def computed_by(values: Iterable[ir.Value], *operators: str) -> set[ir.Value]:
+            found = self._traced(values, near_zero, passes)
+            return {v for v in found if (producer := v.producer()) is not None and producer.op_type in operators}
+
+        quotients = {v for v in computed_by(enlarged, "Div", "Reciprocal") if not _divides_by_constant(v.producer())}
+        return frozenset(computed_by(needed, "Div", "Mul", "Reciprocal", "Sub") | quotients)
+
+    def _may_be_large(self, value: ir.Value) -> bool:
+        """Return whether elements may be larger than ordinary inputs. An exponential may be, if its operand may be large enough."""
+        producer = value.producer()
+        if producer is None or producer.op_type != "Exp" or producer.inputs[0] is None:
+            return not self.of(value).ordinary
+        return self.of(producer.inputs[0]).high > math.log(MODEL.max_ordinary_magnitude)
 
     def _traced(
         self, values: Iterable[ir.Value], counts: Callable[[Facts], bool], passes: Callable[[ir.Node], bool]

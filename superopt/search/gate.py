@@ -163,8 +163,10 @@ class Gate:
         if self.mode is FpMode.FAST:
             new_defined = all(known.defined for known in self._new(match).values())
             return new_defined or not rule.flags & SPECIAL or not self._absorption(rule).partial
-        if self._relative and rule.flags and any(operator(term.op).absolute_error for term in self._new(match)):
-            return False
+        if self._relative and any(operator(term.op).absolute_error for term in self._new(match)):
+            old = subterms(*match.roots, stop=_outside(match))
+            if rule.flags or not any(operator(term.op).absolute_error for term in old if not term.is_variable):
+                return False
         return self._is_special_safe(rule, match, bound) and self._is_bounded(rule, match, bound)
 
     def _brings_in_rounding(self, match: Match) -> bool:
