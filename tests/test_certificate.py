@@ -311,6 +311,40 @@ def test_functions_and_the_opset_are_those_of_the_original() -> None:
         check_nodes(original, other, certificate)
 
 
+def looped(*, stored: bool) -> onnx.ModelProto:
+    """A loop whose body adds two products with weights of its own, and a node with a written domain that stays."""
+    weights = [weight(name, 8, 8) for name in "wv"]
+    nodes = [helper.make_node("MatMul", ["s", name], [f"{name}s"]) for name in "wv"]
+    nodes += [helper.make_node("Add", ["ws", "vs"], ["a"]), helper.make_node("Tanh", ["a"], ["r"])]
+    nodes += [helper.make_node("Identity", ["c"], ["going"])]
+    if not stored:
+        nodes = [helper.make_node("Constant", [], [w.name], value=w) for w in weights] + nodes
+    scalar = {name: helper.make_tensor_value_info(name, kind, []) for name, kind in (("i", 7), ("c", 9), ("going", 9))}
+    state, after = (helper.make_tensor_value_info(name, 1, [4, 8]) for name in "sr")
+    body = helper.make_graph(
+        nodes, "body", [scalar["i"], scalar["c"], state], [scalar["going"], after], weights if stored else []
+    )
+    top = [helper.make_node("Loop", ["n", "", "x"], ["t"], body=body), helper.make_node("Sinh", ["t"], ["y"], domain="")]
+    count = numpy_helper.from_array(np.array(3), "n")
+    return model(top, {"x": [4, 8]}, {"y": [4, 8]}, [count])
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_weights_of_a_body_are_weights_of_the_model(stored: bool, rules: list[Rule], strict: RuleSet, tmp_path: Path) -> None:
+    merged = RuleSet([rule for rule in rules if rule.name.startswith("add-matmul-to-matmul-add")])
+    certified = Certified(looped(stored=stored), [at_random(merged, 0, 1)], rules, tmp_path)
+    assert certified.steps
+    certified.verified()
+    changed = onnx.load(certified.optimized)
+    (loop,) = (node for node in changed.graph.node if node.op_type == "Loop")
+    (body,) = (attribute.g for attribute in loop.attribute if attribute.name == "body")
+    (new,) = (tensor for graph in (changed.graph, body) for tensor in graph.initializer if "superopt" in tensor.name)
+    new.CopyFrom(numpy_helper.from_array(2 * numpy_helper.to_array(new), new.name))
+    onnx.save(changed, certified.optimized)
+    record = {**certified.record, "optimized": ModelSource.read(certified.optimized).digest()}
+    assert "differs from its term" in refused(certified, record)
+
+
 def test_another_model_is_refused(capsys: pytest.CaptureFixture[str], branches: Certified, tmp_path: Path) -> None:
     arguments = ["verify", str(branches.optimized), str(branches.optimized), "--certificate", str(branches.file)]
     assert cli.main(arguments) == CertificateError.exit_code

@@ -316,7 +316,10 @@ class ModelFacts:
         return frozenset(computed_by(needed, "Div", "Mul", "Reciprocal", "Sub") | quotients)
 
     def _may_be_large(self, value: ir.Value) -> bool:
-        """Return whether elements may be larger than ordinary inputs. An exponential may be, if its operand may be large enough."""
+        """Return whether elements may be larger than ordinary inputs.
+
+        An exponential may be, if its operand may be larger than the logarithm of ordinary inputs.
+        """
         producer = value.producer()
         if producer is None or producer.op_type != "Exp" or producer.inputs[0] is None:
             return not self.of(value).ordinary

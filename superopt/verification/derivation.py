@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,6 +28,7 @@ from superopt.algebra.operators import apply
 from superopt.algebra.terms import Atom, Dim, Term, subterms
 from superopt.errors import CertificateError, InvalidModelError, ShapeError
 from superopt.policy import VERIFY
+from superopt.protobuf.graphs import all_graphs
 from superopt.verification.arrays import Array, UndecidedError, evaluate_certificate_terms
 from superopt.verification.certificates import Certificate, Pass, Rewrite, RewrittenNodes, Scope, State, certificate_variables
 from superopt.verification.inputs import Feeds, perturb_feeds
@@ -59,14 +61,20 @@ class Weights:
 
 @dataclass(frozen=True, eq=False)
 class Tensors:
-    """The initializers of a model's top graph, read on demand."""
+    """The initializers of a model's top graph and of its control flow bodies, read on demand.
+
+    An initializer of a body is left out if another value of the model has the same name.
+    """
 
     source: ModelSource
 
     @functools.cached_property
     def protos(self) -> Mapping[str, TensorProto]:
-        """The TensorProto of each initializer of the top graph, by name."""
-        return {tensor.name: tensor for tensor in self.source.proto.graph.initializer}
+        """The TensorProto of each initializer, by name."""
+        top = self.source.proto.graph
+        counts = _definition_counts(self.source.proto)
+        inner = (t for graph in all_graphs(self.source.proto) if graph is not top for t in graph.initializer)
+        return {t.name: t for t in (*top.initializer, *(t for t in inner if counts[t.name] == 1))}
 
     def array(self, name: str) -> Array:
         """Return the elements of an initializer.
@@ -90,7 +98,7 @@ def check_weights(original: ModelSource, optimized: ModelSource, certificate: Ce
         CertificateError: A weight is neither a weight of the original nor equal to a term, or takes the place of a value.
     """
     before, after = Tensors(original), Tensors(optimized)
-    known = _constants(original.proto.graph)
+    known = _constants(original.proto)
     results = {name for node in original.proto.graph.node for name in node.output}
     made = _Made(before, certificate.passes, known)
     counts = {"kept": 0, "computed": 0, "small": 0}
@@ -120,10 +128,24 @@ def _same_bytes(one: Array, other: Array) -> bool:
     return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
-def _constants(graph: GraphProto) -> dict[str, Array]:
-    """Return the tensors of a graph's Constant nodes, by the names of their outputs."""
+def _definition_counts(model: ModelProto) -> Counter[str]:
+    """Return how many graphs of the model define a value of each name, as an input, an initializer or the result of a node."""
+    counts: Counter[str] = Counter()
+    for graph in all_graphs(model):
+        counts.update({value.name for value in (*graph.input, *graph.initializer)})
+        counts.update(name for node in graph.node for name in node.output)
+    return counts
+
+
+def _constants(model: ModelProto) -> dict[str, Array]:
+    """Return the tensors of the model's Constant nodes, by the names of their outputs.
+
+    A Constant of a control flow body is left out if another value of the model has the same name.
+    """
+    counts = _definition_counts(model)
+    inner = (node for graph in all_graphs(model) if graph is not model.graph for node in graph.node)
     found: dict[str, Array] = {}
-    for node in graph.node:
+    for node in (*model.graph.node, *(node for node in inner if all(counts[name] == 1 for name in node.output))):
         if node.op_type == "Constant" and node.output and len(node.attribute) == 1:
             value = helper.get_attribute_value(node.attribute[0])
             if isinstance(value, TensorProto):
@@ -400,6 +422,8 @@ def _plain(node: NodeProto, aliases: Mapping[str, str], *, bodiless: bool = Fals
     copy.CopyFrom(node)
     for field in ("name", "doc_string", "metadata_props"):
         copy.ClearField(field)
+    if copy.domain in STANDARD:
+        copy.ClearField("domain")
     del copy.input[:]
     copy.input.extend(_followed(name, aliases) for name in node.input)
     while copy.input and not copy.input[-1]:
@@ -538,7 +562,7 @@ def check_segments(
     rewrites = [rewrite for one in certificate.passes for rewrite in one.rewrites]
     places = [place for rewrite in rewrites for place in rewrite.places if not place.scope]
     wanted = list(dict.fromkeys(name for place in places for name in (*place.inputs.values(), *place.outputs)))
-    made = _Made(Tensors(original), certificate.passes, _constants(original.proto.graph))
+    made = _Made(Tensors(original), certificate.passes, _constants(original.proto))
     read = {value for rewrite in rewrites for place in rewrite.places for value in _weights_read(rewrite, place)}
     weights = {name: made.value(name) for name in read if made.knows(name)}
     _require_kinds(original, rewrites, made)
