@@ -339,6 +339,25 @@ def test_sums_of_products_of_rounded_values_are_in_no_island(body: str) -> None:
     assert {node.op_type for island in islands for node in island.nodes} <= {"Mul", "Transpose"}
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("t = Mul(x, h) u = Div(t, h) f = Floor(u) out = Add(f, y)", 0),
+        (
+            "t = Mul(x, h) u = Reshape(t, all) q = Add(u, h) i = Cast<to = 7>(q) f = Cast<to = 1>(i) out = Reshape(f, sides)",
+            0,
+        ),
+        ("t = Mul(x, h) u = Div(t, h) b = Less(y, u) out = Cast <to = 1> (b)", 0),
+        ("e = Tanh(x) t = Mul(e, h) u = Div(t, h) f = Floor(u) out = Add(f, y)", 2),
+        ("t = Mul(x, y) u = Mul(t, h) q = Mul(u, h) f = Round(q) out = Add(f, y)", 3),
+        ("t = Mul(x, h) f = Floor(t) out = Add(f, y)", 1),
+    ],
+)
+def test_chains_from_exact_numbers_to_steps_are_in_no_island(body: str, expected: int) -> None:
+    islands = Charts(FpMode.RELAXED).of(load(parsed(body, SUMMED)).model).islands()
+    assert sum(node.op_type in ("Mul", "Div") for island in islands for node in island.nodes) == expected
+
+
 @pytest.mark.parametrize(("constant", "expected"), [(1536, 0), (16, 2)])
 def test_a_smaller_constant_rounds_in_float16(constant: float, expected: int) -> None:
     text = onnx.printer.to_text(parsed("t = Add(x, m) u = Sub(t, m) out = Mul(u, y)", "float[1] m = {0}"))

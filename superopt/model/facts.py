@@ -108,6 +108,39 @@ _TELLS_TINY_APART = ("ArgMax", "ArgMin", "Log", "TopK")
 _COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 
 
+_STEPS = frozenset({"Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Mod", "Round"})
+_ROUNDED = frozenset({"Add", "Div", "Mul", "Sub"})
+_CHAINED = _ROUNDED | {"Expand", "Flatten", "Identity", "Neg", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+
+
+def _has_steps(node: ir.Node) -> bool:
+    """Return whether the node computes a function with steps of floating-point numbers, such as Floor or a comparison."""
+    if node.domain not in STANDARD or not node.inputs or node.inputs[0] is None or node.inputs[0].dtype not in FLOATS:
+        return False
+    return node.op_type in _STEPS or (node.op_type == "Cast" and node.outputs[0].dtype not in FLOATS)
+
+
+def _chain(value: ir.Value | None) -> tuple[ir.Value | None, list[ir.Node]]:
+    """Return the nodes that compute the value from another value and constants, one after another, and the other value."""
+    chain: list[ir.Node] = []
+    while value is not None and (producer := value.producer()) is not None:
+        operands = [v for v in producer.inputs if v is not None and constant_tensor(v) is None]
+        if producer.op_type not in _CHAINED or len(operands) != 1 or producer.domain not in STANDARD:
+            break
+        chain.append(producer)
+        value = operands[0]
+    return value, chain
+
+
+def _is_exact(value: ir.Value) -> bool:
+    """Return whether no node rounds the value's elements: the value is an input, or consists of converted integers."""
+    producer = value.producer()
+    if producer is None:
+        return value.is_graph_input()
+    first = producer.inputs[0] if producer.inputs else None
+    return producer.op_type == "Range" or (producer.op_type == "Cast" and first is not None and first.dtype not in FLOATS)
+
+
 def _is_tiny(known: Facts) -> bool:
     return -MODEL.max_tiny_error < known.low <= known.high < MODEL.max_tiny_error
 
@@ -269,6 +302,20 @@ class ModelFacts:
             if factor.op in MOVING or factor.op == "scale":
                 stack += [(arg, graph) for arg in factor.args]
         return False
+
+    def stepped_chains(self) -> frozenset[ir.Node]:
+        """Return nodes that compute with constants, one after another, and lead from exact numbers to a function with steps.
+
+        Inputs and converted integers are exact numbers. Models compute positions from them, as in `floor(p * 0.7 / 0.7)`. If
+        such a chain is rounded in another way, a position at a step changes by one.
+        """
+        found: set[ir.Node] = set()
+        for node in ir.traversal.RecursiveGraphIterator(self._top):
+            for value in node.inputs if _has_steps(node) else ():
+                source, chain = _chain(value)
+                if source is not None and _is_exact(source) and sum(one.op_type in _ROUNDED for one in chain) > 1:
+                    found.update(chain)
+        return frozenset(found)
 
     def signed_zeros(self) -> frozenset[ir.Value]:
         """Return the values whose zeros have a sign that may decide the sign of an infinity.

@@ -110,7 +110,7 @@ class Chart:
         model: the model.
         views: the `Views` object of the model, if the caller has one.
         mode: the floating-point mode. See `chart_of` for the relaxed mode.
-        rounding: nodes that are part of a sum that rounds on purpose. No island contains these nodes.
+        rounding: nodes whose rounding must stay, such as parts of a sum that rounds on purpose. No island contains them.
         native_half: whether kernels compute in float16. If not, no island of the precise mode contains float16 values.
     """
 
@@ -368,9 +368,13 @@ def _computed_in(kind: ir.DataType) -> str:
 
 
 def chart_of(model: Model, views: Views, mode: FpMode, *, native_half: bool = False) -> Chart:
-    """Return the model's `Chart`. In the relaxed mode, no island contains nodes of sums that round on purpose."""
+    """Return the model's `Chart`.
+
+    In the relaxed mode, no island contains nodes of sums that round on purpose, or nodes that compute exact positions.
+    """
     chart = Chart(model, views, mode, native_half=native_half)
-    rounding = chart.facts.rounding_sums() if mode is FpMode.RELAXED else frozenset()
+    facts = chart.facts
+    rounding = facts.rounding_sums() | facts.stepped_chains() if mode is FpMode.RELAXED else frozenset()
     return Chart(model, views, mode, rounding) if rounding else chart
 
 
