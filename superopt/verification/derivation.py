@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
@@ -157,6 +157,24 @@ def _constants(model: ModelProto) -> dict[str, Array]:
     return found
 
 
+class _MadeWeight(NamedTuple):
+    """A weight in float64, with facts about the rounding of the stored weight.
+
+    Attributes:
+        exact: The weight without any rounding.
+        magnitude: The sum of the magnitudes of all numbers that were added.
+        single: Whether ONNX Runtime adds in float32.
+        rounded_before: How often a number was rounded to the type of the weights before: each pass stores its weights.
+        stored: As `rounded_before`, after the weight is stored.
+    """
+
+    exact: Array
+    magnitude: Array
+    single: bool = False
+    rounded_before: int = 0
+    stored: int = 0
+
+
 class _Made:
     """The weights that a certificate defines by terms, computed in float64 on demand.
 
@@ -166,7 +184,7 @@ class _Made:
     def __init__(self, tensors: Tensors, passes: Sequence[Pass], constants: Mapping[str, Array]) -> None:
         self.tensors, self.passes, self.constants = tensors, passes, constants
         self.latest = {name: number for number, one in enumerate(passes) for name in one.weights}
-        self.done: dict[tuple[int, str], tuple[Array, Array, bool]] = {}
+        self.done: dict[tuple[int, str], _MadeWeight] = {}
 
     def require(self, name: str, array: Array) -> None:
         """Check that the array equals the term that the certificate gives for the weight `name`, up to rounding.
@@ -174,7 +192,7 @@ class _Made:
         Raises:
             CertificateError: The array differs from the term.
         """
-        exact, magnitude, single = self._value(self.latest[name], name)
+        exact, magnitude, single, rounded_before, _ = self._value(self.latest[name], name)
         if exact.shape != array.shape:
             raise CertificateError(f"weight {name!r} has shape {list(array.shape)}, but its term has shape {list(exact.shape)}")
         if array.dtype.kind in "iub":
@@ -183,7 +201,8 @@ class _Made:
             given = array.astype(np.float64)
             with np.errstate(over="ignore", invalid="ignore"):
                 rounded = exact.astype(array.dtype).astype(np.float64)
-                allowed = 1.01 * _ulp(rounded, array.dtype) + magnitude * (SINGLE if single else 2.0**-46)
+                share = (SINGLE if single else 2.0**-46) + rounded_before * _epsilon(array.dtype) / 2
+                allowed = 1.01 * _ulp(rounded, array.dtype) + magnitude * share
                 same = bool(
                     np.all((rounded == given) | (np.abs(rounded - given) <= allowed) | (np.isnan(rounded) & np.isnan(given)))
                 )
@@ -205,20 +224,16 @@ class _Made:
 
     def value(self, name: str) -> Array:
         """Return a weight of the original, or a weight that the certificate defines, in float64."""
-        return self._value(self.latest.get(name, -1), name)[0]
+        return self._value(self.latest.get(name, -1), name).exact
 
-    def _value(self, number: int, name: str) -> tuple[Array, Array, bool]:
-        """Return the value in float64 that a weight has after a pass of the optimizer, with two facts about its rounding.
-
-        `number` is the index of the pass, or -1 for the original. The facts are the sum of the magnitudes of all numbers that
-        were added, and whether ONNX Runtime adds in float32.
-        """
+    def _value(self, number: int, name: str) -> _MadeWeight:
+        """Return a weight after a pass of the optimizer. `number` is the index of the pass, or -1 for the original."""
         while number >= 0 and name not in self.passes[number].weights:
             number -= 1
         if (number, name) not in self.done:
             if number < 0:
                 array = self._given(name)
-                self.done[number, name] = array, np.abs(array), False
+                self.done[number, name] = _MadeWeight(array, np.abs(array))
             else:
                 self.done[number, name] = self._computed(number, self.passes[number].weights[name])
         return self.done[number, name]
@@ -230,16 +245,18 @@ class _Made:
             return self.constants[name].astype(np.float64)
         raise CertificateError(f"a term of the certificate reads {name!r}, which is not a weight of the original")
 
-    def _computed(self, number: int, term: Term) -> tuple[Array, Array, bool]:
+    def _computed(self, number: int, term: Term) -> _MadeWeight:
         names = [x.name for x in certificate_variables([term])]
         inside = {name: self._value(number - 1, name) for name in names}
-        single = any(one[2] for one in inside.values()) or any(t.op in SUMMED_IN_SINGLE for t in subterms(term))
+        single = any(one.single for one in inside.values()) or any(t.op in SUMMED_IN_SINGLE for t in subterms(term))
+        stored = max((one.stored for one in inside.values()), default=0)
         try:
-            (exact,) = evaluate_certificate_terms([term], {name: one[0] for name, one in inside.items()})
-            (magnitude,) = evaluate_certificate_terms([_of_magnitudes(term)], {name: one[1] for name, one in inside.items()})
+            (exact,) = evaluate_certificate_terms([term], {name: one.exact for name, one in inside.items()})
+            magnitudes = {name: one.magnitude for name, one in inside.items()}
+            (magnitude,) = evaluate_certificate_terms([_of_magnitudes(term)], magnitudes)
         except ShapeError as error:
             raise CertificateError(f"a weight of the certificate cannot be computed ({error})") from error
-        return exact, np.abs(magnitude), single
+        return _MadeWeight(exact, np.abs(magnitude), single, stored, stored + 1)
 
 
 def _of_magnitudes(term: Term) -> Term:
@@ -265,13 +282,21 @@ def _of_magnitudes(term: Term) -> Term:
     return done[term]
 
 
+def _epsilon(dtype: np.dtype[Any]) -> float:
+    """Return the distance of 1 to the next number of the type `dtype`."""
+    try:
+        return float(np.finfo(dtype).eps)
+    except ValueError:  # bfloat16 and the like
+        return 2.0**-7
+
+
 def _ulp(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return, for each number in the array, the size of one unit in the last place in the type `dtype`."""
+    eps = _epsilon(dtype)
     try:
-        info = np.finfo(dtype)
-        eps, tiny = float(info.eps), float(info.smallest_subnormal)
+        tiny = float(np.finfo(dtype).smallest_subnormal)
     except ValueError:  # bfloat16 and the like
-        eps, tiny = 2.0**-7, 2.0**-133
+        tiny = 2.0**-133
     with np.errstate(divide="ignore"):
         exponent = np.floor(np.log2(np.maximum(np.abs(array), tiny)))
     return np.asarray(np.maximum(eps * np.exp2(exponent), tiny))
