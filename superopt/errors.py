@@ -181,6 +181,12 @@ class ReplayError(SuperoptError):
     exit_code = 33
 
 
+class ResourceError(SuperoptError):
+    """The operating system refused memory, a file or a process: for example, a name is too long, or the disk is full."""
+
+    exit_code = 35
+
+
 class OutputError(SuperoptError):
     """The standard output cannot be written, for example because the disk is full."""
 

@@ -14,6 +14,7 @@ from superopt.cli import main as cli
 from superopt.errors import CacheError
 from superopt.runtime.cache import Cache, cache_content, clear_cache, replacing_entries
 from superopt.runtime.hardware import is_busy
+from superopt.runtime.result_cache import cached_result
 
 
 @pytest.fixture
@@ -48,6 +49,27 @@ def test_a_cache_of_an_earlier_version_is_read_and_gets_times(tmp_path: Path) ->
         cache.put(["kernel", 2], 3)
     assert cache_content(path).counts == {"kernel": 2}
     assert cache_content(path).first is not None
+
+
+def change(path: Path, assignment: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"UPDATE measured SET {assignment}")
+        connection.commit()
+
+
+@pytest.mark.parametrize("assignment", ["description = NULL", "description = 'x'", "stored = 'x'", "stored = 9e999"])
+def test_a_damaged_entry_is_one_line(path: Path, assignment: str) -> None:
+    change(path, assignment)
+    with pytest.raises(CacheError, match="not a usable time cache"):
+        cache_content(path)
+
+
+def test_a_damaged_result_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "times.sqlite"
+    assert cached_result(path, ["answer"], [], lambda: 42)[0] == 42
+    change(path, "value = '-1'")
+    with pytest.raises(CacheError, match="a damaged entry"):
+        cached_result(path, ["answer"], [], lambda: 42)
 
 
 def test_a_cleared_cache_is_empty_and_usable(path: Path) -> None:

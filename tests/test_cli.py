@@ -98,6 +98,26 @@ def test_a_file_that_is_no_model(capsys: pytest.CaptureFixture[str], source: Pat
     assert target.read_bytes() == BEFORE
 
 
+@pytest.mark.parametrize("error", [OSError(36, "File name too long", "x" * 999), MemoryError("Unable to allocate 2 TiB")])
+def test_what_the_system_refuses_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refused(_: argparse.Namespace) -> int:
+        raise error
+
+    monkeypatch.setitem(cli.COMMANDS, "inspect", refused)
+    assert cli.main(["inspect", "x.onnx"]) == errors.ResourceError.exit_code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert len(line) < 400
+
+
+def test_a_model_in_a_text_format_is_no_model(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    onnx.save(model([helper.make_node("Relu", ["x"], ["y"])], {"x": [4]}, {"y": [4]}), tmp_path / "m.textproto")
+    assert cli.main(["optimize", str(tmp_path / "m.textproto"), str(tmp_path / "out.onnx")]) == 21
+    assert "not an ONNX model" in capsys.readouterr().err
+    assert not (tmp_path / "out.onnx").exists()
+
+
 def test_a_model_that_the_runtime_cannot_load(capsys: pytest.CaptureFixture[str], source: Path, target: Path) -> None:
     proto = onnx.load(source)
     proto.graph.node[0].op_type = "NoSuchOperator"

@@ -217,10 +217,6 @@ MALFORMED: Mapping[str, tuple[Callable[[ModelProto], object], str]] = {
         lambda m: m.graph.node[0].attribute.extend([helper.make_attribute("a", 1), helper.make_attribute("a", 2)]),
         "twice",
     ),
-    "a Constant without a value": (
-        lambda m: m.graph.node.insert(0, helper.make_node("Constant", [], ["k"])),
-        "a Constant has one",
-    ),
     "a cycle": (lambda m: m.graph.node[0].input.__setitem__(0, "y"), "cycle"),
     "opset -1": (lambda m: setattr(m.opset_import[0], "version", -1), "opset version -1"),
     "two opsets": (lambda m: m.opset_import.add(domain="ai.onnx", version=11), "two versions"),

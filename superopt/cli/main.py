@@ -26,12 +26,14 @@ from superopt.cli.signals import Interrupted, Signals
 from superopt.errors import (
     OutputError,
     ReplayError,
+    ResourceError,
     SpecError,
     StoreError,
     SuperoptError,
     TargetError,
     UnprovedError,
     UnreadableRulesError,
+    first_line,
 )
 from superopt.files import (
     cause,
@@ -165,6 +167,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed("interrupted; nothing was written", getattr(error, "exit_code", INTERRUPTED))
     except ReaderGoneError:
         return CLOSED
+    except (MemoryError, OSError) as error:
+        return _failed(first_line(error), ResourceError.exit_code)
     except Exception as error:  # noqa: BLE001
         if debug:
             print_error_line(traceback.format_exc())

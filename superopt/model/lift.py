@@ -198,13 +198,15 @@ def constant_array(value: ir.Value) -> Array | None:
 def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
     """Return the tensor that the value always equals, or None if the value is not constant.
 
-    A constant value is an initializer that no input can override, the result of a Constant node, or a value that constant
-    folding computed.
+    A constant value is an initializer that no input can override, the result of a Constant node with one attribute, or a value
+    that constant folding computed.
     """
     if value.is_graph_input():
         return None
     if value.const_value is None:
-        value.const_value = ir.convenience.get_const_tensor(value)
+        producer = value.producer()
+        if producer is None or producer.op_type != "Constant" or len(producer.attributes) == 1:
+            value.const_value = ir.convenience.get_const_tensor(value)
     return value.const_value
 
 

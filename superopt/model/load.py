@@ -127,7 +127,7 @@ def _parse(path: Path) -> ModelProto:
     try:
         if path.stat().st_size == 0:
             raise InvalidModelError(f"{path}: the file is empty")
-        return onnx.load(path, load_external_data=False)
+        return onnx.load(path, format="protobuf", load_external_data=False)
     except OSError as error:
         raise InvalidModelError(f"{path}: {error.strerror or error}") from error
     except InvalidModelError:

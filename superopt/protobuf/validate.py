@@ -25,6 +25,7 @@ from onnx import (
 )
 
 from superopt.errors import InvalidModelError
+from superopt.protobuf.graphs import all_graphs
 from superopt.protobuf.sparse import dense_bytes, positions, sparse_tensors
 from superopt.protobuf.stored import INLINE_LIMIT
 
@@ -78,9 +79,10 @@ def _fault(model: ModelProto) -> str | None:
     if not _is_decodable(model):
         return "the model has text that is not UTF-8"
     versions: dict[str, int] = {}
+    used = {node.domain for graph in (*all_graphs(model), *model.functions) for node in graph.node}
     for entry in model.opset_import:
         domain = entry.domain or "ai.onnx"
-        if entry.version < 1:
+        if entry.version < 1 and (domain == "ai.onnx" or domain in used):
             return f"opset version {entry.version} of the domain {domain!r} is not a positive number"
         if versions.setdefault(domain, entry.version) != entry.version:
             return f"the domain {domain!r} is imported at two versions"
@@ -143,8 +145,6 @@ def _node_fault(node: NodeProto, visible: set[str] | frozenset[str]) -> str | No
     names = [attribute.name for attribute in node.attribute]
     if len(set(names)) < len(names):
         return f"{label} has the attribute {_repeated(names)!r} twice"
-    if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and len(names) != 1:
-        return f"{label} has {len(names)} attributes, but a Constant has one"
     faults = (_attribute_fault(attribute, f"attribute {attribute.name!r} of {label}") for attribute in node.attribute)
     return next(filter(None, faults), None)
 

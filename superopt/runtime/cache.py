@@ -10,11 +10,12 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from superopt.budget import is_stop_requested
-from superopt.errors import CacheError
+from superopt.errors import CacheError, first_line
 from superopt.files import cache_folder, scratch_folder
 from superopt.policy import PROCESS
 from superopt.runtime.hardware import is_busy
@@ -172,7 +173,7 @@ def cache_content(path: Path) -> CacheContent:
     Raises:
         CacheError: The file is not a time cache, or cannot be read.
     """
-    files = [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm")]
+    files = [Path(f"{path}{suffix}") for suffix in ("", "-wal", "-shm")]
     with _existing_cache(path) as connection:
         counts: dict[str, int] = {}
         times: list[float] = []
@@ -180,7 +181,7 @@ def cache_content(path: Path) -> CacheContent:
             for description, stored in connection.execute("SELECT description, stored FROM measured"):
                 kind = str(json_list(json.loads(description))[0])
                 counts[kind] = counts.get(kind, 0) + 1
-                times += [] if stored is None else [stored]
+                times += [] if stored is None else [datetime.fromtimestamp(stored, tz=UTC).timestamp()]
         size = sum(file.stat().st_size for file in files if file.is_file())
     ordered = dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
     return CacheContent(path, size, ordered, min(times, default=None), max(times, default=None))
@@ -217,8 +218,8 @@ def _existing_cache(path: Path) -> Iterator[sqlite3.Connection | None]:
                 raise CacheError(f"{path}: not a time cache")
             _prepare(connection)
             yield connection
-    except (OSError, sqlite3.Error) as error:
-        raise CacheError(f"{path}: not a usable time cache ({error})") from error
+    except (OSError, OverflowError, TypeError, ValueError, sqlite3.Error) as error:
+        raise CacheError(f"{path}: not a usable time cache ({first_line(error)})") from error
 
 
 def text_of(value: Json) -> str:

@@ -385,7 +385,7 @@ def _block(load: Callable[[], Timed]) -> float:
 
 def _report(progress: Callable[[float], None] | None, start: float, seconds: float) -> None:
     if progress is not None:
-        progress(min(1.0, (active_time() - start) / seconds))
+        progress(min(1.0, (active_time() - start) / seconds) if seconds > 0 else 1.0)
 
 
 def _rounds(timed: Sequence[Timed], deadline: float, until: StoppingRule, report: Callable[[], None]) -> list[Times]:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from superopt.budget import active_time
+from superopt.errors import InvalidModelError
 from superopt.files import scratch_folder
 from superopt.policy import REPORT
 from superopt.protobuf.stored import Loadable
@@ -35,7 +36,12 @@ def operator_seconds(model: Loadable, device: Device, sizes: Mapping[str, int], 
         while runs <= REPORT.profiled_run_count and (runs < 2 or active_time() < until):
             session.run(feeds)
             runs += 1
-        events = json.loads(session.trace().read_text(encoding="utf-8"))
+        try:
+            events = json.loads(session.trace().read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InvalidModelError(
+                f"ONNX Runtime's profile cannot be read, perhaps for lack of disk space ({error})"
+            ) from error
     begun = sorted(event["ts"] for event in events if event.get("name") == "model_run")[-runs:]
     if len(begun) < runs:
         return {}

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from superopt import policy
 from superopt.budget import active_time
+from superopt.errors import CacheError, first_line
 from superopt.protobuf.stored import Loadable, model_digest
 from superopt.runtime.cache import Cache, Json, json_list, json_number, json_object
 
@@ -32,6 +33,9 @@ def cached_result(
         about: a name for the kind of result, and all settings on which the result depends.
         models: the models on which the result depends.
         find: a function that computes the result if the cache has none.
+
+    Raises:
+        CacheError: the cached result is damaged.
     """
 
     def found() -> Json:
@@ -39,8 +43,12 @@ def cached_result(
         return [find(), active_time() - start]
 
     with closing(Cache(cache)) as known:
-        record, seconds = json_list(known.kept([*about, runtime_code_version(), *map(model_digest, models)], found))
+        kept = known.kept([*about, runtime_code_version(), *map(model_digest, models)], found)
+    try:
+        record, seconds = json_list(kept)
         return record, json_number(seconds)
+    except (TypeError, ValueError) as error:
+        raise CacheError(f"{cache}: a damaged entry ({first_line(error)}); superopt cache clear removes it") from error
 
 
 def from_fields(kind: Callable[..., T], record: Json) -> T:
