@@ -1707,6 +1707,8 @@ class AlgebraPolicy:
 class ProcessPolicy:
     """Limits for processes, files, signals and command-line options."""
 
+    max_sent_bytes: int = 1 << 24
+    """The most bytes of a model that are sent to a child process. Larger models are written to a file. Safety limit."""
     child_patience_seconds: float = 20.0
     """Seconds that a child process may take to load a model, or to run it once. Safety limit."""
     child_patience_seconds_per_byte: float = 60 / 2**30

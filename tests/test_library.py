@@ -170,3 +170,34 @@ def test_the_python_example_of_the_readme_runs(tmp_path: Path) -> None:
     first, second = done.stdout.splitlines()
     assert first
     assert second.startswith("faster.onnx: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("fix", "batch=1"),
+        ("stop", 3),
+        ("moves", "rules"),
+        ("opset", "17"),
+        ("tolerance", None),
+        ("growth", "a"),
+        ("seed", 1.5),
+        ("seed", None),
+        ("budget", True),
+        ("shapes", None),
+        ("shapes", {"n": -1}),
+        ("shapes", {"n": "a"}),
+        ("shapes", {"n": True}),
+    ],
+)
+def test_an_error_names_the_argument_of_a_wrong_kind(name: str, value: object) -> None:
+    given = model([helper.make_node("Relu", ["x"], ["y"])], {"x": ["n"]}, {"y": ["n"]})
+    with pytest.raises(ValueError, match="dimension 'n'" if isinstance(value, dict) else name):
+        superopt.optimize(given, **{name: value})  # type: ignore[call-overload]
+
+
+def test_numbers_of_numpy_and_a_single_example_are_taken() -> None:
+    given = model([helper.make_node("Relu", ["x"], ["y"])], {"x": ["n"]}, {"y": ["n"]})
+    numbers = {"seed": np.int64(3), "budget": np.float32(0), "shapes": {"n": np.int64(4)}}
+    found = superopt.optimize(given, inputs={"x": np.ones(4, np.float32)}, no_cache=True, **numbers)  # type: ignore[call-overload]
+    assert not found.report.accepted

@@ -19,7 +19,9 @@ from typing import Any, TypeAlias
 import numpy.typing as npt
 from onnx import ModelProto
 
+from superopt.child.program import release_memory
 from superopt.errors import InvalidModelError, RuntimeDiedError, first_line
+from superopt.files import scratch_folder
 from superopt.policy import PROCESS
 from superopt.protobuf.stored import Loadable, StoredModel, stored_bytes
 
@@ -66,9 +68,9 @@ class Child:
             RuntimeDiedError: The child process dies while ONNX Runtime loads the model.
             TimeoutError: Loading takes too long.
         """
-        source, folder = _source(model)
         patience = PROCESS.child_patience_seconds + PROCESS.child_patience_seconds_per_byte * stored_bytes(model)
-        ports = self.ask("load", source, folder, threads, ";".join(without), optimized, patience=patience)
+        with _sent(model) as (source, folder):
+            ports = self.ask("load", source, folder, threads, ";".join(without), optimized, patience=patience)
         assert isinstance(ports, list)
         return ChildSession(self, tuple(ports), patience)
 
@@ -193,13 +195,21 @@ def child() -> Iterator[Child]:
         made.close()
 
 
-def _source(model: Loadable) -> tuple[str | bytes, str]:
-    """Return the path or the bytes of a model, and the folder of the model's external data.
+@contextlib.contextmanager
+def _sent(model: Loadable) -> Iterator[tuple[str | bytes, str]]:
+    """Yield the path or the bytes of a model, and the folder of the model's external data.
 
-    The folder is an empty text unless the model is a `StoredModel`.
+    The folder is an empty text unless the model is a `StoredModel`. A large model without external data is written to a
+    temporary file, because several copies of bytes that are sent would be in memory. Free memory is returned to the system,
+    so that the child process can use it.
     """
-    if isinstance(model, StoredModel):
-        return model.content, str(model.folder)
-    if isinstance(model, bytes):
-        return model, ""
-    return (model.SerializeToString(), "") if isinstance(model, ModelProto) else (os.fspath(model), "")
+    if not isinstance(model, bytes | ModelProto):
+        yield (model.content, str(model.folder)) if isinstance(model, StoredModel) else (os.fspath(model), "")
+    elif stored_bytes(model) <= PROCESS.max_sent_bytes:
+        yield model if isinstance(model, bytes) else model.SerializeToString(), ""
+    else:
+        with scratch_folder() as folder:
+            path = folder / "model.onnx"
+            path.write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
+            release_memory()
+            yield os.fspath(path), ""

@@ -185,6 +185,10 @@ def optimize(
         ValueError: A number is too small or NaN, a kind of rewrites or a mode is unknown, `tune` is given with a device
             profile, `ort_config` is given without `tune`, or both `fresh` and `no_cache` are given.
     """
+    if not isinstance(fix or {}, Mapping):
+        raise ValueError(f"fix must map names of inputs and dimensions to values, not {fix!r}")
+    if stop is not None and not hasattr(stop, "is_set"):
+        raise ValueError(f"stop must be an event such as threading.Event, not {stop!r}")
     if fresh and no_cache:
         raise ValueError("fresh=True cannot be used with no_cache=True, because nothing is stored without a cache")
     stages = stages_of(tune=tune, predicted=device_profile is not None)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -70,13 +71,14 @@ def read_request(
     loaded = load(model)
     if settings.ort_config:
         config_of(loaded.model)
-    fixed, examples = read_fixed(fix, loaded.model), read_examples(inputs, loaded.model)
+    given = [inputs] if isinstance(inputs, str | os.PathLike | Mapping) else inputs
+    fixed, examples = read_fixed(fix, loaded.model), read_examples(given, loaded.model)
     asked = [*filter(None, settings.shapes), *example_sizes(examples, loaded.model)]
     sizes = at_fixed_sizes(named_sizes(loaded.model, asked), fixed)
     sizings = representative_sizings(loaded.model, sizes)
     original = loadable(loaded.model, scratch, loaded.path)
-    given = InputSource(examples=agreeing_examples(examples, fixed), fixed=fixed.values, fixed_sizes=fixed.sizes)
-    return Request(loaded, original, given, fixed, sizings, chosen=bool(sizes))
+    source = InputSource(examples=agreeing_examples(examples, fixed), fixed=fixed.values, fixed_sizes=fixed.sizes)
+    return Request(loaded, original, source, fixed, sizings, chosen=bool(sizes))
 
 
 class PhaseTimer:

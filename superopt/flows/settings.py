@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from superopt.algebra.dim_binding import DimBinding
 from superopt.budget import duration_seconds
 from superopt.cost.prices import Prices, load_prices
@@ -59,12 +61,25 @@ class OptimizationSettings:
     user_rules: tuple[Rule, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.threads, bool) or not isinstance(self.threads, int | None):
-            raise ValueError(f"threads must be a whole number, not {self.threads!r}")
-        for name, least in (("seed", 0), ("threads", 1), ("tolerance", 1), ("budget", 0), ("growth", 0)):
-            number = getattr(self, name)
-            if number is not None and not least <= number < math.inf:
-                raise ValueError(f"{name} must be a number of at least {least}, not {number!r}")
+        for name, whole, least, optional in (
+            ("seed", True, 0, False),
+            ("threads", True, 1, True),
+            ("opset", True, 1, True),
+            ("tolerance", False, 1, False),
+            ("budget", False, 0, True),
+            ("growth", False, 0, True),
+        ):
+            given = getattr(self, name)
+            if given is None and optional:
+                continue
+            kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating)
+            if isinstance(given, bool) or not isinstance(given, kinds):
+                raise ValueError(f"{name} must be a {'whole ' * whole}number, not {given!r}")
+            if not least <= given < math.inf:
+                raise ValueError(f"{name} must be a number of at least {least}, not {given!r}")
+            object.__setattr__(self, name, int(given) if whole else float(given))
+        if isinstance(self.moves, str):
+            raise ValueError(f"moves must be a sequence of kinds of rewrites, not the text {self.moves!r}")
         if unknown := set(self.moves) - {*MOVES}:
             raise ValueError(f"unknown move {min(unknown)!r}: expected one of {', '.join(MOVES)}")
         if self.tune and self.device_profile is not None:
@@ -111,13 +126,16 @@ def settings_of(options: Options) -> OptimizationSettings:
         ProviderError, RuntimeMissingError, ProfileError, StoreError, ValueError: See `superopt.optimize`.
     """
     budget, shapes, cache = options.get("budget"), options.get("shapes", ()), options.get("cache")
+    given: object = [shapes] if isinstance(shapes, Mapping) else shapes
+    if not isinstance(given, Sequence) or not all(isinstance(choices, Mapping) for choices in given):
+        raise ValueError(f"shapes must map names of dimensions to sizes, not {shapes!r}")
     return OptimizationSettings(
         provider=options.get("provider", "cpu"),
         budget=None if budget is None else duration_seconds(budget),
         seed=options.get("seed", 0),
         threads=options.get("threads"),
         cuda_graph=options.get("cuda_graph", False),
-        shapes=size_combinations(shapes) if isinstance(shapes, Mapping) else shapes,
+        shapes=[sizes for choices in given for sizes in size_combinations(choices)],
         cache=default_path() if cache is None else Path(cache),
         tune=options.get("tune", False),
         ort_config=options.get("ort_config", False),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from superopt.algebra.dim_binding import DimBinding, Numbers, dimension
@@ -215,6 +216,20 @@ def _growing_caches(model: Model) -> Iterator[tuple[ir.Value, int, ir.Value | No
 
 
 def size_combinations(choices: Mapping[str, int | Sequence[int]]) -> list[dict[str, int]]:
-    """Return every way to choose one size for each name. `choices` maps a name to one size or to several sizes."""
-    listed = [(sizes,) if isinstance(sizes, int) else sizes for sizes in choices.values()]
+    """Return every way to choose one size for each name. `choices` maps a name to one size or to several sizes.
+
+    Raises:
+        ValueError: a size is not a whole number of at least 0.
+    """
+    listed = [_sizes(name, given) for name, given in choices.items()]
     return [dict(zip(choices, row, strict=True)) for row in itertools.product(*listed)]
+
+
+def _sizes(name: str, given: object) -> list[int]:
+    sizes = [given] if isinstance(given, int | np.integer) else given
+    if isinstance(sizes, Iterable) and not isinstance(sizes, str):
+        listed = [*sizes]
+        numbers = [int(n) for n in listed if isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 0]
+        if len(numbers) == len(listed):
+            return numbers
+    raise ValueError(f"a size of dimension {name!r} is a whole number of at least 0, not {given!r}")
