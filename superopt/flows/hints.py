@@ -127,7 +127,7 @@ def _reasons_by_search(facts: RunFacts) -> Iterator[str]:
         what, sentence = sentences[reason]
         yield f"{counted(count, what)}{'' if count == 1 else ', each of which'} {sentence}"
     if facts.saved > 0 and facts.accepted:
-        yield f"the best result was found after {duration(facts.found_at)} of {duration(facts.seconds)} of search"
+        yield f"the best result was found after {duration(facts.found_at)} of search"
     elif facts.saved > 0:
         yield f"the search predicted that {duration(facts.saved)} a run would be saved"
     elif facts.measured and not (facts.refused or facts.accepted):

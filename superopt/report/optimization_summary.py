@@ -71,6 +71,8 @@ def _rows(report: Report, target: str, *, verbose: bool) -> Iterator[tuple[str, 
     if target:
         yield "result", f"{target}, {'with the same inputs and outputs' if report.accepted else 'a copy of the original'}"
     yield from _result_rows(report)
+    if target and not report.accepted:
+        yield "safe", "the file is a copy of the original, so its outputs are the same"
     if report.accepted:
         yield from (("changed", text) for text in _changes(report))
         yield from (("safe", text) for text in _safety(report))

@@ -24,7 +24,7 @@ from superopt.report.statements import (
 )
 
 Number = TypeVar("Number", int, float)
-UNCHANGED = "The model that was written is a copy of the original."
+UNCHANGED = "Safe: the model that was written is a copy of the original."
 
 
 @dataclass(frozen=True)
