@@ -118,7 +118,12 @@ def test_models_too_large_to_be_there_together_are_compared_all_the_same(monkeyp
 
 def test_models_whose_runs_need_much_memory_are_loaded_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     together: list[int] = []
-    monkeypatch.setattr("superopt.runtime.compare.compare_in_blocks", lambda models, **_: [together.append(len(models))])
+
+    def in_blocks(models: Sequence[object], **_: object) -> list[None]:
+        together.append(len(models))
+        return []
+
+    monkeypatch.setattr("superopt.runtime.compare.compare_in_blocks", in_blocks)
     share = COMPARISON.max_run_bytes // 3
     compare(product(512), product(16), CPU, seconds=0.0, run_bytes=share)
     assert not together

@@ -490,7 +490,7 @@ def test_a_node_whose_attribute_refers_to_one_of_a_function_that_is_not_there_is
 )
 def test_a_node_with_wrong_attributes_is_refused_as_onnx_runtime_refuses_it(node: onnx.NodeProto) -> None:
     nodes = [helper.make_node("Relu", ["x"], ["c"]), node]
-    given = model(nodes, [port("x", ["N", 2, "T"])], [port("y", None)])
+    given = model(nodes, [port("x", ["N", 2, "T"])], [port("y", [None, None, None])])
     with pytest.raises(InvalidModelError, match="ONNX Runtime cannot load") as refused:
         superopt.optimize(given, budget=0.1)
     assert "\n" not in str(refused.value)
