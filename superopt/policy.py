@@ -633,7 +633,7 @@ class ComparisonPolicy:
     If the models have more bytes, one model at a time is loaded and timed. Safety limit: `scripts/check_memory` compares peak
     memory with the documented bound.
     """
-    max_run_bytes: int = 1 << 29
+    max_run_bytes: int = 3 << 27
     """The most bytes that runs of models that are loaded together for a comparison may need, beyond the models.
 
     If the runs need more bytes, one model at a time is loaded and timed. Safety limit; see `max_resident_bytes`.
