@@ -167,11 +167,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed("interrupted; nothing was written", getattr(error, "exit_code", INTERRUPTED))
     except ReaderGoneError:
         return CLOSED
-    except (MemoryError, OSError) as error:
-        return _failed(first_line(error), ResourceError.exit_code)
     except Exception as error:  # noqa: BLE001
         if debug:
             print_error_line(traceback.format_exc())
+        if isinstance(error, MemoryError | OSError):
+            return _failed(first_line(error), ResourceError.exit_code)
         return _failed(f"internal error: {type(error).__name__}: {error} (--debug shows where)", INTERNAL)
 
 

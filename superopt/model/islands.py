@@ -375,7 +375,7 @@ def chart_of(model: Model, views: Views, mode: FpMode, *, native_half: bool = Fa
     chart = Chart(model, views, mode, native_half=native_half)
     facts = chart.facts
     rounding = facts.rounding_sums() | facts.stepped_chains() if mode is FpMode.RELAXED else frozenset()
-    return Chart(model, views, mode, rounding) if rounding else chart
+    return Chart(model, views, mode, rounding, native_half=native_half) if rounding else chart
 
 
 class Charts:

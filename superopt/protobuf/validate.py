@@ -79,10 +79,9 @@ def _fault(model: ModelProto) -> str | None:
     if not _is_decodable(model):
         return "the model has text that is not UTF-8"
     versions: dict[str, int] = {}
-    used = {node.domain for graph in (*all_graphs(model), *model.functions) for node in graph.node}
     for entry in model.opset_import:
         domain = entry.domain or "ai.onnx"
-        if entry.version < 1 and (domain == "ai.onnx" or domain in used):
+        if entry.version < 1 and (domain == "ai.onnx" or _is_used(domain, model)):
             return f"opset version {entry.version} of the domain {domain!r} is not a positive number"
         if versions.setdefault(domain, entry.version) != entry.version:
             return f"the domain {domain!r} is imported at two versions"
@@ -106,6 +105,10 @@ def _fault(model: ModelProto) -> str | None:
     if (total := sum(map(dense_bytes, sparse_tensors(model)))) > INLINE_LIMIT:
         return f"its sparse tensors together ask for {total} bytes, more than the {INLINE_LIMIT} allowed"
     return None
+
+
+def _is_used(domain: str, model: ModelProto) -> bool:
+    return any(node.domain == domain for graph in (*all_graphs(model), *model.functions) for node in graph.node)
 
 
 def _defined(graph: GraphProto | FunctionProto) -> tuple[set[str], str | None]:

@@ -10,18 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from superopt.policy import REPORT
+from superopt.report import statements
 from superopt.report.number_texts import counted, duration, percent, ratio
 from superopt.report.optimization import AppliedRule, Prediction, Report, SessionTuning, Timing
-from superopt.report.statements import (
-    comparison_step,
-    errors,
-    freedoms,
-    node_changes,
-    node_shares,
-    outcome_of_checks,
-    proofs,
-    use_step,
-)
 
 
 def verdict(report: Report) -> Text:
@@ -80,8 +71,8 @@ def _rows(report: Report, target: str, *, verbose: bool) -> Iterator[tuple[str, 
     if not verbose:
         yield from (("cannot rewrite", text) for text in _uncovered_lines(report))
     if target and report.accepted:
-        yield "next", use_step(report.model, target).replace("`", "")
-        yield "next", comparison_step(report.model, target).replace("`", "")
+        yield "next", statements.use_step(report.model, target).replace("`", "")
+        yield "next", statements.comparison_step(report.model, target).replace("`", "")
     yield from (("next", sentence) for sentence in report.hints)
     yield from _condition_rows(report)
     yield from _effort_rows(report)
@@ -89,17 +80,17 @@ def _rows(report: Report, target: str, *, verbose: bool) -> Iterator[tuple[str, 
 
 def _changes(report: Report) -> Iterator[str]:
     """Yield how the nodes changed, and the rules with the largest gains."""
-    yield node_changes(report)
+    yield statements.node_changes(report)
     measured = report.timing.original - report.timing.optimized if report.timing is not None else 0.0
     yield from _contributions(report.rules, measured)
 
 
 def _safety(report: Report) -> Iterator[str]:
-    yield outcome_of_checks(report)
-    yield from proofs(report.rules)
+    yield statements.outcome_of_checks(report)
+    yield from statements.proofs(report.rules)
     if report.rounding is not None:
-        yield from errors(report.rounding)
-    if free := freedoms(report.arithmetic):
+        yield from statements.errors(report.rounding)
+    if free := statements.freedoms(report.arithmetic):
         yield free
 
 
@@ -179,7 +170,7 @@ def _condition_rows(report: Report) -> Iterator[tuple[str, str]]:
 
 def _effort_rows(report: Report) -> Iterator[tuple[str, str]]:
     """Yield rows about the model, the search and the device."""
-    yield "nodes", node_shares(report)
+    yield "nodes", statements.node_shares(report)
     tried = f"{counted(report.rewrites_tried, 'rewrite')} tried, {counted(report.candidates_measured, 'candidate')} measured"
     recalled = "results of an earlier search were read from the cache" if report.segments else ""
     counts = f"; {tried if report.rewrites_tried else recalled}".rstrip("; ")

@@ -61,9 +61,9 @@ class Weights:
 
 @dataclass(frozen=True, eq=False)
 class Tensors:
-    """The initializers of a model's top graph and of its control flow bodies, read on demand.
+    """The initializers and Constant nodes of a model's top graph and of its control flow bodies, read on demand.
 
-    An initializer of a body is left out if another value of the model has the same name.
+    A weight of a body is left out if another value of the model has the same name.
     """
 
     source: ModelSource
@@ -71,10 +71,38 @@ class Tensors:
     @functools.cached_property
     def protos(self) -> Mapping[str, TensorProto]:
         """The TensorProto of each initializer, by name."""
+        stored = [tensor for graph in self._bodies for tensor in graph.initializer if self._counts[tensor.name] == 1]
+        return {tensor.name: tensor for tensor in (*self.source.proto.graph.initializer, *stored)}
+
+    @functools.cached_property
+    def constants(self) -> Mapping[str, Array]:
+        """The tensors of the Constant nodes, by the names of their outputs."""
+        inner = [node for graph in self._bodies for node in graph.node if all(self._counts[name] == 1 for name in node.output)]
+        found: dict[str, Array] = {}
+        for node in (*self.source.proto.graph.node, *inner):
+            if node.op_type == "Constant" and node.output and len(node.attribute) == 1:
+                value = helper.get_attribute_value(node.attribute[0])
+                if isinstance(value, TensorProto):
+                    found[node.output[0]] = numpy_helper.to_array(value)
+                elif node.attribute[0].name in ("value_float", "value_floats"):
+                    found[node.output[0]] = np.asarray(value, np.float32)
+                elif node.attribute[0].name in ("value_int", "value_ints"):
+                    found[node.output[0]] = np.asarray(value, np.int64)
+        return found
+
+    @property
+    def _bodies(self) -> list[GraphProto]:
         top = self.source.proto.graph
-        counts = _definition_counts(self.source.proto)
-        inner = (t for graph in all_graphs(self.source.proto) if graph is not top for t in graph.initializer)
-        return {t.name: t for t in (*top.initializer, *(t for t in inner if counts[t.name] == 1))}
+        return [graph for graph in all_graphs(self.source.proto) if graph is not top]
+
+    @functools.cached_property
+    def _counts(self) -> Counter[str]:
+        """How many graphs of the model define a value of each name, as an input, an initializer or the result of a node."""
+        counts: Counter[str] = Counter()
+        for graph in all_graphs(self.source.proto):
+            counts.update({value.name for value in (*graph.input, *graph.initializer)})
+            counts.update(name for node in graph.node for name in node.output)
+        return counts
 
     def array(self, name: str) -> Array:
         """Return the elements of an initializer.
@@ -98,9 +126,9 @@ def check_weights(original: ModelSource, optimized: ModelSource, certificate: Ce
         CertificateError: A weight is neither a weight of the original nor equal to a term, or takes the place of a value.
     """
     before, after = Tensors(original), Tensors(optimized)
-    known = _constants(original.proto)
     results = {name for node in original.proto.graph.node for name in node.output}
-    made = _Made(before, certificate.passes, known)
+    known = before.constants
+    made = _Made(before, certificate.passes)
     counts = {"kept": 0, "computed": 0, "small": 0}
     for name in after.protos:
         array = after.array(name)
@@ -128,35 +156,6 @@ def _same_bytes(one: Array, other: Array) -> bool:
     return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
-def _definition_counts(model: ModelProto) -> Counter[str]:
-    """Return how many graphs of the model define a value of each name, as an input, an initializer or the result of a node."""
-    counts: Counter[str] = Counter()
-    for graph in all_graphs(model):
-        counts.update({value.name for value in (*graph.input, *graph.initializer)})
-        counts.update(name for node in graph.node for name in node.output)
-    return counts
-
-
-def _constants(model: ModelProto) -> dict[str, Array]:
-    """Return the tensors of the model's Constant nodes, by the names of their outputs.
-
-    A Constant of a control flow body is left out if another value of the model has the same name.
-    """
-    counts = _definition_counts(model)
-    inner = (node for graph in all_graphs(model) if graph is not model.graph for node in graph.node)
-    found: dict[str, Array] = {}
-    for node in (*model.graph.node, *(node for node in inner if all(counts[name] == 1 for name in node.output))):
-        if node.op_type == "Constant" and node.output and len(node.attribute) == 1:
-            value = helper.get_attribute_value(node.attribute[0])
-            if isinstance(value, TensorProto):
-                found[node.output[0]] = numpy_helper.to_array(value)
-            elif node.attribute[0].name in ("value_float", "value_floats"):
-                found[node.output[0]] = np.asarray(value, np.float32)
-            elif node.attribute[0].name in ("value_int", "value_ints"):
-                found[node.output[0]] = np.asarray(value, np.int64)
-    return found
-
-
 class _MadeWeight(NamedTuple):
     """A weight in float64, with facts about the rounding of the stored weight.
 
@@ -164,14 +163,12 @@ class _MadeWeight(NamedTuple):
         exact: The weight without any rounding.
         magnitude: The sum of the magnitudes of all numbers that were added.
         single: Whether ONNX Runtime adds in float32.
-        rounded_before: How often a number was rounded to the type of the weights before: each pass stores its weights.
-        stored: As `rounded_before`, after the weight is stored.
+        stored: How often numbers are rounded to the type of the weights, because each pass stores its weights.
     """
 
     exact: Array
     magnitude: Array
     single: bool = False
-    rounded_before: int = 0
     stored: int = 0
 
 
@@ -181,8 +178,8 @@ class _Made:
     Each pass of the optimizer defines weights by terms over the weights before the pass.
     """
 
-    def __init__(self, tensors: Tensors, passes: Sequence[Pass], constants: Mapping[str, Array]) -> None:
-        self.tensors, self.passes, self.constants = tensors, passes, constants
+    def __init__(self, tensors: Tensors, passes: Sequence[Pass]) -> None:
+        self.tensors, self.passes, self.constants = tensors, passes, tensors.constants
         self.latest = {name: number for number, one in enumerate(passes) for name in one.weights}
         self.done: dict[tuple[int, str], _MadeWeight] = {}
 
@@ -192,7 +189,7 @@ class _Made:
         Raises:
             CertificateError: The array differs from the term.
         """
-        exact, magnitude, single, rounded_before, _ = self._value(self.latest[name], name)
+        exact, magnitude, single, stored = self._value(self.latest[name], name)
         if exact.shape != array.shape:
             raise CertificateError(f"weight {name!r} has shape {list(array.shape)}, but its term has shape {list(exact.shape)}")
         if array.dtype.kind in "iub":
@@ -201,7 +198,7 @@ class _Made:
             given = array.astype(np.float64)
             with np.errstate(over="ignore", invalid="ignore"):
                 rounded = exact.astype(array.dtype).astype(np.float64)
-                share = (SINGLE if single else 2.0**-46) + rounded_before * _epsilon(array.dtype) / 2
+                share = (SINGLE if single else 2.0**-46) + (stored - 1) * _epsilon(array.dtype) / 2
                 allowed = 1.01 * _ulp(rounded, array.dtype) + magnitude * share
                 same = bool(
                     np.all((rounded == given) | (np.abs(rounded - given) <= allowed) | (np.isnan(rounded) & np.isnan(given)))
@@ -256,7 +253,7 @@ class _Made:
             (magnitude,) = evaluate_certificate_terms([_of_magnitudes(term)], magnitudes)
         except ShapeError as error:
             raise CertificateError(f"a weight of the certificate cannot be computed ({error})") from error
-        return _MadeWeight(exact, np.abs(magnitude), single, stored, stored + 1)
+        return _MadeWeight(exact, np.abs(magnitude), single, stored + 1)
 
 
 def _of_magnitudes(term: Term) -> Term:
@@ -587,7 +584,7 @@ def check_segments(
     rewrites = [rewrite for one in certificate.passes for rewrite in one.rewrites]
     places = [place for rewrite in rewrites for place in rewrite.places if not place.scope]
     wanted = list(dict.fromkeys(name for place in places for name in (*place.inputs.values(), *place.outputs)))
-    made = _Made(Tensors(original), certificate.passes, _constants(original.proto))
+    made = _Made(Tensors(original), certificate.passes)
     read = {value for rewrite in rewrites for place in rewrite.places for value in _weights_read(rewrite, place)}
     weights = {name: made.value(name) for name in read if made.knows(name)}
     _require_kinds(original, rewrites, made)

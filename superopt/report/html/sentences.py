@@ -9,19 +9,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from superopt.policy import REPORT
+from superopt.report import statements
 from superopt.report.html.page import PageContent, change_text, time_text
 from superopt.report.number_texts import counted
 from superopt.report.optimization import Report, Timing
-from superopt.report.statements import (
-    comparison_step,
-    errors,
-    freedoms,
-    node_changes,
-    node_shares,
-    outcome_of_checks,
-    proofs,
-    use_step,
-)
 
 Number = TypeVar("Number", int, float)
 UNCHANGED = "Safe: the model that was written is a copy of the original."
@@ -95,8 +86,10 @@ def headline(report: Report) -> Headline:
         return Headline("Nothing faster was found", figures, "", UNCHANGED, faster=False)
     predicted = "Predicted to be " if p is not None else ""
     device = f"{report.environment.device}, {counted(report.environment.threads, 'thread')}"
-    changed = f"{node_changes(report)}. Measured on {device}." if t is not None else f"{node_changes(report)}."
-    safe = f"Safe: {outcome_of_checks(report)}." if report.rounding is not None else ""
+    changed = (
+        f"{statements.node_changes(report)}. Measured on {device}." if t is not None else f"{statements.node_changes(report)}."
+    )
+    safe = f"Safe: {statements.outcome_of_checks(report)}." if report.rounding is not None else ""
     return Headline(f"{predicted}{report.speedup:.2f} times as fast", figures, changed, safe, faster=True)
 
 
@@ -129,14 +122,14 @@ def safety(page: PageContent) -> tuple[Fact, ...]:
 def _safe(page: PageContent) -> Iterator[Fact]:
     report = page.report
     r = report.rounding
-    yield Fact("Verdict", (_sentence(outcome_of_checks(report)),))
+    yield Fact("Verdict", (_sentence(statements.outcome_of_checks(report)),))
     if r is not None:
-        yield Fact("Numbers", tuple(map(_sentence, errors(r))))
+        yield Fact("Numbers", tuple(map(_sentence, statements.errors(r))))
     else:
         yield Fact("Numbers", ("No numerical check was made.",))
-    if told := tuple(map(_sentence, proofs(report.rules))):
+    if told := tuple(map(_sentence, statements.proofs(report.rules))):
         yield Fact("Proofs", told)
-    if free := freedoms(report.arithmetic):
+    if free := statements.freedoms(report.arithmetic):
         yield Fact("Arithmetic", (_sentence(free),))
     if report.fixed:
         fixed = ", ".join(f"{name}={value}" for name, value in report.fixed.items())
@@ -155,7 +148,7 @@ def _unchanged(report: Report) -> Iterator[Fact]:
     if report.rules:
         names = f"{len(report.rules)} rule{'s' * (len(report.rules) != 1)}"
         yield Fact("Tried", (f"Rewrites by {names}, by which parts of the model should save {time_text(saved)} a run.",))
-    yield Fact("Searched", (_sentence(node_shares(report)), f"The search ended because {_ended(report)}."))
+    yield Fact("Searched", (_sentence(statements.node_shares(report)), f"The search ended because {_ended(report)}."))
     rows = report.uncovered[: REPORT.max_uncovered_operators]
     if rows:
         shares = (f", {row.share:.0%} of the time" if row.share >= REPORT.min_hint_share else "" for row in rows)
@@ -176,8 +169,8 @@ def next_steps(page: PageContent) -> tuple[str, ...]:
     steps: list[str] = []
     if report.accepted:
         source, target = page.source or "in.onnx", page.target or "out.onnx"
-        steps.append(_sentence(use_step(source, target)))
-        steps.append(comparison_step(source, target) + ".")
+        steps.append(_sentence(statements.use_step(source, target)))
+        steps.append(statements.comparison_step(source, target) + ".")
         if page.certificate:
             steps.append(
                 f"Check the result on any machine: `superopt verify {source} {target} --certificate {page.certificate}`."
