@@ -274,3 +274,9 @@ def test_an_attribute_is_no_text(attributes: dict[str, str]) -> None:
         apply("scale", variable("x", (2, 3)), **attributes)
     with pytest.raises(ShapeError, match="not a text"):
         apply("reshape", variable("x", (2, 3)), shape=("6",))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "attributes"), [("scale", {"factor": (1, 2)}), ("reshape", {"shape": 6})])
+def test_an_attribute_is_one_number_or_several_by_its_kind(name: str, attributes: dict[str, object]) -> None:
+    with pytest.raises(ShapeError, match="not a text or"):
+        apply(name, variable("x", (2, 3)), **attributes)  # type: ignore[arg-type]

@@ -388,13 +388,14 @@ def _attributes(spec: Operator, args: Sequence[Term], given: Mapping[str, Attrib
         value = given.get(parameter.name, parameter.default)
         if value is None:
             raise ShapeError(f"{spec.name} needs the attribute {parameter.name}")
-        if any(isinstance(v, str) for v in (value if isinstance(value, tuple) else (value,))):
-            raise ShapeError(f"{spec.name}: {parameter.name} is a number or a tuple of numbers, not a text")
+        several = parameter.kind in ("axes", "extents")
+        numbers = value if isinstance(value, tuple) else (value,)
+        if isinstance(value, tuple) != several or any(isinstance(number, str) for number in numbers):
+            kind = "a tuple of numbers, not a text or one number" if several else "one number, not a text or several numbers"
+            raise ShapeError(f"{spec.name}: {parameter.name} is {kind}")
         if parameter.kind == "axis":
             value = _from_end(spec, value, rank)
-        elif parameter.kind == "axes":
-            if not isinstance(value, tuple):
-                raise ShapeError(f"{spec.name}: {parameter.name} is a tuple of axes")
+        elif parameter.kind == "axes" and isinstance(value, tuple):
             value = tuple(_from_end(spec, v, rank) for v in value)
         values.append((parameter.name, _canonical(value)))
     return tuple(values)
