@@ -117,6 +117,8 @@ class OptimizationPolicy:
 
     A mutant is a term that equals an operator at some output positions. Not measured.
     """
+    min_repeated_time_share: float = 0.1
+    """The least share of the search time that must be left for passes that were cut short to run once more. Not measured."""
     min_search_seconds: float = 20.0
     """The least default budget of a search, in seconds.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -51,11 +52,17 @@ class Recorded:
     left: float = 0.0
 
     def gains(
-        self, parts: Sequence[Segment], deadline: float, *, find: Callable[..., Any], weight_budget: float
+        self,
+        parts: Sequence[Segment],
+        deadline: float,
+        *,
+        find: Callable[..., Any],
+        weight_budget: float,
+        repeated: bool,
     ) -> Iterator[Gain]:
         assert weight_budget > 0
         kind = KINDS[find]
-        self.asked.append((kind, deadline - active_time()))
+        self.asked.append((f"{kind} again" if repeated else kind, deadline - active_time()))
         saved = self.finds.get(kind, [])
         if saved and parts:
             state = parts[0].state
@@ -69,7 +76,7 @@ def two_steps() -> Model:
 
 
 def found(recorded: Recorded, *moves: str) -> list[ImprovedModel]:
-    runner = PassRunner(cast("SegmentSearch", recorded), Charts(), 1.0, {}, SearchLog())
+    runner = PassRunner(cast("SegmentSearch", recorded), Charts(), 1.0, {}, SearchLog(), seconds=recorded.left)
     return improvements(ImprovedModel(two_steps()), runner, moves, BUDGET)
 
 
@@ -148,9 +155,23 @@ def test_savings_are_scaled_to_the_ratio_in_the_whole_model(low: float, high: fl
     assert priced_in_context([gain(12.0)], 10.0, low, high)[0].seconds == pytest.approx(10 - 10 / high)
 
 
-def test_what_a_deadline_cut_short_is_noted() -> None:
-    assert found(Recorded({"sweeps": [1.0]}, stopped=OUT_OF_TIME), "rules")[0].cut_short
-    assert not found(Recorded({"sweeps": [1.0]}), "rules")[0].cut_short
+def test_passes_that_a_deadline_cut_short_run_once_more_in_the_time_that_is_left() -> None:
+    recorded = Recorded({"sweeps": [1.0, 1.0]}, stopped=OUT_OF_TIME)
+    (only,) = found(recorded, "rules")
+    assert [kind for kind, _ in recorded.asked] == ["sweeps", "windows", "windows", "sweeps again"]
+    assert recorded.asked[-1][1] == pytest.approx(BUDGET, rel=0.1)
+    assert only.unfinished == {"sweeps"}
+    assert only.seconds == 2.0
+    assert not found(Recorded({"sweeps": [1.0]}, stopped=OUT_OF_TIME), "rules")[0].unfinished
+    assert not found(Recorded({"sweeps": [1.0]}), "rules")[0].unfinished
+
+
+def test_no_pass_runs_once_more_if_little_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = itertools.chain([0.0] * 5, itertools.repeat(BUDGET * (1.01 - OPTIMIZATION.min_repeated_time_share)))
+    recorded = Recorded({"sweeps": [1.0]}, stopped=OUT_OF_TIME)
+    monkeypatch.setattr("superopt.search.passes.active_time", lambda: next(times))
+    assert found(recorded, "rules")[0].unfinished == {"sweeps"}
+    assert [kind for kind, _ in recorded.asked] == ["sweeps", "windows", "windows"]
 
 
 def gain(seconds: float, growth: float = 0.0) -> Gain:

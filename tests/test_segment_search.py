@@ -53,10 +53,11 @@ class Noted(SegmentSearch):
         if stage == self.failing:
             raise RecursionError
 
-    def gain(self, *, seconds: float = 60.0, weight_budget: float = 0.0) -> Gain:
+    def gain(self, *, seconds: float = 60.0, weight_budget: float = 0.0, repeated: bool = False) -> Gain:
         nodes = [helper.make_node("Sigmoid", ["x"], ["s"]), helper.make_node("Tanh", ["s"], ["y"])]
         parts = whole_islands(Chart(load(model(nodes, {"x": [4]}, {"y": [4]})).model), {})
-        (gain,) = self.gains(parts, active_time() + seconds, find=find, weight_budget=weight_budget)
+        end = active_time() + seconds
+        (gain,) = self.gains(parts, end, find=find, weight_budget=weight_budget, repeated=repeated)
         return gain
 
 
@@ -85,6 +86,14 @@ def test_a_segment_without_time_is_looked_up_only(clock: Clock) -> None:
     known = Noted(Clock(Device("cpu", 1)))
     known.gain()
     assert (known.gain(seconds=-1.0).found.stopped, known.stages) == ("searched", [*STAGES, "recall"])
+
+
+def test_a_repeated_search_does_not_use_the_result_that_a_deadline_cut_short(clock: Clock) -> None:
+    search = Noted(clock)
+    assert search.gain(seconds=-1.0).found.stopped == OUT_OF_TIME
+    assert search.gain().found.stopped == OUT_OF_TIME
+    assert search.gain(repeated=True).found.stopped == "searched"
+    assert search.stages == ["recall", "recall", *STAGES]
 
 
 def test_results_behind_other_gates_and_within_other_budgets_are_cached_apart(clock: Clock) -> None:

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from superopt import policy
+from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, variable
 from superopt.cli.display import RunState, lines, panel
 from superopt.model.coverage import UNDEFINED, UncoveredNodes
@@ -189,12 +190,15 @@ def test_the_best_is_known_only_while_the_search_runs() -> None:
 def test_a_log_records_when_a_search_improves() -> None:
     told: list[Progress] = []
     log = SearchLog(told.append, run_seconds=10.0, budget=15.0)
-    state, other = (variable("x", 2),), (variable("y", 2),)
-    costs: dict[tuple[Term, ...], float] = {state: 4.0, other: 3.0}
+    x = variable("x", 2)
+    state, other = (apply("abs", apply("abs", x)),), (x,)
+    alone = [(apply("abs", variable("y", 2)),), (variable("x", 3),)]
+    costs: dict[tuple[Term, ...], float] = {state: 4.0, other: 3.0, alone[0]: 1.0, alone[1]: 1.0}
     estimate, measure = log.counted_estimate(costs.__getitem__), log.counted_measure(costs.__getitem__, state, 2.0)
     log.begin_pass(0.0)
     for cost in (estimate, measure):
         assert [cost(one) for one in (state, other, other)] == [4.0, 3.0, 3.0]
+    assert [*map(measure, alone)] == [1.0, 1.0]
     log.segment_found(2.0)
     log.segment_found(3.0)
     log.end_pass(4.0)
@@ -202,6 +206,6 @@ def test_a_log_records_when_a_search_improves() -> None:
     log.segment_found(1.0)
     log.tell(Progress("search"))
     assert [saved for _, saved in log.improvements] == [2.0, 5.0, 4.0]
-    assert (log.tried, log.measured, log.saved, log.speedup) == (2, 1, 4.0, 10 / 6)
+    assert (log.tried, log.measured, log.saved, log.speedup) == (2, 3, 4.0, 10 / 6)
     assert told[-1].search is not None
-    assert (told[-1].search.speedup, told[-1].search.measured) == (log.speedup, 1)
+    assert (told[-1].search.speedup, told[-1].search.measured) == (log.speedup, 3)

@@ -365,9 +365,9 @@ def search_prepared_model(
                 else OUT_OF_MEMORY
                 if is_memory_short()
                 else "the budget is spent"
-                if best.cut_short and log.seconds >= OPTIMIZATION.spent_budget_share * (1 - share) * budget
+                if best.unfinished and log.seconds >= OPTIMIZATION.spent_budget_share * (1 - share) * budget
                 else "a part of the search reached its time limit"
-                if best.cut_short
+                if best.unfinished
                 else before.stopped
             )
         with phases("search"):
@@ -536,7 +536,7 @@ def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Repo
     facts = RunFacts(
         budget=prepared.budget,
         accepted=best.accepted,
-        cut_short=searched.best.cut_short,
+        cut_short=bool(searched.best.unfinished),
         seconds=searched.seconds,
         improvements=searched.log.improvements,
         measured=searched.log.measured,

@@ -39,7 +39,7 @@ FIRST = {MUTANTS: OPTIMIZATION.first_mutant_time_share, **RULES}
 LAST = {**RULES, MUTANTS: OPTIMIZATION.last_mutant_time_share}
 """The passes in the order in which they run if the pass for mutants comes last, each with its share of the search time.
 
-Time that a pass does not use goes to the later passes.
+Time that a pass does not use goes to the later passes. Time that all passes leave goes to the passes that were cut short.
 """
 
 
@@ -77,14 +77,14 @@ class ImprovedModel:
         passes: The gains that each pass applied to the model.
         searched: The gains of all segments that were searched, applied or not.
         too_large: The number of gains that are left out because the weights would grow too much.
-        cut_short: Whether a deadline ended any search.
+        unfinished: The kinds of passes whose last search was ended by a deadline.
     """
 
     model: Model
     passes: Passes = ()
     searched: tuple[Gain, ...] = ()
     too_large: int = 0
-    cut_short: bool = False
+    unfinished: frozenset[str] = frozenset()
 
     @property
     def seconds(self) -> float:
@@ -140,10 +140,8 @@ def improvements(start: ImprovedModel, passes: PassRunner, moves: Sequence[str],
     if "rules" not in moves:
         return [passes.run({MUTANTS: 1.0}, start, end)]
     now = active_time()
-    mutated = passes.run({MUTANTS: 1.0}, start, now + (end - now) * FIRST[MUTANTS] / sum(FIRST.values()))
-    if mutated.seconds <= OPTIMIZATION.min_mutant_pass_gain_share * sum(
-        gain.found.before * gain.runs for gain in mutated.searched if gain.found.steps
-    ):
+    mutated = passes.run_once({MUTANTS: 1.0}, start, now + (end - now) * FIRST[MUTANTS] / sum(FIRST.values()))
+    if mutated.seconds <= OPTIMIZATION.min_mutant_pass_gain_share * passes.seconds:
         return [passes.run(LAST, start, end)]
     first = passes.run(RULES, mutated, (active_time() + end) / 2)
     last = passes.run(LAST, start, end)
@@ -175,23 +173,39 @@ class PassRunner:
 
         A pass is one search of the whole model, and a gain is the search result for one part of the model. `kinds` maps the
         name of a pass to a share. The time that is left until `end` is divided among the remaining passes in proportion to the
-        shares.
+        shares. Passes that were cut short are run once more if enough time is left after the last pass
+        (`OPTIMIZATION.min_repeated_time_share`).
+        """
+        began = active_time()
+        improved = self.run_once(kinds, start, end)
+        unfinished = {kind: share for kind, share in kinds.items() if kind in improved.unfinished}
+        if unfinished and end - active_time() >= OPTIMIZATION.min_repeated_time_share * (end - began):
+            improved = self.run_once(unfinished, improved, end, repeated=True)
+        return improved
+
+    def run_once(
+        self, kinds: Mapping[str, float], start: ImprovedModel, end: float, *, repeated: bool = False
+    ) -> ImprovedModel:
+        """Run the passes as `run` does, but run no pass a second time.
+
+        `repeated` states that the passes were cut short before. Cached results of the first time are then not used.
         """
         improved = start
         for place, kind in enumerate(kinds):
             now = active_time()
             share = kinds[kind] / sum([*kinds.values()][place:])
-            improved = self._run_pass(kind, improved, now + share * (end - now))
+            improved = self._run_pass(kind, improved, now + share * (end - now), repeated=repeated)
         return improved
 
-    def _run_pass(self, kind: str, start: ImprovedModel, deadline: float) -> ImprovedModel:
+    def _run_pass(self, kind: str, start: ImprovedModel, deadline: float, *, repeated: bool) -> ImprovedModel:
         chart = self.charts.of(start.model)
         find = {"sweeps": search_island, MUTANTS: search_mutants}.get(kind, windowed)
         between = kind == "windows between"
         parts = segments(chart, self.runs, between=between) if find is windowed else whole_islands(chart, self.runs)
         self.log.begin_pass(start.seconds)
         left = self.weight_budget - sum(gain.bytes for taken in start.passes for gain in taken)
-        found = list(self._reported(self.search.gains(parts, deadline, find=find, weight_budget=left), parts))
+        gains = self.search.gains(parts, deadline, find=find, weight_budget=left, repeated=repeated)
+        found = [*self._reported(gains, parts)]
         chosen = affordable_gains(found, left)
         seconds = self.seconds - start.seconds
         model, taken, dropped = self._in_context(start.model, chosen, OPTIMIZATION.max_gain_halvings, seconds)
@@ -200,7 +214,7 @@ class PassRunner:
             (*start.passes, tuple(taken)),
             (*start.searched, *found, *dropped),
             max(start.too_large, len(affordable_gains(found, math.inf)) - len(chosen)),
-            start.cut_short or any(gain.found.stopped == OUT_OF_TIME for gain in found),
+            start.unfinished - {kind} | ({kind} if any(gain.found.stopped == OUT_OF_TIME for gain in found) else set()),
         )
         self.log.end_pass(improved.seconds)
         return improved

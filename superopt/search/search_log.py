@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from superopt.algebra.terms import Term, variables
 from superopt.budget import active_time
 from superopt.policy import REPORT
 from superopt.report.progress import Listener, Progress, SearchProgress, ignore_progress
@@ -89,6 +90,9 @@ class SearchLog:
     def counted_measure(self, measure: Cost, start: State, runs: float, *, whole: bool = True) -> Cost:
         """Return the cost function `measure` of a segment, count the states that it measures, and record improvements.
 
+        A search also measures operators alone. These have other output shapes or other inputs than `start`, and are not
+        recorded as improvements.
+
         Args:
             measure: The cost function of states that are equivalent to `start`.
             start: The state of the segment before the search.
@@ -97,13 +101,14 @@ class SearchLog:
                 recorded only at the end of the segment's search.
         """
         known: dict[State, float] = {}
+        shapes, inputs = [term.shape for term in start], _inputs(start)
 
         def counted(state: State) -> float:
             cost = measure(state)
             if state not in known:
                 known[state] = cost
                 self.measured += state != start
-                if whole:
+                if whole and [term.shape for term in state] == shapes and _inputs(state) <= inputs:
                     saved = (known.get(start, cost) - cost) * runs
                     self._saved_here = max(self._saved_here, self._saved_by_pass + saved)
                     self._note_improvement()
@@ -117,3 +122,7 @@ class SearchLog:
         latest = self.improvements[-1][1] if self.improvements else 0.0
         if self.saved != latest:
             self.improvements.append((self.seconds, self.saved))
+
+
+def _inputs(state: State) -> set[Term]:
+    return {variable for variable in variables(*state) if not variable.constant}

@@ -98,6 +98,7 @@ class Batch:
         gates: For each segment, the filter of rule matches for the floating-point mode.
         rooms: For each segment, the number of elements by which its weights may grow.
         runs: For each segment, the number of its runs in one run of the model, with all copies.
+        repeated: Whether the segments are searched again because a deadline ended the first search.
     """
 
     find: Find
@@ -107,6 +108,7 @@ class Batch:
     gates: Mapping[State, Gate]
     rooms: Mapping[State, float]
     runs: Mapping[State, float]
+    repeated: bool
 
 
 class SegmentSearch:
@@ -168,14 +170,21 @@ class SegmentSearch:
         self.tally = MutantTally()
 
     def gains(
-        self, parts: Sequence[Segment], deadline: float, *, find: Find = search, weight_budget: float = math.inf
+        self,
+        parts: Sequence[Segment],
+        deadline: float,
+        *,
+        find: Find = search,
+        weight_budget: float = math.inf,
+        repeated: bool = False,
     ) -> Iterator[Gain]:
         """Search each distinct segment, and yield its gain (the search result for all copies of the segment).
 
         A gain has no steps if no equivalent is cheaper, or if the segment cannot be timed or written as ONNX nodes. The weights
         of all copies of a segment grow by at most `weight_budget` bytes. If the model's weights fit in the last-level cache,
         other algorithms for operators must not make the weights too large for the cache, because all other nodes would then
-        take longer than measured.
+        take longer than measured. `repeated` states that a deadline ended a first search of the segments. The cached results of
+        a first search are then not used.
         """
         by_type: dict[str, list[Segment]] = {}
         for part in parts:
@@ -196,6 +205,7 @@ class SegmentSearch:
                 gates={state: gate_of(alike, self.mode, strict=self.strict) for state, alike in copies.items()},
                 rooms={state: elements / len(alike) for state, alike in copies.items()},
                 runs={state: sum(segment.runs for segment in alike) for state, alike in copies.items()},
+                repeated=repeated,
             )
             growth = elements if self.clock.cold else min(elements, self.clock.spare / island.dtype.itemsize)
             for state, found in search_all(
@@ -281,6 +291,7 @@ class SegmentSearch:
             task.limits.room,
             record_terms_as_json(task.start)[0],
             batch.gates[task.start].key,
+            batch.repeated,
         ]
         return result_from_json(self.clock.cache.kept(key, lambda: result_to_json(result())))
 
