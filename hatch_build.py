@@ -13,7 +13,7 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-LINK = re.compile(r"\[([^\]\n]+)\]\((?!https?:|#)([^)\s]+)\)")
+LINK = re.compile(r"(!?)\[([^\]\n]+)\]\((?!https?:|#)([^)\s]+)\)")
 
 
 class CustomMetadataHook(MetadataHookInterface):
@@ -34,12 +34,17 @@ class CustomMetadataHook(MetadataHookInterface):
 
 
 def absolute_links(markdown: str, url: str, tag: str) -> str:
-    """Replace relative links by links to the repository at `url`, or by their text and path if `url` is empty."""
+    """Replace relative links by links to the repository at `url`, or by their text and path if `url` is empty.
+
+    Images are left out if `url` is empty.
+    """
 
     def replaced(link: re.Match[str]) -> str:
-        text, path = link[1], link[2]
+        image, text, path = link.groups()
         if url:
-            return f"[{text}]({url}/blob/{tag}/{path})"
+            return f"{image}[{text}]({url}/{'raw' if image else 'blob'}/{tag}/{path})"
+        if image:
+            return ""
         return text if text.rstrip("/") == path else f"{text} ({path})"
 
     return LINK.sub(replaced, markdown)

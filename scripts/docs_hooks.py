@@ -67,7 +67,8 @@ def repository_links(markdown: str, url: str) -> str:
 
     def replaced(link: re.Match[str]) -> str:
         path = link[2].partition("#")[0].removeprefix("../")
-        if "://" in link[2] or not path or path.endswith(".md"):
+        image = link.string[: link.start()].endswith("!")
+        if "://" in link[2] or not path or path.endswith(".md") or image:
             return link[0]
         return f"[{link[1]}]({url.rstrip('/')}/blob/main/{path})" if url else link[1]
 

@@ -43,7 +43,6 @@ Modules below all packages, which every package may import:
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from superopt.errors import SuperoptError
@@ -55,6 +54,8 @@ if TYPE_CHECKING:
     from superopt.flows.replay import Replayed, replay
     from superopt.report.comparison import ModelComparison
     from superopt.report.optimization import Report
+
+    __version__: str
 
 __all__ = [
     "ModelComparison",
@@ -79,14 +80,20 @@ _MODULES = {
 }
 """The module that defines each public name. It is imported at the first use of the name, so that `import superopt` is fast."""
 
-try:
-    __version__ = version("superopt")
-except PackageNotFoundError:
-    __version__ = "0+unknown"
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("superopt")
+    except PackageNotFoundError:
+        return "0+unknown"
 
 
 def __getattr__(name: str) -> object:
-    """Import the module of a public name (PEP 562)."""
+    """Import the module of a public name (PEP 562), or read the version of the installed package."""
+    if name == "__version__":
+        return _version()
     if name not in _MODULES:
         raise AttributeError(f"module 'superopt' has no attribute {name!r}")
     return getattr(importlib.import_module(_MODULES[name]), name)
@@ -94,4 +101,4 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     """Return the public names, for completion in interactive sessions."""
-    return sorted({*globals(), *_MODULES})
+    return sorted({*globals(), *_MODULES, "__version__"})

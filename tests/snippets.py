@@ -27,6 +27,7 @@ SCRIPTS = {
     "ablation": "takes minutes",
     "bench": "takes hours",
     "bench_wild": "takes hours, and needs the models of scripts/wild",
+    "check_cache": "takes minutes",
     "check_flags": "takes minutes",
     "check_judge": "takes minutes",
     "check_kills": "takes minutes, and needs strace",

@@ -619,3 +619,25 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert running.wait(timeout=60) == cli.CLOSED
     with running.stderr:
         assert running.stderr.read() == ""
+
+
+def test_a_signal_inside_a_callback_of_a_weak_reference_ends_the_imports() -> None:
+    """Python ignores exceptions in such a callback, and its import system has callbacks of this kind."""
+    script = """
+import os, signal, sys, time, weakref
+from importlib.abc import MetaPathFinder
+from superopt.__main__ import run
+
+class Finder(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "superopt.cli.main":
+            watched = type("Watched", (), {})()
+            watching = weakref.ref(watched, lambda _: (os.kill(os.getpid(), signal.SIGINT), time.sleep(1)))
+            del watched
+
+sys.meta_path.insert(0, Finder())
+sys.argv = ["superopt", "--version"]
+sys.exit(run())
+"""
+    ended = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, cwd=ROOT)
+    assert (ended.returncode, ended.stderr) == (cli.INTERRUPTED, "superopt: interrupted; nothing was written\n")

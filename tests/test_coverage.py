@@ -148,8 +148,9 @@ def test_the_explanation_says_where_the_time_goes_and_what_was_refused() -> None
 
 
 def test_a_search_that_still_improves_at_the_end_needs_more_time() -> None:
-    facts = RunFacts(10, accepted=True, cut_short=True, seconds=10, improvements=[(1.0, 5e-6), (9.5, 7e-6)])
+    facts = RunFacts(10, accepted=True, cut_short=True, seconds=10, improvements=[(1.0, 5e-6), (9.5, 7e-6)], measured=3)
     assert facts.is_still_improving
+    assert not replace(facts, measured=0).is_still_improving
     first, *_ = hints([], (), 17, [], facts)
     assert all(part in first for part in ("still improving", "5 us", "7 us", "--budget 20s"))
     for done in (replace(facts, cut_short=False), replace(facts, improvements=[(1.0, 5e-6), (6.0, 7e-6)])):

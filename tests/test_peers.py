@@ -410,11 +410,26 @@ def test_the_summary_has_what_gains_most() -> None:
     )
     assert "| one | 2.00 | 1.21 | 10 s |\n| two | 0.50 |  | 10 s |" in text
     assert "three" not in text
-    assert "Earlier measurements" not in text
-    elsewhere = {**result("one", 3.0), "device": {**ROWS[0]["device"], "name": "Another"}}
-    told = "Another, 1 thread, ONNX Runtime 1.2: 1 models, geometric mean **3.000**; no improvement was found on 0."
-    assert f"\n\nEarlier measurements:\n\n- {told}\n\n| model" in tables.summary([*ROWS, elsewhere])
     assert tables.summary([]) == ""
+
+
+def test_each_device_has_its_means() -> None:
+    contrib = {**result("one", 9.0), "options": ["--allow-contrib"]}
+    elsewhere = {**result("one", 3.0), "device": {**ROWS[0]["device"], "name": "Another"}}
+    assert script("readme_tables").device_means([*ROWS, contrib, elsewhere]) == (
+        "- A processor, 1 thread, ONNX Runtime 1.2: 2 models, geometric mean **1.000**; no improvement was found on 0.\n"
+        "- Another, 1 thread, ONNX Runtime 1.2: 1 models, geometric mean **3.000**; no improvement was found on 0.\n"
+    )
+
+
+def test_the_means_of_the_present_version_count_kept_models_as_1(tmp_path: Path) -> None:
+    environment = {"device": "A processor", "threads": 1, "versions": {"onnxruntime": "1.2"}}
+    kept, faster = ({"ratio": 4.0, "accepted": accepted} for accepted in (False, True))
+    models = [{"model": "one", "relaxed": faster}, {"model": "two", "relaxed": kept}]
+    (tmp_path / "modes.json").write_text(json.dumps({"environment": environment, "models": models}), encoding="utf-8")
+    assert script("readme_tables").present(tmp_path / "modes.json") == (
+        "A processor, 1 thread, ONNX Runtime 1.2: 2 models, geometric mean **2.000**; no improvement was found on 1.\n"
+    )
 
 
 def test_the_page_says_what_sessions_should_do_without() -> None:

@@ -73,8 +73,11 @@ class RunFacts:
 
     @property
     def is_still_improving(self) -> bool:
-        """Whether the search ended early, and found a part of its gain at the end."""
-        return self.cut_short and self.saved - self.saved_early > REPORT.min_hint_share * self.saved
+        """Whether the search ended early, and found a part of its gain at the end.
+
+        A run that measured nothing read the results of an earlier search, whose times are not known.
+        """
+        return self.cut_short and self.measured > 0 and self.saved - self.saved_early > REPORT.min_hint_share * self.saved
 
 
 def refused_improvements(outcomes: Sequence[ModelOutcome], searched: SearchedModel) -> dict[str, int]:
@@ -126,9 +129,9 @@ def _reasons_by_search(facts: RunFacts) -> Iterator[str]:
     for reason, count in facts.refused.items():
         what, sentence = sentences[reason]
         yield f"{counted(count, what)}{'' if count == 1 else ', each of which'} {sentence}"
-    if facts.saved > 0 and facts.accepted:
+    if facts.saved > 0 and facts.accepted and facts.measured:
         yield f"the best result was found after {duration(facts.found_at)} of search"
-    elif facts.saved > 0:
+    elif facts.saved > 0 and not facts.accepted:
         yield f"the search predicted that {duration(facts.saved)} a run would be saved"
     elif facts.measured and not (facts.refused or facts.accepted):
         yield f"none of the {facts.measured:,} measured candidates was faster than the part of the model that it replaces"

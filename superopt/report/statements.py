@@ -17,7 +17,7 @@ FLAG_MEANINGS = {
 """The freedom that each of these floating-point flags stands for (docs/floating-point.md)."""
 BOUNDED = frozenset({"nnan", "ninf", "range", "cancel"})
 """The flags that the mode `relaxed` admits only where an analysis of the model shows that values are bounded."""
-ANALYSED = "where a rewrite needs finite or bounded values, an analysis of the model shows that they are"
+ANALYSED = "rewrites that need finite or bounded values are used only where an analysis of the model guarantees such values"
 EXAMPLE = "example "
 """The names of inputs that the user gave begin with this text."""
 
@@ -85,10 +85,11 @@ def proofs(rules: tuple[AppliedRule, ...]) -> Iterator[str]:
     proved = sum(rule.stored for rule in rules)
     others = len(rules) - proved
     if proved:
-        noun = "the rule that was applied is" if proved == 1 else f"all {proved} stored rules that were applied are"
-        yield f"{noun} proved: both sides are equal for all sizes, apart from rounding"
+        rewrites = f"{counted(proved, 'rewrite rule')} {'is' if proved == 1 else 'are'}"
+        yield f"{rewrites} proved: the nodes before and after a rewrite are equal for all sizes, apart from rounding"
     if others:
-        yield f"{counted(others, 'step')} of other kinds: definitions of operators read backwards, or corrected mutants"
+        kinds = "a subgraph became an equal operator, or an operator was computed in another way"
+        yield f"{counted(others, 'other rewrite')} without a stored proof ({kinds}), which the numerical check covers"
 
 
 def freedoms(arithmetic: Arithmetic) -> str:
