@@ -66,7 +66,7 @@ def report(*, accepted: bool = True, name: str = "model.onnx", **changes: object
         environment=RunEnvironment(name, "cpu", 1, {"superopt": "0.1.0", "onnxruntime": "1.31.1"}),
         budget=10.0,
         seed=7,
-        stopped="every segment was searched",
+        stopped="every part was searched",
         arithmetic=Arithmetic("relaxed", ("reassoc",), (name,)),
     )
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type]

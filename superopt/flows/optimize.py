@@ -72,7 +72,7 @@ from superopt.search.selection import (
 from superopt.search.unimproved_cache import UnimprovedModelCache
 from superopt.worker_pool import defer_garbage_collection
 
-WHOLE, STOPPED = "every segment was searched", "a stop was requested"
+WHOLE, STOPPED = "every part was searched", "a stop was requested"
 """Texts of the report that say why a search ended: nothing was left to search, or a stop was requested."""
 OUT_OF_MEMORY = "the memory limit was reached"
 

@@ -132,13 +132,14 @@ def _contributions(rules: Iterable[AppliedRule], measured: float) -> Iterator[st
         yield f"{reason}: the same computation is written in other nodes, which ONNX Runtime runs faster"
         return
     if (saved := sum(rule.gain for rule in listed)) > 0 and len(listed) > 1:
-        gains = f"{duration(saved)} a run predicted" + (f", {duration(measured)} measured" if measured > 0 else "")
-        yield f"{len(listed)} rules ({gains}); the largest predictions:"
+        whole = f"; {duration(measured)} was measured for the whole model" if measured > 0 else ""
+        yield f"{len(listed)} rules, by which the parts should save {duration(saved)} a run{whole}; the largest predictions:"
     first, others = gaining[: REPORT.max_contributions], gaining[REPORT.max_contributions :]
     for rule in first:
         yield f"{duration(rule.gain)} by {rule.name} ({_times(rule.times)})"
     if others:
-        yield f"less by {counted(len(others), 'other rule')} ({_times(sum(rule.times for rule in others))})"
+        gain, times = sum(rule.gain for rule in others), sum(rule.times for rule in others)
+        yield f"{duration(gain)} by {counted(len(others), 'other rule')} ({_times(times)})"
     if enabling:
         times = _times(sum(rule.times for rule in enabling))
         yield f"{counted(len(enabling), 'more rule')} ({times}): steps that made the others possible"

@@ -101,7 +101,7 @@ class SearchedModel:
     Attributes:
         best: The model after the passes, in the order of passes that saves most.
         others: The gains of each pass, for each other order of passes that was tried.
-        stopped: The reason why the search ended before every segment was searched, or an empty text.
+        stopped: The reason why the search ended before every part was searched, or an empty text.
         relowered: Gains that only generate the nodes of all islands (convex regions) anew from unchanged terms. None if this
             was not tried.
         contrib_potential_seconds: The seconds of a run that ONNX Runtime's own operators would save, if these operators are

@@ -157,7 +157,7 @@ def _unchanged(report: Report) -> Iterator[Fact]:
 
 
 def _ended(report: Report) -> str:
-    return report.stopped or "every segment was searched"
+    return report.stopped or "every part was searched"
 
 
 def next_steps(page: PageContent) -> tuple[str, ...]:
