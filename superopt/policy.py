@@ -1079,6 +1079,12 @@ class ModelPolicy:
 
     Smaller tensors may be shapes, and stay in the ModelProto. Not measured.
     """
+    min_external_integers_bytes: int = 1 << 20
+    """Bytes from which a tensor of integers or booleans is moved from a ModelProto to a file.
+
+    Indices, sizes and conditions are much smaller. With tables of 16 MiB and more in the ModelProto, the peak memory of the
+    model `constants` of `scripts/check_memory` was up to 2,178 MiB (allowed: 1,600).
+    """
     max_cancelling_summands: int = 4096
     """The most summands of a sum, with inner sums and moves, among which two that cancel are searched. Safety limit."""
     max_folded_elements: int = 1 << 18

@@ -24,6 +24,7 @@ from superopt.algebra.operators import apply
 from superopt.algebra.terms import Term, variables
 from superopt.cost.first_run import first_run
 from superopt.cost.measure import Clock
+from superopt.model.external_data import externalize_tensors, temporary_scratch
 from superopt.model.fold import fold as fold_now
 from superopt.model.islands import Chart
 from superopt.model.load import load
@@ -198,3 +199,39 @@ def test_a_large_weight_that_is_computed_is_so_when_it_is_read(
     assert before.graph.initializers["w"].const_value.raw is None
     one, other = (Session(tmp_path / name, CPU).run({"x": np.ones((4, 64), np.float32)}) for name in ("m.onnx", "after.onnx"))
     np.testing.assert_allclose(one[0], other[0], rtol=1e-4, atol=1e-5)
+
+
+def test_large_constants_are_in_files_when_onnx_runtime_loads_a_model() -> None:
+    """Constants of floats and of integers, in the main graph and in a branch. A constant that is an output stays."""
+    rng = np.random.default_rng(0)
+    tables: dict[str, npt.NDArray[Any]] = {
+        "ints": rng.integers(0, 9, (512, 512)),
+        "floats": rng.standard_normal((512, 512)).astype(np.float32),
+        "inner": rng.standard_normal((512, 512)).astype(np.float32),
+        "shown": rng.standard_normal((512, 64)).astype(np.float32),
+    }
+    constants = {
+        name: helper.make_node("Constant", [], [name], value=onnx.numpy_helper.from_array(t, name))
+        for name, t in tables.items()
+    }
+    inner = [constants.pop("inner"), helper.make_node("MatMul", ["p", "inner"], ["z"])]
+    given = [helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, None)]
+    branch = helper.make_graph(inner, "branch", [], given)
+    other = helper.make_graph([helper.make_node("Identity", ["p"], ["z"])], "other", [], given)
+    nodes = [
+        *constants.values(),
+        helper.make_node("Cast", ["ints"], ["cast"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("MatMul", ["x", "cast"], ["m"]),
+        helper.make_node("MatMul", ["m", "floats"], ["p"]),
+        helper.make_node("Constant", [], ["c"], value_ints=[1]),
+        helper.make_node("Cast", ["c"], ["yes"], to=onnx.TensorProto.BOOL),
+        helper.make_node("Squeeze", ["yes"], ["one"]),
+        helper.make_node("If", ["one"], ["y"], then_branch=branch, else_branch=other),
+    ]
+    original = model(nodes, {"x": [2, 512]}, {"y": [2, 512], "shown": [512, 64]})
+    with temporary_scratch() as scratch:
+        stored = externalize_tensors(load(original).model, scratch)
+        assert len(stored.content) < tables["shown"].nbytes + 10_000
+        feeds = {"x": rng.standard_normal((2, 512)).astype(np.float32)}
+        before, after = (Session(one, Device("cpu", 1)).run(feeds) for one in (original, stored))
+    assert all(map(np.array_equal, before, after))

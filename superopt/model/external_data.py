@@ -15,8 +15,8 @@ from superopt.model.load import Model, as_proto
 from superopt.policy import MODEL
 from superopt.protobuf.stored import StoredModel
 
-_KNOWN = frozenset({ir.DataType.STRING, ir.DataType.BOOL, ir.DataType.INT32, ir.DataType.INT64})
-"""Types of tensors that stay in the ModelProto because readers of the ModelProto need the values: text, conditions, indices."""
+_KNOWN = frozenset({ir.DataType.BOOL, ir.DataType.INT32, ir.DataType.INT64})
+"""Types of tensors that stay in the ModelProto unless they are large, because readers need the values: conditions, indices."""
 _PAGE = 1 << 12
 
 
@@ -24,12 +24,16 @@ def externalize_tensors(model: Model, scratch: Scratch | None = None) -> StoredM
     """Return the model as a serialized ModelProto that refers to files for large tensors.
 
     The paths of the files are relative to the `folder` of the result. Tensors that are already in files stay there. Other large
-    tensors are written to files of `scratch`, a temporary folder, if `scratch` is given.
+    tensors are written to files of `scratch`, a temporary folder, if `scratch` is given. Large Constant nodes become
+    initializers, because only initializers can be in files. ONNX Runtime also does this when it loads a model.
 
     Raises:
         TargetError: a file cannot be written.
     """
     copy = model.clone()
+    if scratch is not None:
+        for graph in copy.graphs():
+            _store_constants(graph)
     values = [value for graph in copy.graphs() for value in graph.initializers.values()]
     laid_out = scratch.files([v.const_value for v in values if v.const_value is not None]) if scratch is not None else {}
     stored = [(value, laid_out.get(id(value.const_value), value.const_value)) for value in values]
@@ -101,8 +105,25 @@ def temporary_scratch() -> Iterator[Scratch]:
 
 
 def _is_large(tensor: ir.TensorProtocol) -> bool:
-    return (
-        not isinstance(tensor, ir.ExternalTensor)
-        and tensor.dtype not in _KNOWN
-        and tensor.nbytes >= MODEL.min_external_tensor_bytes
-    )
+    if isinstance(tensor, ir.ExternalTensor) or tensor.dtype == ir.DataType.STRING:
+        return False
+    least = MODEL.min_external_integers_bytes if tensor.dtype in _KNOWN else MODEL.min_external_tensor_bytes
+    return tensor.nbytes >= least
+
+
+def _store_constants(graph: ir.Graph) -> None:
+    """Replace the graph's Constant nodes with large tensors by initializers of the same names."""
+    outputs = set(graph.outputs)
+    for node in list(graph):
+        attribute = node.attributes.get("value")
+        if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or attribute is None:
+            continue
+        (old,), tensor = node.outputs, attribute.as_tensor()
+        if old in outputs or not old.name or not _is_large(tensor):
+            continue
+        new = ir.Value(
+            name=old.name, shape=ir.Shape(tensor.shape.numpy()), type=ir.TensorType(tensor.dtype), const_value=tensor
+        )
+        ir.convenience.replace_all_uses_with(old, new)
+        graph.remove(node, safe=True)
+        graph.register_initializer(new)

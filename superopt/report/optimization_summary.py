@@ -138,8 +138,8 @@ def _contributions(rules: Iterable[AppliedRule], measured: float) -> Iterator[st
     for rule in first:
         yield f"{duration(rule.gain)} by {rule.name} ({_times(rule.times)})"
     if others:
-        gain, times = sum(rule.gain for rule in others), sum(rule.times for rule in others)
-        yield f"{duration(gain)} by {counted(len(others), 'other rule')} ({_times(times)})"
+        gain, uses = sum(rule.gain for rule in others), sum(rule.times for rule in others)
+        yield f"{duration(gain)} by {counted(len(others), 'other rule')} ({_times(uses)})"
     if enabling:
         times = _times(sum(rule.times for rule in enabling))
         yield f"{counted(len(enabling), 'more rule')} ({times}): steps that made the others possible"
