@@ -1775,6 +1775,8 @@ class ReportPolicy:
     """The most characters of an error's text in a report."""
     max_contributions: int = 3
     """The most rules with gains that the terminal shows without `--verbose`. The JSON report has all of them."""
+    max_outline_characters: int = 70
+    """The longest outline of a rule in a report."""
     max_planned_islands: int = 5
     """The most islands of a planned search that the terminal shows without `--verbose`."""
     max_time_operators: int = 3

@@ -19,6 +19,7 @@ from superopt.report.number_texts import counted, duration, ratio
 from superopt.report.optimization import AppliedRule, Report, RunEnvironment, SegmentGain, Timing
 from superopt.report.optimization_summary import summary, verdict
 from superopt.report.progress import Progress, SearchProgress
+from superopt.report.statements import rewrite_outline
 from superopt.search.search_log import SearchLog
 
 LONG = "matmul-transpose-to-slice-matmul-concat-transpose-1"
@@ -209,3 +210,17 @@ def test_a_log_records_when_a_search_improves() -> None:
     assert (log.tried, log.measured, log.saved, log.speedup) == (2, 3, 4.0, 10 / 6)
     assert told[-1].search is not None
     assert (told[-1].search.speedup, told[-1].search.measured) == (log.speedup, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "outline"),
+    [
+        ("conv(x, w, pads=p) + y => conv(x, w + y, pads=(0, p)) for x[4]", "conv(x, w) + y becomes conv(x, w + y)"),
+        ("y @ w => w @ y for x[2]", "y @ w becomes w @ y"),
+        ("the definition of LSTM", ""),
+        ("a b => c", ""),
+        (f"{' + '.join('x' * 40)} => x for x[2]", ""),
+    ],
+)
+def test_the_outline_of_a_rule_has_no_attributes(text: str, outline: str) -> None:
+    assert rewrite_outline(text) == outline

@@ -136,7 +136,8 @@ def _contributions(rules: Iterable[AppliedRule], measured: float) -> Iterator[st
         yield f"{len(listed)} rules, by which the parts should save {duration(saved)} a run{whole}; the largest predictions:"
     first, others = gaining[: REPORT.max_contributions], gaining[REPORT.max_contributions :]
     for rule in first:
-        yield f"{duration(rule.gain)} by {rule.name} ({_times(rule.times)})"
+        outline = statements.rewrite_outline(rule.text)
+        yield f"{duration(rule.gain)} by {rule.name} ({_times(rule.times)}){f': {outline}' if outline else ''}"
     if others:
         gain, uses = sum(rule.gain for rule in others), sum(rule.times for rule in others)
         yield f"{duration(gain)} by {counted(len(others), 'other rule')} ({_times(uses)})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from superopt.policy import REPORT
@@ -90,6 +91,30 @@ def proofs(rules: tuple[AppliedRule, ...]) -> Iterator[str]:
     if others:
         kinds = "a subgraph became an equal operator, or an operator was computed in another way"
         yield f"{counted(others, 'other rewrite')} without a stored proof ({kinds}), which the numerical check covers"
+
+
+def rewrite_outline(text: str) -> str:
+    """Return both sides of a rule without attributes, as in `relu(x) + 0 becomes relu(x)`. Return an empty text if it is long.
+
+    `text` has the text of the rule in the rule language, or the description of a step that is not a rule.
+    """
+    before, arrow, after = text.partition(" for ")[0].partition(" => ")
+    if not arrow:
+        return ""
+    try:
+        sides = [_without_attributes(side) for side in (before, after)]
+    except SyntaxError:
+        return ""
+    outline = " becomes ".join(sides)
+    return outline if len(outline) <= REPORT.max_outline_characters else ""
+
+
+def _without_attributes(expression: str) -> str:
+    tree = ast.parse(expression.strip(), mode="eval")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            node.keywords.clear()
+    return ast.unparse(tree)
 
 
 def freedoms(arithmetic: Arithmetic) -> str:
