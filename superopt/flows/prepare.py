@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from superopt.algebra.dim_binding import DimBinding
+from superopt.child.program import release_memory
 from superopt.cost.first_run import FirstRun, cached_first_run, cached_search_pace
 from superopt.cost.forecast import ForecastClock, unpriced_reason
 from superopt.errors import CheckFailedError, InvalidModelError, ShapeError
@@ -84,6 +85,8 @@ def read_request(
 class PhaseTimer:
     """Reports the phases of a run to a listener, and sums up the seconds of each phase.
 
+    After each phase, free memory is returned to the system. Otherwise, a process that optimizes many models keeps growing.
+
     Args:
         listener: Receives the progress of the run.
         stages: The names of the phases that the run is expected to have, in order.
@@ -103,6 +106,7 @@ class PhaseTimer:
             yield
         finally:
             self._open.pop()
+            release_memory()
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - start
 
     def listener(self, progress: Progress) -> None:
