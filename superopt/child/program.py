@@ -36,6 +36,7 @@ def session_of(ort: Any, source: str | bytes, folder: str, threads: int, without
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
+    options.enable_cpu_mem_arena = options.enable_mem_pattern = False
     options.log_severity_level = QUIET
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if not optimized:

@@ -194,7 +194,8 @@ def _hints_by_coverage(uncovered: Sequence[UncoveredNodes], dimensions: Sequence
     undefined = [row for row in uncovered if row.reason == UNDEFINED and row.share >= REPORT.min_hint_share]
     if undefined:
         names = ", ".join(row.operator for row in undefined[: REPORT.max_uncovered_operators])
-        yield f"a definition of {names} would open more of the model (docs/contributing.md says how to add one)"
+        time = percent(sum(row.share for row in undefined))
+        yield f"superopt does not know {names} ({time} of the time); docs/contributing.md says how to define an operator"
 
 
 def _newer_operators(islands: Sequence[Segment], opset: int) -> tuple[int, list[str]] | None:

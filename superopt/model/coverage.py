@@ -30,7 +30,7 @@ from superopt.runtime.input_source import InputSource
 from superopt.runtime.session import Device, Session
 
 CONTROL = "control flow: a branch or loop whose condition depends on sizes or inputs"
-UNDEFINED = "the operator has no definition in superopt"
+UNDEFINED = "superopt has no definition of the operator"
 UNSIZED = "sizes depend on data, or are not known for all sizes of the inputs"
 UNTYPED = "types of results are not known, for example after an operator without a definition in ONNX"
 INTEGRAL = "results are integers or booleans, such as shapes or quantized numbers"

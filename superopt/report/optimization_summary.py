@@ -63,7 +63,8 @@ def _rows(report: Report, target: str, *, verbose: bool) -> Iterator[tuple[str, 
         yield "result", f"{target}, {'with the same inputs and outputs' if report.accepted else 'a copy of the original'}"
     yield from _result_rows(report)
     if target and not report.accepted:
-        yield "safe", "the file is a copy of the original, so its outputs are the same"
+        yield "changed", "nothing: the file is a copy of the original"
+        yield "safe", "its outputs are the outputs of the original"
     if report.accepted:
         yield from (("changed", text) for text in _changes(report))
         yield from (("safe", text) for text in _safety(report))
@@ -73,6 +74,8 @@ def _rows(report: Report, target: str, *, verbose: bool) -> Iterator[tuple[str, 
     if target and report.accepted:
         yield "next", statements.use_step(report.model, target).replace("`", "")
         yield "next", statements.comparison_step(report.model, target).replace("`", "")
+    if target and not report.accepted:
+        yield "next", statements.keep_step(report.model).replace("`", "")
     yield from (("next", sentence) for sentence in report.hints)
     yield from _condition_rows(report)
     yield from _effort_rows(report)

@@ -56,6 +56,11 @@ def node_shares(report: Report) -> str:
     return f"{counted(report.nodes, 'node')}: {', '.join([parts, *kinds])}"
 
 
+def keep_step(source: str) -> str:
+    """Return that there is nothing to replace. The file name is between backticks."""
+    return f"keep `{source}`: no faster model was found for this machine"
+
+
 def use_step(source: str, target: str) -> str:
     """Return that the result can replace the original. File names are between backticks."""
     return f"use `{target}` in place of `{source}`: its inputs and outputs have the same names and types"

@@ -175,6 +175,8 @@ def next_steps(page: PageContent) -> tuple[str, ...]:
             steps.append(
                 f"Check the result on any machine: `superopt verify {source} {target} --certificate {page.certificate}`."
             )
+    else:
+        steps.append(_sentence(statements.keep_step(page.source or "in.onnx")))
     steps += [_sentence(hint) for hint in report.hints]
     tuning = report.tuning
     if tuning is not None and tuning.timing is not None and tuning.chosen:
