@@ -123,11 +123,15 @@ def version_of(package: str) -> str:
         return "not installed"
 
 
+def operator_counts(before: Model, after: Model) -> dict[str, tuple[int, int]]:
+    """Return the numbers of nodes of each operator in both models."""
+    first, second = (Counter(node.op_type for node in all_nodes(model)) for model in (before, after))
+    return {name: (first[name], second[name]) for name in first | second}
+
+
 def changed_counts(before: Model, after: Model | None) -> dict[str, tuple[int, int]]:
     """Return the numbers of nodes before and after of each operator of which the number changes, the largest change first."""
     if after is None:
         return {}
-    counts = [Counter(node.op_type for node in all_nodes(model)) for model in (before, after)]
-    both = {name: (counts[0][name], counts[1][name]) for name in counts[0] | counts[1]}
-    changed = {name: pair for name, pair in both.items() if pair[0] != pair[1]}
+    changed = {name: pair for name, pair in operator_counts(before, after).items() if pair[0] != pair[1]}
     return dict(sorted(changed.items(), key=lambda entry: (-abs(entry[1][1] - entry[1][0]), entry[0])))

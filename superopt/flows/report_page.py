@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from superopt.errors import SuperoptError
 from superopt.flows.certificate import RewriteStage
+from superopt.flows.report_fields import operator_counts
 from superopt.model.external_data import temporary_scratch
-from superopt.model.load import Model, all_nodes, as_model
+from superopt.model.load import Model, as_model
 from superopt.model.node_graphs import part_of_model
 from superopt.model.save import loadable
 from superopt.policy import REPORT
@@ -26,7 +27,6 @@ from superopt.search.segments import Gain
 if TYPE_CHECKING:
     from superopt.flows.optimized import AnyModel, Optimized
 
-Number = TypeVar("Number", int, float)
 PROFILED = (
     "Times in the kernels of ONNX Runtime, with its own optimizations, as its profiler measures them: the fastest of several "
     "runs after the comparison. The profiler adds to the times of short kernels."
@@ -67,7 +67,7 @@ def page_content(optimized: Optimized[AnyModel], files: PageFiles | None = None,
         savings=tuple((_title(gain), gain.seconds) for _, gain in ranked),
         times=times,
         times_note=note,
-        counts=_both(Counter(n.op_type for n in all_nodes(before)), Counter(n.op_type for n in all_nodes(after)), 0),
+        counts=operator_counts(before, after),
         command=named.command or _call(report, evidence.opset),
         source=report.model if named.target else "",
         target=named.target,
@@ -131,12 +131,8 @@ def _times(
     if not (first and second):
         return {}, UNTIMED
     chosen = f" Sizes: {', '.join(f'{name}={extent}' for name, extent in at.items())}." if at else ""
-    return _both(first, second, 0.0), PROFILED + chosen
-
-
-def _both(before: Mapping[str, Number], after: Mapping[str, Number], none: Number) -> dict[str, tuple[Number, Number]]:
-    """Return the numbers of both models by operator. `none` stands for an operator that a model does not have."""
-    return {name: (before.get(name, none), after.get(name, none)) for name in dict.fromkeys((*before, *after))}
+    seconds = {name: (first.get(name, 0.0), second.get(name, 0.0)) for name in dict.fromkeys((*first, *second))}
+    return seconds, PROFILED + chosen
 
 
 def _call(report: Report, opset: int | None) -> str:
