@@ -86,7 +86,7 @@ class OptimizationPolicy:
     repeated_comparison_seconds: float = 18.0
     """The total seconds of timing comparisons after which no comparison is repeated. Not measured."""
     min_mutant_pass_gain_share: float = 0.01
-    """The least share of a model's run time that mutants must save, so that rules are applied to the model with mutants.
+    """The least share of the time of all searched parts that mutants must save, so that rules are applied to the mutants too.
 
     A mutant is a term that equals an operator at some output positions. If mutants save less, the model is searched only in the
     other order: rules first, then mutants. Not measured.

@@ -76,7 +76,7 @@ def two_steps() -> Model:
 
 
 def found(recorded: Recorded, *moves: str) -> list[ImprovedModel]:
-    runner = PassRunner(cast("SegmentSearch", recorded), Charts(), 1.0, {}, SearchLog(), seconds=recorded.left)
+    runner = PassRunner(cast("SegmentSearch", recorded), Charts(), 1.0, {}, SearchLog())
     return improvements(ImprovedModel(two_steps()), runner, moves, BUDGET)
 
 

@@ -141,7 +141,8 @@ def improvements(start: ImprovedModel, passes: PassRunner, moves: Sequence[str],
         return [passes.run({MUTANTS: 1.0}, start, end)]
     now = active_time()
     mutated = passes.run_once({MUTANTS: 1.0}, start, now + (end - now) * FIRST[MUTANTS] / sum(FIRST.values()))
-    if mutated.seconds <= OPTIMIZATION.min_mutant_pass_gain_share * passes.seconds:
+    seconds = sum(gain.found.before * gain.runs for gain in mutated.searched if math.isfinite(gain.found.before))
+    if mutated.seconds <= OPTIMIZATION.min_mutant_pass_gain_share * seconds:
         return [passes.run(LAST, start, end)]
     first = passes.run(RULES, mutated, (active_time() + end) / 2)
     last = passes.run(LAST, start, end)
