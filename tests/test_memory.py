@@ -32,8 +32,10 @@ from superopt.model.save import save
 from superopt.model.splice import Replacement, splice
 from superopt.policy import COMPARISON, COST, MODEL
 from superopt.protobuf.nodes import Hollow, hollow_tensor
+from superopt.protobuf.stored import parse_model
 from superopt.runtime.compare import compare, compare_all, compare_in_blocks
 from superopt.runtime.kernel import Kernel, Operand
+from superopt.runtime.reference import Reference
 from superopt.runtime.session import Device, Session
 from superopt.runtime.tuning import tune
 from tests.models import model, weight
@@ -234,4 +236,6 @@ def test_large_constants_are_in_files_when_onnx_runtime_loads_a_model() -> None:
         assert len(stored.content) < tables["shown"].nbytes + 10_000
         feeds = {"x": rng.standard_normal((2, 512)).astype(np.float32)}
         before, after = (Session(one, Device("cpu", 1)).run(feeds) for one in (original, stored))
+        exact = Reference(parse_model(stored, external=False), stored.folder).run(feeds)
     assert all(map(np.array_equal, before, after))
+    assert all(np.allclose(np.asarray(a), np.asarray(b), rtol=1e-3, atol=1e-2) for a, b in zip(before, exact, strict=True))

@@ -25,6 +25,7 @@ from onnx import (
     helper,
     numpy_helper,
 )
+from onnx.external_data_helper import uses_external_data
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
@@ -102,9 +103,9 @@ class Reference:
         graph.name = own.name
         for part in ("node", "input", "output", "value_info"):
             getattr(graph, part).extend(getattr(own, part))
-        _widen_graph(graph)
+        _widen_graph(graph, folder)
         for function in wide.functions:
-            _widen_nodes(function.node)
+            _widen_nodes(function.node, folder)
         weights = {tensor.name: functools.partial(_read, tensor, folder) for tensor in own.initializer}
         evaluator = type("Evaluator", (_Evaluator,), {"weights": weights})
         try:
@@ -360,22 +361,22 @@ def _wide(value: Array) -> Array:
     return value.astype(np.float64) if is_floating(value.dtype) else value
 
 
-def _widen_graph(graph: GraphProto) -> None:
+def _widen_graph(graph: GraphProto, folder: Path) -> None:
     for tensor in graph.initializer:
-        _widen_tensor(tensor)
+        _widen_tensor(tensor, folder)
     for port in itertools.chain(graph.input, graph.output, graph.value_info):
         if port.type.tensor_type.elem_type in _FLOATS:
             port.type.tensor_type.elem_type = TensorProto.DOUBLE
-    _widen_nodes(graph.node)
+    _widen_nodes(graph.node, folder)
 
 
-def _widen_nodes(nodes: Sequence[NodeProto]) -> None:
+def _widen_nodes(nodes: Sequence[NodeProto], folder: Path) -> None:
     for node in nodes:
         for attribute in node.attribute:
             if attribute.type == AttributeProto.TENSOR:
-                _widen_tensor(attribute.t)
+                _widen_tensor(attribute.t, folder)
             elif attribute.type == AttributeProto.GRAPH:
-                _widen_graph(attribute.g)
+                _widen_graph(attribute.g, folder)
             elif attribute.name == _TYPE_ATTRIBUTES.get(node.op_type) and attribute.i in _FLOATS:
                 attribute.i = TensorProto.DOUBLE
             elif node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
@@ -383,9 +384,10 @@ def _widen_nodes(nodes: Sequence[NodeProto]) -> None:
                 attribute.CopyFrom(helper.make_attribute("value", numpy_helper.from_array(value)))
 
 
-def _widen_tensor(tensor: TensorProto) -> None:
-    if tensor.data_type in _FLOATS:
-        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name))
+def _widen_tensor(tensor: TensorProto, folder: Path) -> None:
+    """Convert floats to float64, and read external data, which is in `folder`, into the tensor."""
+    if tensor.data_type in _FLOATS or uses_external_data(tensor):
+        tensor.CopyFrom(numpy_helper.from_array(_read(tensor, folder), tensor.name))
 
 
 class Window:
