@@ -113,13 +113,12 @@ def _is_large(tensor: ir.TensorProtocol) -> bool:
 
 def _store_constants(graph: ir.Graph) -> None:
     """Replace the graph's Constant nodes with large tensors by initializers of the same names."""
-    outputs = set(graph.outputs)
     for node in list(graph):
         attribute = node.attributes.get("value")
         if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or attribute is None:
             continue
         (old,), tensor = node.outputs, attribute.as_tensor()
-        if old in outputs or not old.name or not _is_large(tensor):
+        if old.is_graph_output() or not old.name or not _is_large(tensor):
             continue
         new = ir.Value(
             name=old.name, shape=ir.Shape(tensor.shape.numpy()), type=ir.TensorType(tensor.dtype), const_value=tensor
