@@ -636,6 +636,7 @@ class Finder(MetaPathFinder):
             del watched
 
 sys.meta_path.insert(0, Finder())
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores SIGINT
 sys.argv = ["superopt", "--version"]
 sys.exit(run())
 """
