@@ -1,4 +1,4 @@
-"""Elementwise sum (ONNX Add, Sum), shapes equal; associative and commutative."""
+"""Elementwise sum of tensors of equal shape (ONNX Add, Sum). The operator is associative and commutative."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Two-dimensional average pooling (ONNX AveragePool; along one axis it is `avg_pool1d`).
+"""Two-dimensional average pooling (ONNX AveragePool). `avg_pool1d` is average pooling along one axis.
 
-A window's sum is divided by its area where `include_pads` is 1, and by how many of its positions lie inside the image where
-it is 0. Every window holds such a position, since pads are smaller than the window.
+If `include_pads` is 1, the sum of a window is divided by the window's area. If `include_pads` is 0, the sum is divided by the
+number of window positions inside the image. This number is at least 1, because pads are smaller than the window.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def lift(node: Node) -> Term | None:
 
 
 def _beyond(node: Node, pads: tuple[int, ...]) -> bool:
-    """Whether ceil_mode made the pads longer than those that the node counts."""
+    """Return whether `ceil_mode` makes the pads longer than the pads that the node counts."""
     given = node.attribute("auto_pad", "NOTSET") == "NOTSET"
     return bool(node.attribute("ceil_mode", 0)) and (not given or pads != node.attribute("pads", (0,) * len(pads)))
 

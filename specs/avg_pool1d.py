@@ -1,4 +1,4 @@
-"""Average pooling along one axis (ONNX AveragePool of rank 3, which `avg_pool` lifts): over images one row high."""
+"""Average pooling along one axis (ONNX AveragePool of rank 3), as pooling of images of height 1. `avg_pool` lifts the nodes."""
 
 from __future__ import annotations
 

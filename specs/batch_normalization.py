@@ -1,6 +1,7 @@
-"""Batch normalization at inference (ONNX BatchNormalization), with the node's own epsilon: a scale and a shift per channel.
+"""Batch normalization at inference (ONNX BatchNormalization): a factor and a bias for each channel.
 
-Channels stand at axis `c` of x; s, b, m and v are the node's scale, bias, mean and variance, all constant.
+Axis `c` of x is the axis of channels. s, b, m and v are the node's scale, bias, mean and variance, which must be constant.
+`epsilon` is the node's epsilon.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ def lower_biased(host: Term, bias: Term, emit: Emit) -> str:
 
 
 def _scaled(product: Term) -> tuple[Term, Term] | None:
-    """What is no constant of a product of one such operand and constants for each channel, and these multiplied."""
+    """Split a product of one non-constant operand and constant factors for each channel.
+
+    Return the operand and the product of the factors. Return None if the term is not such a product.
+    """
     others = [a for a in product.args if not (a.constant and a.op == "expand" and a.integers("axes") == (1 - product.rank,))]
     rows = [a.args[0] for a in product.args if a not in others]
     if len(others) != 1 or others[0].constant or not rows:

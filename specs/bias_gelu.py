@@ -1,6 +1,6 @@
 """The Gaussian error linear unit of x, or of x plus a bias along the last axis (ONNX Runtime's contrib Gelu and BiasGelu).
 
-They are lifted to `gelu` and a sum, of which ONNX Runtime makes one node again when it loads a model.
+A node is lifted to `gelu` and a sum. ONNX Runtime fuses these into one node again when it loads a model.
 """
 
 from __future__ import annotations

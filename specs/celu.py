@@ -1,4 +1,4 @@
-"""x where it is positive, alpha * (exp(x / alpha) - 1) elsewhere (ONNX Celu, opset 12)."""
+"""x where x is positive, and alpha * (exp(x / alpha) - 1) elsewhere (ONNX Celu, opset 12)."""
 
 from __future__ import annotations
 

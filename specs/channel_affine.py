@@ -1,7 +1,8 @@
 """x times a factor for each channel, plus a bias for each channel (ONNX BatchNormalization without mean and variance).
 
-Models have other forms, which the search replaces by this operator where it measures faster: the operator is one node, and ONNX
-Runtime computes it in the layout of convolutions. BatchNormalization itself is translated to a product and a sum.
+Models contain equivalent terms in other forms. The search replaces such a term by this operator if measurements show that the
+model becomes faster. The operator is one node, and ONNX Runtime computes it in the layout of convolutions. BatchNormalization
+nodes themselves are lifted to a product and a sum.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""x, but no less than low and no more than high, elementwise (ONNX Clip).
+"""x limited to the range from `low` to `high`, elementwise (ONNX Clip).
 
-A bound that a Clip node leaves out is the lowest or the largest finite number, so that infinities become finite. If a bound is
-stored and infinite, the Clip is a maximum or a minimum.
+If a Clip node omits a bound, the bound is the lowest or the largest finite number, so that infinities become finite. If a bound
+is given and infinite, the node is lifted to a maximum or a minimum.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Concatenation of two tensors along an axis (ONNX Concat; more operands nest to the right)."""
+"""Concatenation of two tensors along an axis (ONNX Concat).
+
+More than two operands become nested concatenations: concat(x, concat(y, z)).
+"""
 
 from __future__ import annotations
 

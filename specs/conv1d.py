@@ -1,4 +1,4 @@
-"""Cross-correlation along one axis (ONNX Conv of rank 3, which `conv_bias` lifts): a convolution of images one row high."""
+"""Cross-correlation along one axis (ONNX Conv of rank 3), as convolution of images of height 1. `conv_bias` lifts the nodes."""
 
 from __future__ import annotations
 

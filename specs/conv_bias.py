@@ -1,4 +1,7 @@
-"""Convolution plus a bias for every output channel (ONNX Conv), along one axis or two, and what that lifts to without one."""
+"""Convolution along one or two axes, plus a bias for each output channel (ONNX Conv).
+
+A node without a bias is lifted to `conv` or `conv1d` alone.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Two-dimensional transposed convolution (ONNX ConvTranspose without bias): x is (N, C, H, W), w is (C, F / group, KH, KW).
 
-Input position q adds its value times w[u] to output position q * stride + u * dilation - pad; `output_pads` makes the result
-longer at the end.
+The value at input position q, times w[u], is added to output position q * stride + u * dilation - pad. `output_pads` makes the
+result longer at the end.
 """
 
 from __future__ import annotations

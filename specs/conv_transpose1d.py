@@ -1,4 +1,4 @@
-"""Transposed convolution along one axis (ONNX ConvTranspose of rank 3, which `conv_transpose_bias` lifts)."""
+"""Transposed convolution along one axis (ONNX ConvTranspose of rank 3). `conv_transpose_bias` lifts the nodes."""
 
 from __future__ import annotations
 

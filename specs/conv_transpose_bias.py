@@ -1,5 +1,6 @@
-"""Transposed convolution plus a bias for every output channel (ONNX ConvTranspose), along one axis or two, and what that lifts
-to without one.
+"""Transposed convolution along one or two axes, plus a bias for each output channel (ONNX ConvTranspose).
+
+A node without a bias is lifted to `conv_transpose` or `conv_transpose1d` alone.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ def lift(node: Node) -> Term | None:
 
 
 def _excess(node: Node, reach: Sequence[int], whole: Sequence[int]) -> list[int] | None:
-    """How much longer the result would be than it is asked to be; None where pads are given instead."""
+    """Return, for each axis, by how much the result would be longer than requested.
+
+    Return None if the node gives pads instead.
+    """
     auto_pad, asked = node.attribute("auto_pad", "NOTSET"), node.attribute("output_shape")
     if asked is None and auto_pad in ("NOTSET", "VALID"):
         return [0] * len(reach) if auto_pad == "VALID" else None
@@ -50,7 +54,10 @@ def _excess(node: Node, reach: Sequence[int], whole: Sequence[int]) -> list[int]
 
 
 def _shared(excess: Sequence[int], *, more_after: bool) -> tuple[int, ...]:
-    """Pads that cut off the excess; the odd one goes after, or before."""
+    """Return pads that cut off the excess, half of it before and half of it after.
+
+    If an excess is odd, the larger half is cut off after if `more_after` is True, and before otherwise.
+    """
     cut = [max(e, 0) for e in excess]
     less, more = [c // 2 for c in cut], [c - c // 2 for c in cut]
     return (*less, *more) if more_after else (*more, *less)

@@ -1,4 +1,7 @@
-"""Sums of the elements up to each one along an axis (ONNX CumSum), without it if `exclusive`, from the end if `reverse`."""
+"""Cumulative sums along an axis (ONNX CumSum): at each position, the sum of the elements up to this position.
+
+If `exclusive` is 1, the sum omits the element at this position. If `reverse` is 1, the sums begin at the end of the axis.
+"""
 
 from __future__ import annotations
 

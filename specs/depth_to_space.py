@@ -1,4 +1,7 @@
-"""Blocks of channels laid out in the image, the block's position being the slow part of a channel (ONNX DepthToSpace, DCR)."""
+"""Blocks of channels, rearranged into an image (ONNX DepthToSpace, mode DCR).
+
+The position within a block is the slowest-varying part of a channel's index.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""x / y, elementwise (ONNX Div), as a product with the reciprocal; a product whose factor is one is lowered as Div.
+"""x / y, elementwise (ONNX Div), as a product of x and the reciprocal of y.
 
-By a scalar constant: see scale.
+A product with a reciprocal is lowered as Div. `scale` lifts divisions by a scalar constant.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Sums of products over named axes (ONNX Einsum): transposes, sums over axes that one operand has, and matrix products of two.
+"""Sums of products over named axes (ONNX Einsum), as transposes, sums over axes of one operand, and matrix products.
 
-More than two operands are taken from left to right. Diagonals (a letter twice in one operand) are outside the binding.
+More than two operands are combined from left to right. Diagonals (a letter that occurs twice in one operand) are not supported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COMPOSITE = "transpose(reduce_sum(x, axes=a) @ reduce_sum(y, axes=b), perm=p)"
 
 @dataclass(frozen=True)
 class Named:
-    """A term and a letter for each of its axes."""
+    """A term, and a letter for each of its axes."""
 
     term: Term
     letters: str
@@ -29,22 +29,22 @@ class Named:
         return tuple(self.term.sizes[self.letters.index(letter)] for letter in letters)
 
     def summed(self, needed: Iterable[str]) -> Named:
-        """Without the axes that are not needed."""
+        """Return the term summed over the axes that are not needed."""
         kept = "".join(letter for letter in self.letters if letter in set(needed))
         axes = tuple(a for a, letter in enumerate(self.letters) if letter not in kept)
         return Named(apply("reduce_sum", self.term, axes=axes), kept) if axes else self
 
     def ordered(self, letters: str) -> Term:
-        """With the axes in this order."""
+        """Return the term with its axes in the order of `letters`."""
         perm = tuple(self.letters.index(letter) for letter in letters)
         return apply("transpose", self.term, perm=perm) if letters != self.letters else self.term
 
     def grouped(self, *groups: str) -> Term:
-        """With the axes in this order, each group made one."""
+        """Return the term with the axes of each group merged into one axis, in the order of the groups."""
         return _shaped(self.ordered("".join(groups)), tuple(prod(self.extents(group)) for group in groups))
 
     def spread(self, letters: str, shape: tuple[int, ...]) -> Term:
-        """With the axes of all these letters, repeated along those that are new."""
+        """Return the term with the axes `letters` and the extents `shape`, repeated along the axes that are new."""
         here = self.ordered("".join(letter for letter in letters if letter in self.letters))
         axes = tuple(a for a, letter in enumerate(letters) if letter in self.letters)
         return apply("expand", here, shape=shape, axes=axes) if shape != here.shape else here
@@ -63,9 +63,9 @@ def lift(node: Node) -> Term | None:
 
 
 def _read(equation: str, operands: list[Term]) -> tuple[list[Named], str] | None:
-    """The operands with their letters, and the letters of the result; None for what is outside the binding.
+    """Return the operands with their letters, and the letters of the result, or None if the equation is not supported.
 
-    An ellipsis stands for letters that the equation has not.
+    The axes of an ellipsis get letters that the equation does not use.
     """
     left, arrow, output = equation.partition("->")
     texts = left.split(",")
@@ -87,7 +87,7 @@ def _read(equation: str, operands: list[Term]) -> tuple[list[Named], str] | None
 
 
 def _product(x: Named, y: Named, needed: Iterable[str]) -> Named:
-    """The product summed over the axes that both have and nothing else needs."""
+    """Return the product of x and y, summed over the axes that both have and that are not needed afterwards."""
     both = [letter for letter in x.letters if letter in y.letters]
     batch = "".join(letter for letter in both if letter in set(needed))
     inner = "".join(letter for letter in both if letter not in batch)

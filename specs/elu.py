@@ -1,4 +1,4 @@
-"""x where it is positive, alpha * (exp(x) - 1) elsewhere (ONNX Elu)."""
+"""x where x is positive, and alpha * (exp(x) - 1) elsewhere (ONNX Elu)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""1 where x and y are the same number and 0 elsewhere, shapes equal: a condition (ONNX Equal)."""
+"""1 where x and y are equal, and 0 elsewhere (ONNX Equal). x and y have equal shapes. The result is a condition."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Broadcasting made explicit: axis a of x stands at axis axes[a] of the result, whose other axes are new and repeat x.
+"""Explicit broadcasting: axis a of x becomes axis axes[a] of the result, and x is repeated along the other axes.
 
-ONNX broadcasting lifts to this, and what ONNX broadcasts by itself is lowered without it (ONNX Expand elsewhere).
+The implicit broadcasting of ONNX operators is lifted to this operator. Lowering omits an `expand` if ONNX broadcasts the
+operand implicitly, and writes an ONNX Expand otherwise.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""`gelu_tanh` of x plus a bias b along the last axis (ONNX Runtime's contrib FastGelu, whose bias may be left out).
+"""`gelu_tanh` of x plus a bias b along the last axis (ONNX Runtime's contrib FastGelu). A node may omit the bias.
 
-Before opset 20, ONNX Runtime knows few of the ways to write it in nodes, so the operator is one of the algebra's.
+Before opset 20, ONNX Runtime recognizes few of the ways to write this function with several nodes. The algebra therefore
+contains an operator that is lowered to one node.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""alpha * x' @ y', where the last two axes of x and y trade places first if transA and transB say so (contrib FusedMatMul).
+"""alpha * x' @ y', where transA and transB swap the last two axes of x and y (ONNX Runtime's contrib FusedMatMul).
 
-It is lifted to its parts, of which ONNX Runtime makes one node again when it loads a model. What has batch axes that trade
-places is outside the binding.
+A node is lifted to transposes, a product and a scale. ONNX Runtime fuses these into one node again when it loads a model. Nodes
+that also transpose batch axes are not supported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COMPOSITE = "scale(x @ y, factor=alpha)"
 
 @dataclass(frozen=True)
 class _Product:
-    """What `matmul` asks of a node: its operands, and how ONNX broadcasts."""
+    """The parts of a node that `matmul` reads: the operands, and the broadcasting of ONNX."""
 
     node: Node
     operands: Sequence[Term]
@@ -42,5 +42,5 @@ def lift(node: Node) -> Term | None:
 
 
 def _turned(x: Term) -> Term:
-    """The matrices with their axes the other way round; a vector as it is."""
+    """Return x with its last two axes swapped. A vector is returned unchanged."""
     return apply("transpose", x, perm=(*range(x.rank - 2), x.rank - 1, x.rank - 2)) if x.rank > 1 else x

@@ -1,8 +1,8 @@
-"""Positions of an axis picked by a vector of indices (ONNX Gather with constant indices, Embedding tables among them).
+"""Elements of x at the indices in a vector, along an axis (ONNX Gather with constant indices, for example of embedding tables).
 
-An index counts from the end where it is negative, and one that is no position picks zeros; ONNX has none such, and lowering
-refuses them. So the indices are an operand like any other, and a gather is what it is in linear algebra: a matrix of zeros and
-ones (`one_hot`) by a tensor.
+A negative index counts from the end. An index that is out of range gives zeros. ONNX does not allow such an index, and lowering
+refuses it. Every vector is therefore a valid operand, and a gather equals the product of a matrix of zeros and ones (`one_hot`)
+and x.
 """
 
 from __future__ import annotations

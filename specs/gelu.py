@@ -1,6 +1,7 @@
 """The Gaussian error linear unit x * (1 + erf(x / sqrt(2))) / 2, elementwise (ONNX Gelu, opset 20).
 
-The root of 1/2 is a root, so that nothing is rounded in a proof; as a term of constants it is folded into a weight.
+The definition contains the square root of 1/2 as a term, so that no proof needs a rounded number. The term is constant, so
+lowering folds it into a weight.
 """
 
 from __future__ import annotations

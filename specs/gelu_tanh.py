@@ -1,6 +1,6 @@
 """x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))) / 2, elementwise (ONNX Gelu, approximate="tanh", opset 20).
 
-sqrt(2 / pi) stands with the 16 digits that float64 holds.
+The definition contains sqrt(2 / pi) as a decimal number with 16 digits, which is the precision of float64.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""alpha * x' @ y' + beta * z (ONNX Gemm), where x' and y' are transposed first if transA and transB say so, z is broadcast."""
+"""alpha * x' @ y' + beta * z, where transA and transB transpose x and y, and z is broadcast (ONNX Gemm)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What `gram_matmul` takes in the place of weights (N * N, M) of flattened Gram matrices.
+"""Weights in the form that `gram_matmul` reads, made from weights (N * N, M) of flattened Gram matrices. N is `rows`.
 
-The weights of both products of two of the `rows` N stand at the first of them, and where they stood last there are zeros.
+The product of rows i and j occurs twice in a Gram matrix. The first occurrence gets the sum of both weights, and the second
+occurrence gets the weight 0.
 """
 
 from __future__ import annotations

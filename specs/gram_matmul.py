@@ -1,7 +1,7 @@
-"""Products of the rows of x (B, N, K) with each other, those of two rows once, flattened and times weights: (B, M).
+"""Products of the rows of x (B, N, K) with each other, flattened and multiplied by weights: a result of shape (B, M).
 
-A Gram matrix is symmetric, so half of a product that takes all of it can be saved: u is `gram_kernel` of weights (N * N, M).
-What u has for the second of two equal products is not read.
+A Gram matrix is symmetric, so only the first of two equal products is multiplied by weights, which saves half of the work. u is
+the `gram_kernel` of weights (N * N, M). The elements of u for the second of two equal products are not read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ AXIOMS = """
                      for x[3], y[2], w[2]
 """
 BANDED, BANDS = 1 << 13, 4
-"""From how many products on bands of rows are made, and how many bands: a Gather takes each product by itself."""
+"""The smallest number of products that are computed in bands of rows, and the number of bands. If there are fewer products, a
+Gather selects single products.
+"""
 
 
 def gram_matmul(x: Tensor, u: Tensor) -> Tensor:
@@ -49,7 +51,7 @@ def gram_matmul(x: Tensor, u: Tensor) -> Tensor:
 
 
 def rounding(**_: object) -> float:
-    """By how much the error of rounding exceeds that of all the products: there are fewer sums."""
+    """Return the ratio of the rounding error to that of the whole Gram matrix. It is 1, because there are fewer sums."""
     return 1.0
 
 
@@ -68,7 +70,7 @@ def lower(term: Term, emit: Emit) -> str:
 
 
 def _band(x: Term, first: int, last: int, emit: Emit) -> str:
-    """The products of rows from the first to before the last with these and all that follow, flattened."""
+    """Return the flattened products of the rows from `first` to `last - 1` with all rows from `first` on."""
     batch, n, _ = x.sizes
     rest = apply("slice", x, axis=-2, start=first, stop=n) if first else x
     rows = apply("slice", x, axis=-2, start=first, stop=last)
@@ -77,7 +79,10 @@ def _band(x: Term, first: int, last: int, emit: Emit) -> str:
 
 
 def _weights(u: Term, n: int, first: int, last: int) -> Term:
-    """What of u belongs to a band's products; zeros for those that stand in an earlier row as well."""
+    """Return the weights in u for the products of a band.
+
+    A product that also occurs in an earlier row gets the weight 0.
+    """
     height = last - first
     rows = apply("slice", u, axis=-2, start=first * n, stop=last * n)
     stacked = apply("transpose", apply("reshape", rows, shape=(height, n, u.sizes[1])), perm=(-1, -3, -2))

@@ -1,7 +1,8 @@
-"""Every group of channels of every image less its mean, divided by its standard deviation (ONNX GroupNormalization).
+"""Each group of channels of an image minus its mean, divided by its standard deviation (ONNX GroupNormalization).
 
-The channels of a group are one row of `layer_norm`. The factor and the bias of ONNX's operator, one for each channel (before
-opset 21, where it is deprecated: for each group), are a product and a sum around it, and all is one node again on lowering.
+The channels of a group become one row of `layer_norm`. The ONNX operator also has a factor and a bias for each channel. Before
+opset 21, where the operator is deprecated, it has a factor and a bias for each group. They are lifted to a product and a sum,
+and lowering makes one node of the normalization, the product and the sum.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def lift(node: Node) -> Term | None:
 
 
 def _by_channel(row: Term, group: int, channels: int) -> Term:
-    """A number for each group as one for each channel."""
+    """Convert a vector with a number for each group to a vector with a number for each channel."""
     if row.sizes == (channels,):
         return row
     return apply("reshape", apply("expand", row, shape=(group, channels // group), axes=(-2,)), shape=(channels,))
@@ -43,7 +44,10 @@ def bias_axis(host: Term) -> int | None:
 
 
 def lower_biased(host: Term, bias: Term, emit: Emit) -> str:
-    """One node, or from what the groups are to the channels' factors and biases at once before there is one."""
+    """Write the normalized groups with their factors and biases as one GroupNormalization node.
+
+    Before opset 21, write a BatchNormalization node that applies the factors and biases to the normalized groups.
+    """
     found = _normalized(host)
     assert found is not None
     x, factor = found
@@ -56,12 +60,15 @@ def lower_biased(host: Term, bias: Term, emit: Emit) -> str:
 
 
 def _standard(like: Term) -> tuple[Term, Term]:
-    """The means and variances of what is normalized."""
+    """Return the means and the variances of normalized channels, which are zeros and ones."""
     return apply("zeros", shape=like.shape), apply("ones", shape=like.shape)
 
 
 def _normalized(host: Term) -> tuple[Term, Term | None] | None:
-    """The normalized groups and the factors of the channels, where the host is that."""
+    """Split `host` into normalized groups and a factor for each channel.
+
+    The factor is None if `host` is not a product. Return None if `host` contains no normalized groups.
+    """
     if host.op == "mul" and len(host.args) == 2:
         x, factor = sorted(host.args, key=lambda a: not _is_normalized(a))
         along = factor.op == "expand" and factor.constant and factor.integers("axes") == (1 - host.rank,)
@@ -70,7 +77,7 @@ def _normalized(host: Term) -> tuple[Term, Term | None] | None:
 
 
 def _is_normalized(x: Term) -> bool:
-    """Whether the term is `layer_norm` of rows that are groups of channels, in the shape of the image."""
+    """Return whether the term is a `layer_norm` of groups of channels, reshaped to the shape of the image."""
     inner = x.args[0] if x.op == "reshape" else x
     if x.rank < 3 or inner.op != "layer_norm":
         return False

@@ -1,6 +1,7 @@
-"""Attention of heads that lie side by side in the last axis (ONNX Attention): x[b, s, h d], y[b, t, k d] and z[b, t, k e].
+"""Attention with the heads side by side in the last axis: x[b, s, h d], y[b, t, k d] and z[b, t, k e] (ONNX Attention).
 
-Each head apart, it is `scaled_dot_product_attention`, whose masks m[b, h, s, t] and c[b, h, s, t] these are.
+If the heads are split into an axis of their own, the operator is `scaled_dot_product_attention` with the same masks, m[b, h, s,
+t] and c[b, h, s, t].
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The states of a gated recurrent unit after every element of x[t, n, i] (ONNX GRU with linear_before_reset, its output Y).
+"""The states of a gated recurrent unit after each element of x[t, n, i] (output Y of ONNX GRU with linear_before_reset).
 
-The weights w[i, 3k] and r[k, 3k] hold the parts of the three gates side by side, in ONNX's order: update, reset, hidden. The
-biases b[4k] are those of the gates, and behind them that of the state's part of the hidden gate, which is reset with it;
-h[n, k] is the state before the first step. Of ONNX's operator, what has other activations, a clip, sequences of several lengths
-or a reset before the product is outside the binding.
+The weights w[i, 3k] and r[k, 3k] contain the parts of the three gates side by side, in ONNX's order: update, reset, hidden. The
+biases b[4k] contain the biases of the three gates, followed by a bias that is added to the state's part of the hidden gate
+before the reset gate multiplies this part. h[n, k] is the state before the first step. Nodes with other activations, a clip,
+sequences of several lengths, or a reset before the product are not supported.
 """
 
 from __future__ import annotations

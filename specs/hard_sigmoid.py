@@ -1,4 +1,4 @@
-"""alpha * x + beta, clipped to 0 and 1, elementwise (ONNX HardSigmoid)."""
+"""alpha * x + beta, clipped to the range from 0 to 1, elementwise (ONNX HardSigmoid)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The convolution kernel that changes nothing, with group = shape[0] // shape[1] and the padding that `at` calls for.
+"""The kernel of a convolution that leaves an image unchanged, with group = shape[0] // shape[1] and padding that fits `at`.
 
-Element (o, k, u, v) is 1 where k is o's own channel within its group, o % shape[1], and (u, v) == at.
+Element (o, k, u, v) is 1 if k is the position of channel o in its group, which is o % shape[1], and if (u, v) == at. All other
+elements are 0.
 """
 
 from __future__ import annotations

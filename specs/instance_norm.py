@@ -1,7 +1,7 @@
-"""Every channel of every image less its mean, divided by its standard deviation (ONNX InstanceNormalization).
+"""Each channel of an image minus its mean, divided by its standard deviation (ONNX InstanceNormalization).
 
-The factor and the bias of ONNX's operator, one for each channel, are a product and a sum around it; they go back into it on
-lowering. Of images with one axis it is `layer_norm`.
+The ONNX operator also has a factor and a bias for each channel. They are lifted to a product and a sum, and lowering puts them
+back into the node. For images with only one axis, a node is lifted to `layer_norm`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""x less its mean along the last axis, divided by its standard deviation there (ONNX LayerNormalization).
+"""x minus its mean along the last axis, divided by its standard deviation along this axis (ONNX LayerNormalization).
 
-The factor and the bias of ONNX's operator are a product and a sum around it; they go back into it on lowering. Several last
-axes are made one by a reshape. Before opset 17 it is an InstanceNormalization whose channels are the positions of other axes.
+The ONNX operator also has a factor and a bias. They are lifted to a product and a sum, and lowering puts them back into the
+node. If a node normalizes over several last axes, a reshape merges these axes into one. Before opset 17, the operator is
+lowered as an InstanceNormalization. The channels of this node are the positions along the other axes.
 """
 
 from __future__ import annotations

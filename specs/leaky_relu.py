@@ -1,4 +1,4 @@
-"""x where it is positive, alpha * x elsewhere (ONNX LeakyRelu)."""
+"""x where x is positive, and alpha * x elsewhere (ONNX LeakyRelu)."""
 
 from __future__ import annotations
 

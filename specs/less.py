@@ -1,4 +1,4 @@
-"""1 where x < y and 0 elsewhere, shapes equal: a condition (ONNX Less, Greater)."""
+"""1 where x < y, and 0 elsewhere (ONNX Less, Greater). x and y have equal shapes. The result is a condition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The natural logarithm, elementwise (ONNX Log); not a number where x < 0, minus infinity at 0."""
+"""The natural logarithm, elementwise (ONNX Log). The result is NaN where x < 0, and minus infinity where x is 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""1 where neither condition is 0, and 0 elsewhere, shapes equal (ONNX And)."""
+"""1 where both conditions are nonzero, and 0 elsewhere (ONNX And). The conditions have equal shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""1 where not both conditions are 0, and 0 elsewhere, shapes equal (ONNX Or)."""
+"""1 where at least one of two conditions is nonzero, and 0 elsewhere (ONNX Or). The conditions have equal shapes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Rows of a table at positions that are known at run time alone (ONNX Gather, Embedding tables among them).
+"""Rows of a table at positions that are known only at run time (ONNX Gather and GatherND, for example of embedding tables).
 
-out[..., c] = x[i[...], c] for one table. Of a stack of tables each has positions of its own: out[b, r, c] = x[b, i[b, r], c]
-(ONNX GatherND). A position is rounded down and taken modulo the number of rows, so that every number is one, and -1 is the last
-row. ONNX has those from -n to n - 1 alone for n rows; what a model does with others is not said.
+For one table, out[..., c] = x[i[...], c]. In a stack of tables, each table has its own positions: out[b, r, c] = x[b, i[b, r],
+c] (ONNX GatherND). A position is rounded down and taken modulo the number of rows, so that every number is a valid position,
+and -1 is the last row. For n rows, ONNX allows only positions from -n to n - 1. The result of a model for other positions is
+not defined.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ def lift(node: Node) -> Term | None:
 
 
 def _in_stack(node: Node, x: Term, indices: Term) -> Term | None:
-    """Rows of each table at positions that stand along a last axis of extent 1."""
+    """Return the term of a GatherND node that reads rows of each table in a stack of tables.
+
+    The positions lie along a last axis of extent 1. Return None for any other node.
+    """
     tables = x.rank - 2
     if tables < 1 or node.attribute("batch_dims", 0) != tables or indices.rank != tables + 2 or indices.sizes[-1] != 1:
         return None

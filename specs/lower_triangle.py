@@ -1,6 +1,6 @@
-"""The elements of every matrix below the diagonal `offset` and on it, zeros elsewhere (ONNX Trilu with upper=0).
+"""The elements of each matrix on and below the diagonal `offset`, and zeros elsewhere (ONNX Trilu with upper=0).
 
-Diagonal 0 begins at the first element, and a positive `offset` is a diagonal further right.
+Diagonal 0 begins at the first element. If `offset` is positive, the diagonal is further right.
 """
 
 from __future__ import annotations

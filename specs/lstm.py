@@ -1,8 +1,8 @@
-"""The hidden states of a long short-term memory, one after every element of x[t, n, i] (ONNX LSTM, its output Y).
+"""The hidden states of a long short-term memory after each element of x[t, n, i] (output Y of ONNX LSTM).
 
-The weights w[i, 4k] and r[k, 4k] and the biases b[4k] hold the parts of the four gates side by side, in ONNX's order: input,
-output, forget, cell. h[n, k] and c[n, k] are the states before the first step; `lstm_cell` is the last c. Of ONNX's operator,
-what has other activations, peepholes, a clip or sequences of several lengths is outside the binding.
+The weights w[i, 4k] and r[k, 4k] and the biases b[4k] contain the parts of the four gates side by side, in ONNX's order: input,
+output, forget, cell. h[n, k] and c[n, k] are the states before the first step. The operator `lstm_cell` returns the last c.
+Nodes with other activations, peepholes, a clip, or sequences of several lengths are not supported.
 """
 
 from __future__ import annotations
@@ -61,6 +61,6 @@ def lower(term: Term, emit: Emit) -> str:
 
 
 def outputs(term: Term, emit: Emit) -> tuple[str, ...]:
-    """The names of Y [t, 1, n, k], Y_h [1, n, k] and Y_c [1, n, k]."""
+    """Write an LSTM node, and return the names of its outputs Y [t, 1, n, k], Y_h [1, n, k] and Y_c [1, n, k]."""
     bias = term.args[3]
     return written("LSTM", term, (bias, apply("zeros", shape=bias.shape)), emit)

@@ -1,4 +1,4 @@
-"""The cell state of a long short-term memory after the last element (ONNX LSTM, its output Y_c); its operands are `lstm`'s."""
+"""The cell state of a long short-term memory after the last element (output Y_c of ONNX LSTM). `lstm` has the same operands."""
 
 from __future__ import annotations
 

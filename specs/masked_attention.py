@@ -1,7 +1,8 @@
-"""`multi_head_attention` with a mask m[b, h, s, t], or another bias, added to the scores (contrib MultiHeadAttention).
+"""`multi_head_attention` with a mask or other bias m[b, h, s, t] that is added to the scores (contrib MultiHeadAttention).
 
-Of every head, softmax(scale x' y'^T + m') z'. The operator's mask may be the same for all sequences or heads: what stands under
-an `expand` along these is written as it is there.
+For each head, the result is softmax(scale x' y'^T + m') z', where x', y', z' and m' are the head's parts of the operands. The
+node's mask may have extent 1 along the axes of sequences and heads. Lowering therefore omits an `expand` of the mask along
+these axes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Matrix product (ONNX MatMul): of two tensors with the same leading (batch) axes, or of a matrix and a tensor with any.
+"""Matrix product (ONNX MatMul) of two tensors with the same leading (batch) axes, or of a matrix and a tensor.
 
-ONNX broadcasts batch axes of extent 1 and missing ones. On lifting an operand that repeats along every batch axis becomes a
-matrix, one that repeats along some of them stands under an `expand`, and a vector becomes a matrix of one row or column.
+ONNX broadcasts batch axes that are missing or have extent 1. On lifting, an operand that is repeated along all batch axes
+becomes a matrix, an operand that is repeated along some batch axes gets an `expand`, and a vector becomes a matrix with one row
+or column.
 """
 
 from __future__ import annotations
@@ -122,7 +123,10 @@ def _is_direct(x: Term, y: Term) -> bool:
 
 
 def _repeated(node: Node, x: Term, y: Term, batch: tuple[int, ...]) -> list[Term]:
-    """The operands with the batch axes, but one that is the same all along them as a matrix."""
+    """Return the operands, expanded to the batch axes `batch`.
+
+    If all batch axes of an operand have extent 1, this operand becomes a matrix instead. This is done for at most one operand.
+    """
     single = [all(n == 1 for n in operand.sizes[:-2]) for operand in (x, y)]
     alone = single.index(True) if any(single) else None
     return [
@@ -145,7 +149,10 @@ def lower(term: Term, emit: Emit) -> str:
 
 
 def _bare(x: Term, emit: Emit) -> Term:
-    """The operand without the repetition along batch axes, and without leading axes of extent 1, that MatMul does itself."""
+    """Return the operand in a form that MatMul broadcasts implicitly.
+
+    Repetition along batch axes and leading axes of extent 1 are left out.
+    """
     if x.op == "expand" and x.integers("axes")[-2:] == (-2, -1):
         x = emit.aligned(x)
     if x.op == "reshape" and x.rank < x.args[0].rank and x.sizes == x.args[0].sizes[-x.rank :]:
@@ -154,6 +161,6 @@ def _bare(x: Term, emit: Emit) -> Term:
 
 
 def _broadcasts(x: Term, y: Term, term: Term) -> bool:
-    """Whether ONNX makes the term's batch axes of these operands'."""
+    """Return whether ONNX broadcasts the batch axes of x and y to the batch axes of the term."""
     pairs = zip_longest(reversed(x.sizes[:-2]), reversed(y.sizes[:-2]), fillvalue=1)
     return tuple(max(here, there) for here, there in pairs)[::-1] == term.sizes[:-2]

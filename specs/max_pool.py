@@ -1,7 +1,7 @@
-"""Two-dimensional max pooling (ONNX MaxPool and GlobalMaxPool; along one axis it is `max_pool1d`).
+"""Two-dimensional max pooling (ONNX MaxPool and GlobalMaxPool). `max_pool1d` is max pooling along one axis.
 
-What lies outside the image is ignored. Every window holds a position inside, since pads are smaller than the window and
-dilations no larger than the image.
+Positions outside the image are ignored. Each window contains a position inside the image, because pads are smaller than the
+window and dilations are not larger than the image.
 """
 
 from __future__ import annotations
@@ -79,7 +79,10 @@ def lift(node: Node) -> Term | None:
 
 
 def lower(term: Term, emit: Emit) -> str:
-    """MaxPool, also over a whole image: that is as fast, and there for more types than GlobalMaxPool."""
+    """Write a MaxPool node, also if the window covers the whole image.
+
+    MaxPool is as fast as GlobalMaxPool, and is available for more types.
+    """
     window = {name: term.integers(name) for name in ("strides", "pads", "dilations")}
     if window["dilations"] == (1, 1):
         del window["dilations"]

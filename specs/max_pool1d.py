@@ -1,4 +1,4 @@
-"""Max pooling along one axis (ONNX MaxPool of rank 3, which `max_pool` lifts): over images one row high."""
+"""Max pooling along one axis (ONNX MaxPool of rank 3), as max pooling of images of height 1. `max_pool` lifts the nodes."""
 
 from __future__ import annotations
 

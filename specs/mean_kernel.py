@@ -1,4 +1,4 @@
-"""The kernel of average pooling as a depthwise convolution: 1 / (shape[-2] * shape[-1]) everywhere."""
+"""The kernel of average pooling as a depthwise convolution. Every element is 1 / (shape[-2] * shape[-1])."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The kernel of a grouped convolution with `count` of its groups made one (merge_gconv of TASO, Jia et al., SOSP 2019).
+"""The kernel of a grouped convolution with every `count` groups merged (merge_gconv of TASO, Jia et al., SOSP 2019).
 
-w is (F, D, KH, KW) for a convolution with `group` groups, the result (F, count * D, KH, KW) for one with group / count: an
-output channel has zeros for the inputs of the groups that were not its own. There are more products, but of whole vectors.
+w is (F, D, KH, KW), the kernel of a convolution with `group` groups. The result is (F, count * D, KH, KW), the kernel of a
+convolution with group / count groups. An output channel has zeros for the inputs of the groups that it did not belong to. There
+are more products, but kernels can compute them in whole vectors.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def merge_groups(w: Tensor, *, group: Extent, count: Extent) -> Tensor:
 
 
 def rounding(**_: object) -> float:
-    """By how much the error of rounding exceeds that of `conv`: zeros are added."""
+    """Return the ratio of the rounding error to that of `conv`. It is 1, because only zeros are added."""
     return 1.0
 
 

@@ -1,4 +1,4 @@
-"""The smaller of two elements, shapes equal (ONNX Min); associative and commutative."""
+"""The smaller of two elements of tensors of equal shape (ONNX Min). The operator is associative and commutative."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elementwise product (ONNX Mul), shapes equal; associative and commutative."""
+"""Elementwise product of tensors of equal shape (ONNX Mul). The operator is associative and commutative."""
 
 from __future__ import annotations
 

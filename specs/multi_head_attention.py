@@ -1,7 +1,8 @@
-"""Attention of several heads that lie side by side in the last axis of x[b, s, h d], y[b, t, h d] and z[b, t, h e].
+"""Attention with several heads side by side in the last axis of x[b, s, h d], y[b, t, h d] and z[b, t, h e].
 
-Of every head, softmax(scale x' y'^T) z' (ONNX Runtime's contrib operator MultiHeadAttention, whose query, key and value these
-are). What has a mask, a bias, a past or several outputs is outside the binding.
+For each head, the result is softmax(scale x' y'^T) z', where x', y' and z' are the head's parts of the operands. x, y and z are
+the query, key and value of ONNX Runtime's contrib operator MultiHeadAttention. A node with a mask, a bias, past keys and
+values, or several outputs is not lifted to this operator.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""For every index a row of zeros with a one at that position (ONNX OneHot of constant indices, with the values 0 and 1).
+"""For each index, a row of zeros with a one at this position (ONNX OneHot with constant indices and the values 0 and 1).
 
-An index counts from the end where it is negative; one that is no position gives a row of zeros.
+A negative index counts from the end. An index that is out of range gives a row of zeros.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The constant 1 everywhere."""
+"""A tensor in which every element is 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Zeros around a tensor, before and after along every axis (ONNX Pad, constant mode; with another number it is `pad_with`)."""
+"""x with zeros before and after it along each axis (ONNX Pad, constant mode). `pad_with` pads with a nonzero number."""
 
 from __future__ import annotations
 

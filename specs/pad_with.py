@@ -1,4 +1,4 @@
-"""A number other than zero around a tensor, before and after along every axis (ONNX Pad, constant mode, which `pad` lifts)."""
+"""x with a nonzero number before and after it along each axis (ONNX Pad, constant mode). `pad` lifts the nodes."""
 
 from __future__ import annotations
 

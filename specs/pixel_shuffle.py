@@ -1,4 +1,7 @@
-"""Blocks of channels laid out in the image, the block's position being the fast part of a channel (ONNX DepthToSpace, CRD)."""
+"""Blocks of channels, rearranged into an image (ONNX DepthToSpace, mode CRD).
+
+The position within a block is the fastest-varying part of a channel's index.
+"""
 
 from __future__ import annotations
 

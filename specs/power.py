@@ -1,6 +1,6 @@
 """x to the power of one number, elementwise (ONNX Pow with a constant exponent).
 
-It is not a number where x < 0, unless the exponent is an integer; every axiom holds there too.
+The result is NaN where x < 0, unless the exponent is an integer. All axioms hold there too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""x where it is positive, slope * x elsewhere, shapes equal (ONNX PRelu)."""
+"""x where x is positive, and slope * x elsewhere (ONNX PRelu). x and `slope` have equal shapes."""
 
 from __future__ import annotations
 

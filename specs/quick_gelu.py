@@ -1,6 +1,6 @@
 """x / (1 + exp(-alpha * x)), elementwise (ONNX Runtime's contrib QuickGelu).
 
-It is lifted to `silu`, of whose nodes ONNX Runtime makes one again when it loads a model.
+A node is lifted to `silu`. ONNX Runtime fuses the nodes of `silu` into one node again when it loads a model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""1 / x, elementwise (ONNX Reciprocal); infinite at 0. ONNX Div is a product with it: see div."""
+"""1 / x, elementwise (ONNX Reciprocal). The result is infinite where x is 0. ONNX Div is a product with a reciprocal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sums of absolute values over whole axes, which disappear (ONNX ReduceL1; keepdims=1 lifts with a reshape)."""
+"""Sums of absolute values over whole axes (ONNX ReduceL1). The reduced axes are removed.
+
+A node with keepdims=1 is lifted to a reduction and a reshape.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Square roots of sums of squares over whole axes, which disappear (ONNX ReduceL2; keepdims=1 lifts with a reshape)."""
+"""Square roots of sums of squares over whole axes (ONNX ReduceL2). The reduced axes are removed.
+
+A node with keepdims=1 is lifted to a reduction and a reshape.
+"""
 
 from __future__ import annotations
 

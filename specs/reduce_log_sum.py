@@ -1,4 +1,7 @@
-"""Logarithms of sums over whole axes, which disappear (ONNX ReduceLogSum; keepdims=1 lifts with a reshape)."""
+"""Logarithms of sums over whole axes (ONNX ReduceLogSum). The reduced axes are removed.
+
+A node with keepdims=1 is lifted to a reduction and a reshape.
+"""
 
 from __future__ import annotations
 

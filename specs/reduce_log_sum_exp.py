@@ -1,4 +1,7 @@
-"""Logarithms of sums of exponentials over whole axes, which disappear (ONNX ReduceLogSumExp; keepdims=1: with a reshape)."""
+"""Logarithms of sums of exponentials over whole axes (ONNX ReduceLogSumExp). The reduced axes are removed.
+
+A node with keepdims=1 is lifted to a reduction and a reshape.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The largest element over whole axes, which disappear (ONNX ReduceMax; keepdims=1 lifts with a reshape)."""
+"""The largest element over whole axes (ONNX ReduceMax). The reduced axes are removed.
+
+A node with keepdims=1 is lifted to a reduction and a reshape.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Means over whole axes, which disappear (ONNX ReduceMean; GlobalAveragePool and keepdims=1 lift with a reshape)."""
+"""Means over whole axes (ONNX ReduceMean and GlobalAveragePool). The reduced axes are removed.
+
+A GlobalAveragePool node, and a node with keepdims=1, is lifted to a reduction and a reshape.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The smallest element over whole axes, which disappear (ONNX ReduceMin; keepdims=1 lifts with a reshape)."""
+"""The smallest element over whole axes (ONNX ReduceMin). The reduced axes are removed.
+
+A node with keepdims=1 is lifted to a reduction and a reshape.
+"""
 
 from __future__ import annotations
 

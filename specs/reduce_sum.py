@@ -1,4 +1,7 @@
-"""Sums over whole axes, which disappear (ONNX ReduceSum; keepdims=1 lifts with a reshape)."""
+"""Sums over whole axes (ONNX ReduceSum). The reduced axes are removed.
+
+A node with keepdims=1 is lifted to a reduction and a reshape.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sums of squares over whole axes, which disappear (ONNX ReduceSumSquare; keepdims=1 lifts with a reshape)."""
+"""Sums of squares over whole axes (ONNX ReduceSumSquare). The reduced axes are removed.
+
+A node with keepdims=1 is lifted to a reduction and a reshape.
+"""
 
 from __future__ import annotations
 

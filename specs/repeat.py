@@ -1,4 +1,4 @@
-"""Every position of an axis so many times in a row (ONNX Resize and Upsample, nearest, by whole factors)."""
+"""Each position of an axis, repeated `times` times in a row (ONNX Resize and Upsample, nearest mode, by whole factors)."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def lift(node: Node) -> Term | None:
 
 
 def _factors(node: Node) -> tuple[int, ...] | None:
-    """How many times each position stands in the result along every axis; None where that is not what the node computes."""
+    """Return the repetition factor of each axis, or None if the node does not repeat positions by whole factors."""
     sizes = node.operand(0).sizes
     if node.attribute("mode", "nearest") != "nearest" or node.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
         return None
@@ -118,7 +118,7 @@ def _factors(node: Node) -> tuple[int, ...] | None:
 
 
 def _repeats(node: Node, largest: int) -> bool:
-    """Whether the nearest position of i in an axis made longer by up to this factor f is i // f."""
+    """Return whether, on an axis that is longer by a factor f of at most `largest`, the position nearest to i is i // f."""
     if node.op_type == "Upsample" or node.opset < 11:
         return True
     place, rounding = node.attribute("coordinate_transformation_mode", "half_pixel"), node.attribute("nearest_mode", "")

@@ -1,4 +1,4 @@
-"""The same elements in row-major order under another shape (ONNX Reshape, Flatten, Squeeze, Unsqueeze; static shapes)."""
+"""The elements of x in the same row-major order in a new shape (ONNX Reshape, Flatten, Squeeze, Unsqueeze; static shapes)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ def reshape(x: Tensor, *, shape: Extents) -> Tensor:
 
 
 def _groups(old: Extents, new: Extents) -> list[tuple[list[int], list[int]]]:
-    """The shortest runs of old and new axes with the same product, unit axes left out, so that each run reshapes by itself."""
+    """Return the shortest runs of old and new axes with the same product, so that each run can be reshaped by itself.
+
+    Axes of extent 1 are left out.
+    """
     left = [a for a, n in enumerate(old) if n != 1]
     right = [a for a, n in enumerate(new) if n != 1]
     groups: list[tuple[list[int], list[int]]] = []
@@ -78,7 +81,7 @@ def _groups(old: Extents, new: Extents) -> list[tuple[list[int], list[int]]]:
 
 
 def _count(shape: Extents, axes: Iterable[int]) -> Extent:
-    """How many positions the axes have together."""
+    """Return the product of the extents of the given axes."""
     return reduce(mul, (shape[a] for a in axes), 1)
 
 
@@ -128,11 +131,11 @@ def lower(term: Term, emit: Emit) -> str:
 
 
 def _kept(reduction: Term) -> Extents:
-    """The reduction's shape with an extent of 1 along the axes it is over."""
+    """Return the shape of the reduction's operand with extent 1 along the reduced axes."""
     x, axes = reduction.args[0], reduction.integers("axes")
     return tuple(1 if a in axes else x.shape[a] for a in range(-x.rank, 0))
 
 
 def _vector(x: Term) -> Term:
-    """The vector that a matrix of one row or column is."""
+    """Return the vector if x is a vector that is reshaped to a matrix, and x otherwise."""
     return x.args[0] if x.op == "reshape" and x.rank == 2 and x.args[0].rank == 1 else x

@@ -1,4 +1,4 @@
-"""An axis in the opposite order (ONNX Slice with step -1, which `slice` lifts and lowers)."""
+"""x in the opposite order along an axis (ONNX Slice with step -1). `slice` lifts and lowers the nodes."""
 
 from __future__ import annotations
 

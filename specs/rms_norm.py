@@ -1,7 +1,7 @@
 """x divided by the root of its mean square along the last axis (ONNX RMSNormalization).
 
-The factor of ONNX's operator is a product with it; it goes back into it on lowering. Several last axes are made one by a
-reshape.
+The ONNX operator also has a factor. The factor is lifted to a product, and lowering puts it back into the node. If a node
+normalizes over several last axes, a reshape merges these axes into one.
 """
 
 from __future__ import annotations

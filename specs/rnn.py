@@ -1,7 +1,7 @@
-"""The states of a simple recurrent network, one after every element of x[t, n, i] (ONNX RNN, its output Y).
+"""The states of a simple recurrent network after each element of x[t, n, i] (output Y of ONNX RNN).
 
-w[i, k] and r[k, k] are the weights, b[k] is the bias and h[n, k] the state before the first step. Of ONNX's operator, what has
-another activation than tanh, a clip or sequences of several lengths is outside the binding.
+w[i, k] and r[k, k] are the weights, b[k] is the bias, and h[n, k] is the state before the first step. Nodes with an activation
+other than tanh, a clip, or sequences of several lengths are not supported.
 """
 
 from __future__ import annotations

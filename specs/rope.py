@@ -1,8 +1,8 @@
-"""Rotary position embedding (ONNX RotaryEmbedding): pairs of numbers turned by the angles of their positions.
+"""Rotary position embedding (ONNX RotaryEmbedding): pairs of numbers, rotated by angles of their positions.
 
-x is [b, s, h d] or [b, h, s, d]; c[b, s, r] and s[b, s, r] hold the cosines and sines of every position. Of each head, the
-first 2r numbers are turned: pairs are r apart, or beside each other if interleaved. Tables of whose rows positions choose are
-under a `lookup`.
+x is [b, s, h d] or [b, h, s, d]. c[b, s, r] and s[b, s, r] contain the cosines and sines of each position. In each head, the
+first 2r numbers are rotated. The two numbers of a pair are r apart, or adjacent if `interleaved` is 1. If the node has tables
+and positions that select rows of the tables, c and s are applications of `lookup` to the tables.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def body(x: Term, c: Term, s: Term, *, heads: Extent, interleaved: Extent = 0) -
 
 
 def _turned(x: Term, c: Term, s: Term, interleaved: Extent) -> Term:
-    """x[b, h, s, d] with its pairs turned."""
+    """Return x[b, h, s, d] with its pairs rotated."""
     half, width = c.sizes[2], x.sizes[3]
     one, other = _pairs(x, half, interleaved)
     cosines, sines = (apply("expand", t, shape=one.shape, axes=(-4, -2, -1)) for t in (c, s))
@@ -62,7 +62,7 @@ def _turned(x: Term, c: Term, s: Term, interleaved: Extent) -> Term:
 
 
 def _pairs(x: Term, half: int, interleaved: Extent) -> list[Term]:
-    """The first and the second numbers of all pairs."""
+    """Return the first numbers and the second numbers of all pairs."""
     if not interleaved:
         return [apply("slice", x, axis=-1, start=n * half, stop=(n + 1) * half) for n in (0, 1)]
     cut = (apply("slice", x, axis=-1, start=n, stop=2 * half - 1 + n) for n in (0, 1))
@@ -88,7 +88,11 @@ def lower(term: Term, emit: Emit) -> str:
 
 
 def _tables(c: Term, s: Term, length: int, emit: Emit) -> tuple[object, ...]:
-    """Both tables and the positions whose rows they are of, where there are rows enough for ONNX Runtime; else the rows."""
+    """Return the inputs for cosines and sines: two tables and positions if possible, and rows of the tables otherwise.
+
+    Tables can be used if c and s are lookups at the same positions, and if the tables have at least `length` rows, which ONNX
+    Runtime requires.
+    """
     if {c.op, s.op} == {"lookup"} and c.args[1] == s.args[1] and min(c.args[0].sizes[0], s.args[0].sizes[0]) >= length:
         return c.args[0], s.args[0], emit.integers(c.args[1], c.args[0].sizes[0])
     return c, s

@@ -1,8 +1,9 @@
-"""Rotary position embedding (ONNX Runtime's contrib RotaryEmbedding): pairs of numbers turned by angles of their position.
+"""Rotary position embedding (ONNX Runtime's contrib RotaryEmbedding): pairs of numbers, rotated by angles of their positions.
 
-x is [b, s, h d] or [b, h, s, d]; a row of the tables c[n, r] and s[n, r] holds the cosines and sines of a position, and i[b, s]
-says which row is whose. Of each head, the first 2r numbers are turned: pairs are r apart, or beside each other if interleaved.
-A single position that others follow, tokens of several lengths packed together and another scale are outside the binding.
+x is [b, s, h d] or [b, h, s, d]. Each row of the tables c[n, r] and s[n, r] contains the cosines and sines of a position. i[b,
+s] is the index of the row for each element. In each head, the first 2r numbers are rotated. The two numbers of a pair are r
+apart, or adjacent if `interleaved` is 1. Nodes that give only the first of several positions, that pack sequences of several
+lengths together, or that have a scale other than 1 are not supported.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def body(x: Term, i: Term, c: Term, s: Term, *, heads: Extent, interleaved: Exte
 
 
 def _turned(x: Term, i: Term, c: Term, s: Term, interleaved: Extent) -> Term:
-    """x[b, h, s, d] with its pairs turned."""
+    """Return x[b, h, s, d] with its pairs rotated."""
     half, width = c.sizes[1], x.sizes[3]
     one, other = _pairs(x, half, interleaved)
     cosines, sines = (apply("expand", apply("lookup", t, i), shape=one.shape, axes=(-4, -2, -1)) for t in (c, s))
@@ -64,7 +65,7 @@ def _turned(x: Term, i: Term, c: Term, s: Term, interleaved: Extent) -> Term:
 
 
 def _pairs(x: Term, half: int, interleaved: Extent) -> list[Term]:
-    """The first and the second numbers of all pairs."""
+    """Return the first numbers and the second numbers of all pairs."""
     if not interleaved:
         return [apply("slice", x, axis=-1, start=n * half, stop=(n + 1) * half) for n in (0, 1)]
     cut = (apply("slice", x, axis=-1, start=n, stop=2 * half - 1 + n) for n in (0, 1))
@@ -93,6 +94,9 @@ def lower(term: Term, emit: Emit) -> str:
 
 
 def _with_rows(table: Term, least: int) -> Term:
-    """The table with no fewer rows than a sequence has elements, which ONNX Runtime asks for; no position is of those added."""
+    """Return the table, padded to at least `least` rows. No position refers to the added rows.
+
+    ONNX Runtime requires at least as many rows as a sequence has elements.
+    """
     missing = least - table.sizes[0]
     return apply("pad", table, before=(0, 0), after=(missing, 0)) if missing > 0 else table

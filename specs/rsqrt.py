@@ -1,4 +1,4 @@
-"""1 / sqrt(x), elementwise (ONNX Reciprocal of Sqrt); it occurs in the weights of batch normalization."""
+"""1 / sqrt(x), elementwise (ONNX Reciprocal of Sqrt). The operator occurs in the weights of batch normalization."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every element times one number (ONNX Mul and Div by a scalar constant, Div of one, Neg).
+"""Each element times one number (ONNX Mul and Div by a scalar constant, Div of a scalar constant, Neg).
 
-A division by a constant is a product with an exact fraction. A fraction that no float equals, such as 1/3, is lowered as a
-division if a float equals its reciprocal. So Div by 3 remains a Div.
+A division by a constant is lifted to a product with an exact fraction. If no float equals the fraction, as for 1/3, but a float
+equals its reciprocal, the product is lowered as a division. A Div by 3 therefore remains a Div.
 """
 
 from __future__ import annotations

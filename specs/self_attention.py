@@ -1,7 +1,7 @@
-"""Attention of heads whose queries, keys and values are linear in one sequence x[b, s, i] (ONNX Runtime's contrib Attention).
+"""Attention with queries, keys and values that are linear in one sequence x[b, s, i] (ONNX Runtime's contrib Attention).
 
-The weights w[i, 3 h d] and the biases b[3 h d] hold the parts of queries, keys and values side by side. What has a mask, a
-past, values of another size or several outputs is outside the binding.
+The weights w[i, 3 h d] and the biases b[3 h d] contain the parts for queries, keys and values side by side. Nodes with a mask,
+past keys and values, values of a different size, or several outputs are not supported.
 """
 
 from __future__ import annotations

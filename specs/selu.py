@@ -1,4 +1,4 @@
-"""gamma * x where x is positive, gamma * alpha * (exp(x) - 1) elsewhere (ONNX Selu)."""
+"""gamma * x where x is positive, and gamma * alpha * (exp(x) - 1) elsewhere (ONNX Selu)."""
 
 from __future__ import annotations
 

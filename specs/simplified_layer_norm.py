@@ -1,7 +1,7 @@
 """x divided by the root of its mean square along the last axes, times a factor (ONNX Runtime's SimplifiedLayerNormalization).
 
-ONNX Runtime has it in the standard's domain, where no opset of the standard does. It is lifted to `rms_norm`, of whose nodes
-ONNX Runtime makes one again when it loads a model.
+ONNX Runtime defines the operator in the standard's domain, although no opset of the standard contains it. A node is lifted to
+`rms_norm` and a product. ONNX Runtime fuses their nodes into one node again when it loads a model.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The `layer_norm` of a sum of x, y and a bias, times a factor plus a bias; and that sum (contrib SkipLayerNormalization).
+"""The `layer_norm` of the sum of x, y and a bias, times a factor, plus another bias (contrib SkipLayerNormalization).
 
-It is lifted to its parts, and written in them: on a CPU ONNX Runtime takes less time for these, and where the sum is used
-nowhere else it makes one node of them again when it loads a model. Means and deviations are outside the binding.
+The sum may be a further output of a node. A node is lifted to its parts, and the parts are lowered separately, because ONNX
+Runtime runs them faster on a CPU. If the sum is used nowhere else, ONNX Runtime fuses the parts into one node again when it
+loads a model. Nodes with means or deviations as outputs are not supported.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The `rms_norm` of a sum of x, y and a bias, times a factor; and that sum (contrib SkipSimplifiedLayerNormalization).
+"""The `rms_norm` of the sum of x, y and a bias, times a factor (contrib SkipSimplifiedLayerNormalization).
 
-It is lifted to its parts, and written in them: on a CPU ONNX Runtime takes less time for these. Means and deviations are
-outside the binding.
+The sum may be a further output of a node. A node is lifted to its parts, and the parts are lowered separately, because ONNX
+Runtime runs them faster on a CPU. Nodes with means or deviations as outputs are not supported.
 """
 
 from __future__ import annotations

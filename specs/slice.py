@@ -1,7 +1,7 @@
-"""The part of a tensor between two positions of an axis (ONNX Slice; ONNX Split lifts to several).
+"""The part of a tensor between two positions of an axis (ONNX Slice). An ONNX Split is lifted to several slices.
 
-The step of ONNX Slice is an operator of its own, `stride`, and so is the order that a negative one turns about, `reverse`:
-every law of `slice` is about two bounds alone, and cuts that stand on each other are lowered to one node again.
+The operator `stride` represents the step of an ONNX Slice, and the operator `reverse` represents the sign of a negative step.
+The axioms of `slice` therefore concern only two bounds. Nested slices, strides and reversals are lowered to one node again.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _split(node: Node) -> tuple[Term, ...]:
 
 
 def lower(term: Term, emit: Emit) -> str:
-    """One node for all cuts that stand on each other; `stride` and `reverse` are such too."""
+    """Write nested `slice`, `stride` and `reverse` terms as one Slice node, and return the name of the output."""
     cuts: dict[int, tuple[int, int]] = {}
     x = term
     while x.op in ("slice", "stride", "reverse"):
@@ -117,7 +117,10 @@ def lower(term: Term, emit: Emit) -> str:
 
 
 def _end(start: int, step: int, count: int, extent: int) -> int:
-    """Where to stop for `count` positions: at the end of the axis, if there are no more before it."""
+    """Return the end of a slice with `count` positions, as an ONNX Slice needs it.
+
+    The end is at most the end of the axis. A slice that runs backwards to the first position ends at `-extent - 1`.
+    """
     end = start + step * count
     if step > 0:
         return min(end, extent)

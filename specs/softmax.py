@@ -1,6 +1,7 @@
-"""exp(x) over its sum along an axis (ONNX Softmax).
+"""exp(x) divided by its sum along an axis (ONNX Softmax).
 
-Before opset 13 ONNX's runs over that axis and all that follow it, as one; other axes are transposed to the end on lowering.
+Before opset 13, the ONNX operator normalizes over the given axis and all following axes together. Lowering therefore moves the
+axis to the end with a Transpose node.
 """
 
 from __future__ import annotations

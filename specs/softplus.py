@@ -1,4 +1,4 @@
-"""log(1 + exp(x)), elementwise (ONNX Softplus), written so that exp does not overflow."""
+"""log(1 + exp(x)), elementwise (ONNX Softplus). The definition is written so that exp does not overflow."""
 
 from __future__ import annotations
 

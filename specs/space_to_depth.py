@@ -1,4 +1,7 @@
-"""Blocks of an image as channels, the block's position being the slow part of a channel (ONNX SpaceToDepth)."""
+"""Blocks of an image, rearranged into channels (ONNX SpaceToDepth).
+
+The position within a block is the slowest-varying part of a channel's index.
+"""
 
 from __future__ import annotations
 

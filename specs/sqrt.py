@@ -1,4 +1,4 @@
-"""The square root, elementwise (ONNX Sqrt); not a number where x < 0."""
+"""The square root, elementwise (ONNX Sqrt). The result is NaN where x < 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every step-th position of an axis, beginning with the first (ONNX Slice with a step, which `slice` lifts and lowers)."""
+"""Every `step`-th position of an axis, from the first position on (ONNX Slice with a step).
+
+`slice` lifts and lowers the nodes.
+"""
 
 from __future__ import annotations
 

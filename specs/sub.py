@@ -1,4 +1,4 @@
-"""Elementwise difference (ONNX Sub), shapes equal."""
+"""Elementwise difference of tensors of equal shape (ONNX Sub)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""x where it is greater than alpha, 0 elsewhere (ONNX ThresholdedRelu)."""
+"""x where x is greater than alpha, and 0 elsewhere (ONNX ThresholdedRelu)."""
 
 from __future__ import annotations
 

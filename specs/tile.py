@@ -1,4 +1,7 @@
-"""A tensor beside itself, so many times along an axis (ONNX Tile; several axes lift to several, which are one node again)."""
+"""A tensor, repeated `times` times as a whole along an axis (ONNX Tile).
+
+A node that repeats several axes is lifted to one `tile` for each axis. Nested tiles are lowered to one node again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Axes in another order (ONNX Transpose): axis i of the result is axis perm[i] of x."""
+"""A permutation of the axes (ONNX Transpose): axis i of the result is axis perm[i] of x."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last two axes made longer by whole factors, every pixel repeated (ONNX Resize, which `repeat` lifts and lowers)."""
+"""The last two axes made longer by whole factors, with repeated pixels (ONNX Resize). `repeat` lifts and lowers the nodes."""
 
 from __future__ import annotations
 

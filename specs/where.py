@@ -1,4 +1,4 @@
-"""x where the condition is not 0 and y elsewhere, shapes equal (ONNX Where)."""
+"""x where the condition is not 0, and y elsewhere (ONNX Where). The condition, x and y have equal shapes."""
 
 from __future__ import annotations
 

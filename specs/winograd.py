@@ -1,9 +1,9 @@
 """Convolution by Toom-Cook's algorithm along both axes (Winograd convolution): tile by tile, with fewer multiplications.
 
-x is (N, C, H, W) and u is `winograd_kernel` of weights (F, C, taps[0], taps[1]) for the same `tile`, the extents of what is
-computed together (Lavin and Gray, Fast algorithms for convolutional neural networks, 2016). The convolution has strides,
-dilations and groups of 1. Multiplications are saved where there are many channels; the rounding error is larger, for small
-tiles by little.
+x is (N, C, H, W). u is the `winograd_kernel` of weights (F, C, taps[0], taps[1]) for the same `tile`. `tile` contains the
+extents of the part of the result that is computed together (Lavin and Gray, Fast algorithms for convolutional neural networks,
+2016). The strides, dilations and group of the convolution are 1. The algorithm saves multiplications if there are many
+channels. Its rounding error is larger than that of `conv`, but only a little larger for small tiles.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def winograd(x: Tensor, u: Tensor, *, tile: Extents, taps: Extents, pads: Extent
 def _checked(
     x: Tensor, u: Tensor, tile: Extents, taps: Extents, pads: Extents
 ) -> tuple[ToomCook, ToomCook, tuple[Extent, Extent]]:
-    """The algorithms along the two axes, and the extents of the result, where all fits together."""
+    """Check that all operands fit together. Return the algorithms along the two axes, and the extents of the result."""
     require(x.rank == 4 and u.rank == 4, "winograd takes an image batch of rank 4, and what winograd_kernel makes")
     require(len(tile) == 2 and len(taps) == 2 and len(pads) == 4, "winograd: attributes for two axes")
     for extent in (*tile, *taps):
@@ -84,13 +84,16 @@ def _checked(
 
 
 def rounding(*, tile: tuple[int, int], taps: tuple[int, int], **_: object) -> float:
-    """By how much the error of rounding exceeds that of `conv`, typically."""
+    """Return the typical ratio of the rounding error to that of `conv`."""
     return math.prod(ToomCook(m, r).growth for m, r in zip(tile, taps, strict=True))
 
 
 def lower(term: Term, emit: Emit) -> str:
-    """A convolution of single channels takes the tiles and transforms them, one batched product has all products, and another
-    product the way back, which DepthToSpace lays out as images: of several forms the fastest in ONNX Runtime on CPUs.
+    """Write the algorithm as ONNX nodes, and return the name of the result.
+
+    A convolution of single channels cuts out the tiles and transforms them. One batched product then computes all products.
+    Another product transforms the products back to tiles, and DepthToSpace arranges the tiles as images. Among several forms,
+    this form is the fastest in ONNX Runtime on CPUs.
     """
     x, u = term.args
     tile = term.integers("tile")
@@ -120,7 +123,7 @@ def lower(term: Term, emit: Emit) -> str:
 def _tiles(
     x: Term, windows: npt.NDArray[np.float64], tile: tuple[int, ...], tiles: tuple[int, ...], term: Term, emit: Emit
 ) -> str:
-    """What each of the windows makes of each tile of each channel alone, [n c, windows, tiles]."""
+    """Apply each of the windows to each tile of each channel alone, and return the name of the result [n c, windows, tiles]."""
     n, c, *image = x.sizes
     before, window = term.integers("pads")[:2], windows.shape[2:]
     after = (m * (k - 1) + p - extent - b for m, k, p, extent, b in zip(tile, tiles, window, image, before, strict=True))
@@ -129,7 +132,7 @@ def _tiles(
 
 
 def _laid_out(blocks: str, images: tuple[int, int], tile: tuple[int, ...], tiles: tuple[int, ...], emit: Emit) -> str:
-    """The images [n, f] whose tiles are [n, tile, f, tiles]."""
+    """Arrange tiles [n, tile, f, tiles] as images [n, f], and return the name of the result."""
     n, f = images
     if tile[0] == tile[1]:
         mode = {"mode": "DCR"} if emit.opset >= 11 else {}
@@ -140,5 +143,5 @@ def _laid_out(blocks: str, images: tuple[int, int], tile: tuple[int, ...], tiles
 
 
 def _together(down: Matrix, across: Matrix) -> npt.NDArray[np.float64]:
-    """What both do, as one matrix."""
+    """Return one matrix that applies both matrices, one along each axis."""
     return np.asarray(np.kron(*(np.array(m, dtype=np.float64) for m in (down, across))), dtype=np.float64)

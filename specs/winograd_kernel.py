@@ -1,6 +1,6 @@
-"""What `winograd` takes in a convolution kernel's place: its weights (F, C, KH, KW) as Toom-Cook's products need them.
+"""The weights (F, C, KH, KW) of a convolution in the form that `winograd` reads, for the products of Toom-Cook's algorithm.
 
-The result is (PH, PW, F, C), where PH = tile[0] + KH - 1 and PW = tile[1] + KW - 1 products are made along the axes.
+The result is (PH, PW, F, C), where PH = tile[0] + KH - 1 and PW = tile[1] + KW - 1 are the numbers of products along the axes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The constant 0 everywhere."""
+"""A tensor in which every element is 0."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
 `superopt.optimize(model)` searches for an equivalent model that is faster in a measured comparison. The result contains the
 model and a report of the optimization. `superopt.replay(certificate, model)` repeats an optimization for a model with other
-weights. `superopt.compare(first, second)` compares two models. Read `flows/optimize` first. The
-docstring of each package is a map of its modules.
+weights. `superopt.compare(first, second)` compares two models. To read the code, start with `flows/optimize`. The docstring of
+each package is a map of its modules.
 
-Packages, from the top layer to the bottom layer. A package imports only from layers below its own:
+The packages are listed from the top layer to the bottom layer. A package imports only from layers below its own.
 
     `cli/`: the command line: commands, options, signals, progress display and exit codes. Only this package prints.
     `flows/`: the stages of optimize, replay, compare, generate, verify, profile and rules export; certificates are made here.
@@ -31,7 +31,7 @@ Packages, from the top layer to the bottom layer. A package imports only from la
 
 Modules below all packages, which every package may import:
 
-    `budget`: deadlines and early stops of a search: active time without waiting, memory limits, requests to stop.
+    `budget`: when a search must end: active time (without waiting), memory limits, requests to stop.
     `worker_pool`: a process pool or Dask cluster for long jobs, with retries, results on disk for resuming, number of cores.
     `files`: atomic file writes, output paths, names of data files, temporary folders of killed runs, superopt's cache folder.
     `errors`: every exception that superopt raises on purpose, each with its exit code, and the text of a failure as one line.
@@ -78,7 +78,10 @@ _MODULES = {
     "Replayed": "superopt.flows.replay",
     "Report": "superopt.report.optimization",
 }
-"""The module that defines each public name. It is imported at the first use of the name, so that `import superopt` is fast."""
+"""The module that defines each public name.
+
+A module is imported when one of its names is first used, so that `import superopt` is fast.
+"""
 
 
 def _version() -> str:
@@ -91,7 +94,7 @@ def _version() -> str:
 
 
 def __getattr__(name: str) -> object:
-    """Import the module of a public name (PEP 562), or read the version of the installed package."""
+    """Return a public name from its module, which is imported first (PEP 562), or the version of the installed package."""
     if name == "__version__":
         return _version()
     if name not in _MODULES:

@@ -9,7 +9,7 @@ MESSAGE = b"superopt: interrupted; nothing was written\n"
 
 
 def run() -> int:
-    """Run the command line, and return the exit code. SIGINT is one line even while modules are imported.
+    """Run the command line, and return the exit code. SIGINT prints only one line, even while modules are imported.
 
     An exception of a signal handler may be lost while modules are imported, because Python ignores exceptions in callbacks of
     weak references. During the imports, SIGINT therefore ends the process without an exception.

@@ -23,10 +23,12 @@ _UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def duration_seconds(duration: str | float) -> float:
-    """Return the seconds of a duration: a number of seconds, or a text with a unit: ms, s, m, min or h. `2m` gives 120.
+    """Return a duration in seconds. For example, `2m` gives 120.
+
+    The duration is a number of seconds, or a text such as `90` or `60s`. The units are ms, s, m, min and h.
 
     Raises:
-        ValueError: The text is not a duration, or the duration is more than a year.
+        ValueError: The text is not a duration, or the duration is longer than a year.
     """
     if not isinstance(duration, str):
         return duration
@@ -40,7 +42,7 @@ def duration_seconds(duration: str | float) -> float:
 
 
 def active_time() -> float:
-    """Return the seconds of a monotonic clock that stands still inside the context manager `waiting`."""
+    """Return the time in seconds on a monotonic clock that stops inside the context manager `waiting`."""
     return time.monotonic() - _waited
 
 
@@ -88,7 +90,7 @@ _allowance: ContextVar[_Allowance | None] = ContextVar("allowance", default=None
 def is_memory_short() -> bool:
     """Return whether the process has exceeded the limit that `limit_memory_growth` set.
 
-    The resident memory is read at most 10 times a second. After one reading above the limit, the result stays True.
+    The resident memory is read at most 10 times a second. Once a reading is above the limit, the result stays True.
     """
     allowance = _allowance.get()
     if allowance is None or allowance.spent:

@@ -152,7 +152,7 @@ class CertificateError(SuperoptError):
 
 
 class ProfileError(SuperoptError):
-    """A file that cannot be read or is not a device profile, or a profile of another execution provider than requested."""
+    """A file cannot be read or is not a device profile, or the profile is of an execution provider that was not requested."""
 
     exit_code = 29
 

@@ -1,9 +1,9 @@
 """Atomic file writes, and temporary folders that the next run removes if a run was killed.
 
 A file is written in a staging folder beside its target and renamed in one step. The name of a data file (a model's external
-data) contains a digest of the content. So the data files of the old and the new model have different names, and renaming the
-model switches from the old pair of files to the new pair. Every temporary folder is locked while it is in use. The lock ends
-with the process, so the next run can distinguish a leftover folder from a folder that is in use.
+data) contains a digest of the content. So the data files of the old and the new model have different names. Renaming the model
+file switches from the old model and its data to the new model and its data. Every temporary folder is locked while it is in
+use. The lock ends with the process, so the next run can distinguish a leftover folder from a folder that is in use.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ published = 0
 def require_writable(path: str | os.PathLike[str]) -> Path:
     """Return the file to write for `path`, after a check that the file's folder accepts new files.
 
-    A symbolic link is followed. The check makes a temporary folder, and removes temporary folders that killed runs left.
+    A symbolic link is followed. The check makes a temporary folder, and removes temporary folders that killed runs left behind.
 
     Raises:
         TargetError: The folder does not exist or accepts no files, or `path` exists and is not a regular file.
@@ -92,10 +92,10 @@ def target_of(path: str | os.PathLike[str]) -> Path:
 
 
 def require_model_file(path: Path) -> None:
-    """Check that there is something at `path`, the path of a model.
+    """Check that the path of a model exists.
 
     Raises:
-        ModelNotFoundError: There is nothing at `path`.
+        ModelNotFoundError: `path` does not exist.
     """
     if not path.exists():
         raise ModelNotFoundError(f"{path}: no such file")
@@ -121,7 +121,7 @@ def require_distinct(outputs: Mapping[str, Path | None], inputs: Mapping[str, Pa
     The keys of `outputs` and `inputs` are the names that the error message uses for the paths.
 
     Raises:
-        TargetError: Two paths lead to the same file. The paths may differ by links, by spelling, or by upper and lower case.
+        TargetError: Two paths lead to the same file, even if the paths differ in links, spelling, or upper and lower case.
     """
     written = [(label, path) for label, path in outputs.items() if path is not None]
     read = [(label, path) for label, path in inputs.items() if path is not None]
@@ -219,16 +219,16 @@ def output_data_file_name(target: Path, data: Path) -> str:
 
 
 def is_output_data_file_name(target: Path, path: Path) -> bool:
-    """Return whether `path` is in the folder of the model `target` and has a name that may be the name of the model's data.
+    """Return whether `path` may be the data file of the model `target`.
 
-    `output_data_file_name` gives such names.
+    `path` must be in the folder of the model, and its name must have the form that `output_data_file_name` gives.
     """
     beside = path.name.startswith(f"{target.stem}-") and _DATA.fullmatch(path.name) is not None
     return beside and path.parent.exists() and target.parent.exists() and path.parent.samefile(target.parent)
 
 
 def publish(staged: Path, target: Path, data: Path | None = None) -> None:
-    """Replace the file `target` by the file `staged` atomically, and sync the file to disk.
+    """Replace the file `target` with the file `staged` atomically, and sync the file to disk.
 
     `staged` and `data` are complete files in a temporary folder. `data`, the external data of the new model, has its final name
     already and is moved first. Afterwards, a data file of the replaced model is removed if its name has the form that
@@ -271,7 +271,7 @@ def publish(staged: Path, target: Path, data: Path | None = None) -> None:
 
 
 def _remove_unnamed(folder: Path, names: Collection[str]) -> None:
-    """Remove each data file in `names` whose name no other file in the folder contains.
+    """Remove each data file in `names` whose name does not occur in any other file of the folder.
 
     Raises:
         OSError: A file cannot be read or removed.
@@ -283,7 +283,7 @@ def _remove_unnamed(folder: Path, names: Collection[str]) -> None:
 
 
 def _data_files(folder: Path) -> list[str]:
-    """Return the names of the files in the folder whose names have the form of names from `output_data_file_name`."""
+    """Return the file names in the folder that have the form of names from `output_data_file_name`."""
     return [entry.name for entry in os.scandir(folder) if _DATA.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)]
 
 
@@ -348,7 +348,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def remove_scratch() -> None:
-    """Remove the temporary folders for work files that killed runs left."""
+    """Remove the temporary folders for work files that killed runs left behind."""
     with contextlib.suppress(OSError):
         remove_leftovers(Path(tempfile.gettempdir()), SCRATCH)
 
@@ -416,7 +416,7 @@ def _locked(parent: Path, prefix: str) -> tuple[Path, int]:
 def _lock(handle: int) -> bool | None:
     """Lock an open folder, and return whether the folder is locked by this call.
 
-    Returns False if another process has locked the folder, and None if the system or the file system has no such locks.
+    Returns False if another process has locked the folder, and None if the system or the file system does not support locks.
     """
     try:
         locks: Any = importlib.import_module("fcntl")
@@ -432,7 +432,8 @@ def _lock(handle: int) -> bool | None:
 def _alone(folder: Path) -> Iterator[None]:
     """Hold the folder's lock inside the context, so that no other save changes the folder.
 
-    The context starts without the lock if the file system has no locks, or after a wait of `PROCESS.save_lock_seconds`.
+    The context starts without the lock if the file system does not support locks, or if another process still holds the lock
+    after `PROCESS.save_lock_seconds`.
     """
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -445,6 +446,6 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _close(handle: int) -> None:
-    """Close a folder's handle. Nothing was written through the handle, so failures are ignored."""
+    """Close a folder's handle. Nothing was written through the handle, so errors are ignored."""
     with contextlib.suppress(OSError):
         os.close(handle)

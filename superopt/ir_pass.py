@@ -40,7 +40,7 @@ class Superopt(ir.passes.FunctionalPass):
         """Optimize the model.
 
         Raises:
-            SuperoptError: As `superopt.optimize`.
+            SuperoptError: See `superopt.optimize`.
         """
         optimized = optimize(model, **self._options)
         if self._on_result is not None:

@@ -20,7 +20,7 @@ from olive.passes.pass_config import BasePassConfig, PassConfigParam
 from superopt.flows.optimize import optimize
 
 PROVIDERS = {"CPUExecutionProvider": "cpu", "CUDAExecutionProvider": "cuda"}
-"""The execution providers of ONNX Runtime for which superopt optimizes, each with superopt's name of the provider."""
+"""The execution providers of ONNX Runtime for which superopt optimizes, each with superopt's name for the provider."""
 OPTIONS: dict[str, tuple[type, str]] = {
     "budget": (str, "The time for the search, such as 60s."),
     "seed": (int, "The seed of the search."),

@@ -1,8 +1,8 @@
 """Every budget, threshold, margin, share and limit of superopt, with its unit and the reason for its value.
 
-Each field states what it limits and in which unit, then the reason for its value and what measured it. "Not measured."
-marks a value that was chosen by judgement. "Safety limit." marks a bound on time, memory or expression size. Facts, such
-as number formats and opsets, stay in the modules that use them.
+The text below a field states what the field limits and in which unit, the reason for its value, and how the value was measured.
+"Not measured." marks a value that was chosen by judgement. "Safety limit." marks a bound on time, memory or expression size.
+Facts, such as number formats and opsets, stay in the modules that use them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ class OptimizationPolicy:
     algorithm_error_factor: float = 4.0
     """The limit on the rounding error of an alternative algorithm for one operator, as a multiple of the model's tolerance.
 
-    An alternative algorithm is Winograd's convolution, for example. The limit exceeds the tolerated error of the whole model,
+    Winograd's convolution is an example of an alternative algorithm. The limit exceeds the tolerated error of the whole model,
     because the algorithm computes only one of many operators. Not measured.
     """
     spent_budget_share: float = 0.9
-    """The share of the budget from which a search that was cut short is said to have spent its budget. Not measured."""
+    """The report on a search that was cut short says that the budget is spent if the search used this share of its budget.
+
+    Not measured.
+    """
     contrib_budget_share: float = 0.1
     """The share of the search time for estimating how much time ONNX Runtime's contrib operators would save.
 
@@ -34,19 +37,19 @@ class OptimizationPolicy:
     The share is half of the margin at which a candidate model is accepted. Not measured.
     """
     slow_opening_seconds: float = 4.0
-    """Seconds for opening a session and running the model once, above which only necessary sessions are opened.
+    """If opening a session and running the model once take at least this number of seconds, only necessary sessions are opened.
 
     A GPU's libraries choose kernels when a session is opened. Not measured.
     """
     hurried_comparison_seconds: float = 3.0
     """The length in seconds of a timing comparison after the user asked the search to stop, and of a comparison on one thread.
 
-    A stopped run must end within ten seconds. The comparison on one thread is only reported.
+    A stopped run must end within ten seconds. The comparison on one thread is only for the report.
     """
     max_remembered_noise: float = 0.02
     """The largest noise of the last comparison at which the result of a search without a gain is kept in the time cache.
 
-    On a busy machine, a search may miss a gain. The limit is the margin at which a candidate model is accepted. Not measured.
+    On a busy machine, a search may miss a gain. The limit equals the margin at which a candidate is accepted. Not measured.
     """
     memory_factor: float = 3.0
     """The memory limit of a search, as a multiple of the model's bytes. `memory_bytes` is added.
@@ -73,20 +76,23 @@ class OptimizationPolicy:
     Not measured.
     """
     max_gain_halvings: int = 3
-    """The number of times that the gains of a pass are halved to find gains that make the whole model faster. Not measured."""
+    """The most times that the set of a pass's gains is halved to find gains that make the whole model faster. Not measured."""
     max_context_run_seconds: float = 0.2
-    """The longest run of a model for which each pass is timed in the whole model. Not measured."""
-    uncounted_context_seconds: float = 12.0
-    """The seconds of such timing that do not count as time of the search.
+    """The rewrites of each pass are timed in the whole model only if a run of the model takes at most this number of seconds.
 
-    Where they counted, they took 10 of the 30 seconds of the search of repvgg_a0_train, beside other work.
+    Not measured.
+    """
+    uncounted_context_seconds: float = 12.0
+    """The seconds of timing rewrites in the whole model that do not count as search time.
+
+    When these seconds were counted, they took 10 of the 30 seconds of the search of repvgg_a0_train, beside other work.
     """
     equal_sum_share: float = 0.005
-    """The relative difference below which the sums of the nodes' times of two models count as equal. Not measured."""
+    """The relative difference below which the sums of node times of two models count as equal. Not measured."""
     repeated_comparison_seconds: float = 18.0
     """The total seconds of timing comparisons after which no comparison is repeated. Not measured."""
     min_mutant_pass_gain_share: float = 0.01
-    """The least share of the time of all searched parts that mutants must save, so that rules are applied to the mutants too.
+    """The least share of the time of all searched parts that mutants must save for rules to be applied to the mutants too.
 
     A mutant is a term that equals an operator at some output positions. If mutants save less, the model is searched only in the
     other order: rules first, then mutants. Not measured.
@@ -118,17 +124,18 @@ class OptimizationPolicy:
     A mutant is a term that equals an operator at some output positions. Not measured.
     """
     min_repeated_time_share: float = 0.1
-    """The least share of the search time that must be left for passes that were cut short to run once more. Not measured."""
+    """Passes that were cut short are run once more if at least this share of the search time remains. Not measured."""
     min_search_seconds: float = 20.0
     """The least default budget of a search, in seconds.
 
-    Half as many seconds lost 0.2 % in the geometric mean on five models of the zoo (`scripts/ablation --policy`). But searches
-    that are cut short depend on chance: in five runs of 13 s, dyn_lora gained 6 to 11 %, and 13 % in 26 s.
+    With half as many seconds, the geometric mean speedup of five models of the zoo was 0.2 % lower (`scripts/ablation
+    --policy`). But the result of a search that is cut short depends on chance: the model dyn_lora gained 6 to 11 % in five runs
+    of 13 s, and 13 % in a run of 26 s.
     """
     max_search_seconds: float = 30.0
     """The largest default budget of a search, in seconds. Not measured."""
     loading_seconds_per_byte: float = 20 / 2**30
-    """Seconds by which each byte of weights lowers the largest default budget, because opening sessions takes this time.
+    """The seconds by which each byte of weights lowers the largest default budget, because opening sessions takes this time.
 
     Not measured.
     """
@@ -137,7 +144,7 @@ class OptimizationPolicy:
     small_weight_growth_share: float = 3.0
     """The default limit on the growth of the weights of a small model, as a share of the bytes of the original's weights.
 
-    The limit is `small_weight_bytes` if this share is larger.
+    If this share is more than `small_weight_bytes`, the limit is `small_weight_bytes`.
     """
     small_weight_bytes: int = 2**28
     """The most bytes by which weights may grow under `small_weight_growth_share`."""
@@ -150,7 +157,7 @@ class SearchPolicy:
     """Limits of the search for a cheaper equivalent of a part of a model."""
 
     max_measured_terms: int = 100
-    """The most terms of a segment for which the gain of each step is measured.
+    """The gain of each step is measured only in a segment of at most this number of terms.
 
     A segment is a part of a model that one search rewrites. In a larger segment, the measured total gain is divided among the
     steps in proportion to their estimated gains. Not measured.
@@ -165,9 +172,12 @@ class SearchPolicy:
     max_recognition_attributes: int = 400
     """The most choices of attributes of an operator with which a function is compared. Not measured."""
     min_overflow_magnitude: float = 80.0
-    """The magnitude of a sample from which an exponential may overflow in float32. The exact limit is 88.7."""
+    """The least magnitude of a sample at which an exponential may overflow in float32. The exact limit is 88.7."""
     max_number_pairs: int = 100
-    """The most pairs of a function's numbers whose sums are divided by its numbers, to find where it bends. Not measured."""
+    """The most pairs of a function's numbers whose sums are divided by each of the numbers to find the function's kinks.
+
+    Not measured.
+    """
     max_unfiltered_attributes: int = 20
     """The most choices of attributes that are tried one by one if no choice seems plausible. Not measured."""
     recognition_tolerance_share: float = 1e-5
@@ -183,16 +193,22 @@ class SearchPolicy:
     recognition_number_factor: float = 4.0
     """The largest difference of values of equal functions, as a multiple of the effect of rounding numbers to float32.
 
-    Where x / 6 + 0.5 is clipped, the rounding of 1 / 6 moves the bend by 1e-7. Not measured.
+    Where x / 6 + 0.5 is clipped, the rounding of 1 / 6 moves the kink by 1e-7. Not measured.
     """
     random_rounding_count: int = 2
     """The number of random roundings by which the effect of rounding on a function's values is estimated. Not measured."""
     coarse_tolerance_share: float = 5e-7
     """The largest difference of values in the first comparison of two functions, relative to the samples. Not measured."""
     min_coarse_scale: float = 1e-6
-    """The least magnitude of samples that counts there, because forms such as exp(2 x) - 1 cancel near 0. Not measured."""
+    """The least magnitude that is assumed for the samples in the first comparison of two functions.
+
+    Forms such as exp(2 x) - 1 cancel near 0. Not measured.
+    """
     plausible_spread_share: float = 0.01
-    """The largest relative spread of the ratio of two functions for which one may be a multiple of the other. Not measured."""
+    """The largest relative spread of the ratio of two functions if one function may be a multiple of the other function.
+
+    Not measured.
+    """
     min_comparable_share: float = 0.3
     """The least share of sample values at which two functions must be finite to count as compared. Not measured."""
     min_seconds: float = 1e-09
@@ -201,7 +217,7 @@ class SearchPolicy:
     A segment is a part of a model that one search rewrites. Safety limit.
     """
     clear_speedup_factor: float = 1.1
-    """The predicted speedup from which a segment with a long run time is not measured a second time.
+    """A segment with a long run time is not measured a second time if its predicted speedup is at least this factor.
 
     A segment is a part of a model that one search rewrites. The whole candidate model is compared later. Not measured.
     """
@@ -260,7 +276,7 @@ class SearchPolicy:
     experts needed four seconds for joining; no script measured more.
     """
     sweep_time_share: float = 0.7
-    """The share of the time left after joining operators of layers that all other sweeps may take.
+    """The share that all other sweeps may take of the time that remains after operators of layers were joined.
 
     A sweep applies one rule at all of its matches at once. The remaining time is left to the search of windows (parts of the
     model), because a sweep is useful even if no further sweep follows. Not measured.
@@ -286,7 +302,7 @@ class SearchPolicy:
     It is the number of float32 values in a cache line, and in the widest vector register.
     """
     widening_divisor: int = 3
-    """The divisor of an extent (the size of an axis) that gives the largest padding of the extent: a third. Not measured."""
+    """The padding of an extent (the size of an axis) is at most the extent divided by this number. Not measured."""
     max_widening_depth: int = 6
     """The largest number of operators through which padding is moved up to the weights. Not measured."""
     max_widening_tries: int = 100
@@ -311,7 +327,7 @@ class SearchPolicy:
     absorption_draw_count: int = 12
     """The number of random sets of positions that get NaN, or infinities, in each input of a tested rule.
 
-    Of 150 rules, 8 sets missed two of the effects that 64 sets found (`superopt/search/absorption.py`).
+    For 150 rules, 8 sets missed two of the effects that 64 sets found (`superopt/search/absorption.py`).
     """
     max_state_cost_factor: float = 2.5
     """The largest cost of a rewritten state of a segment that is kept for further steps, as a multiple of the lowest cost.
@@ -419,7 +435,7 @@ class MutantPolicy:
     likely to gain. Not measured.
     """
     believed_speedup_factor: float = 1.25
-    """The speedup over the operator from which a mutant is accepted without timing the two in alternation.
+    """A mutant with at least this speedup over the operator is accepted without timing the two in alternation.
 
     A mutant equals an operator at some output positions. At lower speedups, measurement noise had led to slower mutants. Not
     measured.
@@ -471,7 +487,7 @@ class MutantPolicy:
     A mutant equals an operator at some output positions. Not measured.
     """
     support_divisor: int = 3
-    """The divisor of `discovery_size_count` that gives the fewest sizes at which a form of mutants must occur: a third.
+    """The fewest sizes at which a form of mutants must occur are `discovery_size_count` divided by this number.
 
     A mutant equals an operator at some output positions. A form is a mutant without its numbers. Not measured.
     """
@@ -483,15 +499,15 @@ class MutantPolicy:
     border_draw_count: int = 16
     """The number of random sizes for each kind of test of a rule near the border of the rule's condition.
 
-    In some tests, the condition holds. In the other tests, exactly one part of the condition fails. Both are made with
-    arbitrary attributes, with attributes other than 0 and 1 (divisibility is trivial for 0 and 1), and with the smallest sizes,
-    at which parts are empty. With 6, two wrong conditions about pads of dilated convolutions passed, and their rules were not
-    proved.
+    In some tests, the condition holds. In the other tests, exactly one part of the condition fails. Tests of both kinds are
+    made with arbitrary attributes, with attributes other than 0 and 1 (divisibility is trivial for 0 and 1), and with the
+    smallest sizes, at which parts are empty. With 6 random sizes, two wrong conditions about pads of dilated convolutions
+    passed the tests, and the rules with these conditions were not proved.
     """
     neighboured_size_count: int = 2
-    """The number of choices of sizes in each round of tests whose neighbours are tested too.
+    """In each round of tests, the number of choices of sizes whose neighbours are tested too.
 
-    A neighbour differs in one number. Not measured.
+    A neighbour of a choice differs from the choice in one number. Not measured.
     """
     max_trial_rounds: int = 5
     """The most rounds of tests of a rule that generalises mutants.
@@ -510,7 +526,7 @@ class MutantPolicy:
     max_window_positions: int = 32
     """The most positions of a sliding window (of a convolution or pooling) along an axis. Not measured."""
     sparse_weight_factor: int = 4
-    """The ratio of a weight's elements to its used elements from which a weight counts as sparse.
+    """A weight counts as sparse if the ratio of its elements to its used elements is larger than this factor.
 
     Only the used elements of a sparse weight are numbered, and the whole weight is not filled. Not measured.
     """
@@ -533,7 +549,7 @@ class MutantPolicy:
     max_examined_pieces: int = 64
     """The most pieces of a box of output positions that are examined to choose between ways to cut the box. Not measured."""
     undecided_piece_count: int = 4
-    """The number of pieces that an undecided piece of a box of output positions is assumed to give later. Not measured."""
+    """The number of pieces into which an undecided piece of a box of output positions is assumed to be cut. Not measured."""
     max_compared_positions: int = 1 << 20
     """The most positions of one box that are compared one by one. Safety limit."""
     max_folded_positions: int = 16
@@ -541,9 +557,10 @@ class MutantPolicy:
     padding_multiple_counts: tuple[int, int, int] = (2, 8, 16)
     """The numbers to whose multiples an axis may be padded. They suit pairs of rows and vector units. Not measured."""
     max_arithmetic_factor: float = 4.5
-    """The most arithmetic of a mutant, as a multiple of the original operator's arithmetic.
+    """The largest number of arithmetic operations in a mutant, as a multiple of the number in the original operator.
 
-    A mutant equals an operator at some output positions. Unrolled 2x2 windows take 4 and some more at borders. Not measured.
+    A mutant equals an operator at some output positions. Unrolled 2x2 windows take 4 times as many operations as the operator,
+    and some more at borders. Not measured.
     """
     max_layout_steps: int = 2
     """The most rearrangements (such as transposes or folded axes) in one layout of data and output. Not measured."""
@@ -602,7 +619,7 @@ class MutantPolicy:
     A mutant equals an operator at some output positions. Not measured.
     """
     max_layout_depth: int = 4
-    """The most layouts in a row that are applied to an operator to make mutants.
+    """The most layouts that are applied to an operator, one after the other, to make mutants.
 
     A mutant equals an operator at some output positions. Not measured.
     """
@@ -636,7 +653,7 @@ class ComparisonPolicy:
     memory with the documented bound.
     """
     max_run_bytes: int = 3 << 27
-    """The most bytes that runs of models that are loaded together for a comparison may need, beyond the models.
+    """The most bytes that runs may need, in addition to the models, if models are loaded together for a comparison.
 
     If the runs need more bytes, one model at a time is loaded and timed. Safety limit; see `max_resident_bytes`.
     """
@@ -652,7 +669,7 @@ class ComparisonPolicy:
     loading_time_share: float = 0.2
     """The share of a comparison's time that loading may take if models are loaded more than `max_loads` times. Not measured."""
     max_loading_seconds: float = 10.0
-    """Seconds of loading above which the models of a comparison are loaded only once.
+    """If loading takes more than this number of seconds, the models of a comparison are loaded only once.
 
     The libraries of a GPU may compile kernels for each session. Not measured.
     """
@@ -661,7 +678,7 @@ class ComparisonPolicy:
     visit_seconds: float = 0.008
     """Seconds of one model's turn in a comparison. The model runs several times, and the fastest run counts. Not measured."""
     long_run_seconds: float = 0.05
-    """Seconds of a run above which a model's turn in a comparison consists of one run.
+    """If a run takes more than this number of seconds, a model's turn in a comparison consists of one run.
 
     The state of the caches matters little to a long run. Not measured.
     """
@@ -682,7 +699,10 @@ class ComparisonPolicy:
     Not measured.
     """
     obvious_margin_share: float = 0.1
-    """The distance between a ratio of times and 1 from which the faster model is obvious after a few rounds. Not measured."""
+    """The least distance between a ratio of times and 1 at which the faster model is obvious after a few rounds.
+
+    Not measured.
+    """
     min_obvious_rounds: int = 3
     """The fewest rounds of timing after which a comparison may end because the faster model is obvious. Not measured."""
     min_rounds_per_load: int = 3
@@ -690,14 +710,14 @@ class ComparisonPolicy:
     min_long_rounds_per_load: int = 4
     """The fewest rounds of timing after each load of the models, if each model runs once in a round. Not measured."""
     min_report_rounds: int = 24
-    """The fewest rounds of timing after one load from which a ratio of times may be precise enough to report. Not measured."""
+    """The fewest rounds of timing after one load that may give a ratio of times precise enough to report. Not measured."""
     max_report_loads: int = 24
     """The most times that quickly loaded models are loaded until their ratio of times is precise enough to report.
 
     Not measured.
     """
     min_verdict_rounds: int = 12
-    """The fewest rounds of timing after one load from which a comparison may end with a clear result. Not measured."""
+    """The fewest rounds of timing after one load before a comparison may end with a clear result. Not measured."""
     comparison_seconds: float = 10.0
     """The default duration of a comparison in seconds. Not measured."""
     tuning_seconds: float = 10.0
@@ -740,8 +760,8 @@ class CheckPolicy:
     max_patch_rows: int = 64
     """The most rows of the matrix of pixels that a convolution of the float64 run multiplies at once.
 
-    With it, a convolution of one channel with 256 taps takes a tenth of the time for a batch of 63. With 16 MiB instead, others
-    take longer.
+    With this limit, a convolution of one channel with 256 taps takes a tenth of the time for a batch of 63. With a limit of 16
+    MiB instead, other convolutions take longer.
     """
     sizing_seconds: float = 2.5
     """Processor seconds of the thread after which the check at additional sizes of dynamic dimensions ends.
@@ -751,7 +771,7 @@ class CheckPolicy:
     max_result_bytes: int = 1 << 28
     """The most bytes of inputs and results of one numerical check that are kept in memory. Safety limit."""
     max_rounded_elements: int = 1 << 16
-    """The most elements that are rounded at random at a time. Rounding needs some times their memory. Safety limit."""
+    """The most elements that are rounded at random at a time. Rounding needs several times their memory. Safety limit."""
     max_sized_input_bytes: int = 1 << 26
     """The most bytes of all inputs of a run at additional sizes of dynamic dimensions, with 8 bytes for each element.
 
@@ -783,7 +803,7 @@ class CheckPolicy:
     max_size: int = 1 << 24
     """The largest constant of a model that gives a size for the check. Safety limit."""
     min_laddered_size: int = 512
-    """The size above which a smaller size is checked first, to predict the time of a run. Not measured."""
+    """Before a size above this limit is checked, a smaller size is checked to predict the time of a run. Not measured."""
     ladder_factor: int = 8
     """The factor between a large size and the smaller size that is checked before it. Not measured."""
     paired_size_increases: tuple[int, int, int] = (1, 2, 5)
@@ -800,7 +820,7 @@ class CheckPolicy:
     max_input_elements: int = 1 << 28
     """The most elements of all inputs of a model together for which random values are made. Safety limit."""
     max_inferred_constant_bytes: int = 1 << 12
-    """The size in bytes from which ONNX's shape inference does not get a tensor's elements. Not measured."""
+    """ONNX's shape inference does not get the elements of a tensor of this size in bytes or more. Not measured."""
     max_constant_bytes: int = 1 << 10
     """The size in bytes up to which a stored integer tensor gives values for integer inputs of a check. Not measured."""
     masked_share: float = 0.25
@@ -844,14 +864,18 @@ class CheckPolicy:
     rare_share: float = 1e-3
     """The share of elements that counts as a few in `rare_error_factor`."""
     deliberate_rounding_share: float = 0.01
-    """The share of elements far from float64 from which the original is taken to round on purpose. Not measured."""
-    min_deliberate_rounding_count: int = 2
-    """The fewest elements far from float64, over all inputs, from which the original is taken to round on purpose.
+    """The original is assumed to round on purpose if at least this share of its elements is far from the float64 results.
 
-    In one of 5,000 random models (`scripts/fuzz_values`), a single scalar was inaccurate on one input by chance.
+    Not measured.
+    """
+    min_deliberate_rounding_count: int = 2
+    """The original is assumed to round on purpose only if at least this number of its elements is far from the float64 results.
+
+    Elements are counted over all inputs. In one of 5,000 random models (`scripts/fuzz_values`), a single scalar was inaccurate
+    on one input by chance.
     """
     deliberate_rounding_factor: float = 16.0
-    """The factor between the errors of original and candidate from which the candidate does not round on purpose.
+    """The candidate is assumed not to round on purpose if the original's errors are more than this many times its own errors.
 
     Not measured.
     """
@@ -862,26 +886,31 @@ class CostPolicy:
     """Constants of the cost model (which uses measured times of nodes) and of the prediction of times on other devices."""
 
     max_default_run_bytes: int = 1 << 27
-    """The memory in bytes that a run may need at default sizes of the dynamic dimensions. If it needs more, sizes are halved.
+    """The bytes that a run may need at default sizes of the dynamic dimensions. If a run needs more, sizes are halved.
 
-    The check holds the results of several runs, in float64 too, so the whole run of superopt needs some times as much. A U-Net
-    with attention over all pixels needed 6.7 GB at 224 x 224 in all.
+    The numerical check holds the results of several runs, in float64 too, so superopt as a whole needs several times as much
+    memory. For a U-Net with attention over all pixels, superopt needed 6.7 GB in all at a size of 224 x 224.
     """
     min_default_size: int = 32
-    """The size of a dynamic dimension below which default sizes are not halved. Not measured."""
+    """The largest size of a dynamic dimension at which default sizes are not halved any further. Not measured."""
     traced_run_count: int = 5
-    """The number of runs in which the nodes of a model that is kept are timed, to say where the time goes."""
+    """The number of runs in which the nodes of a model are timed, to report where the time goes."""
     traced_seconds: float = 0.5
-    """The seconds after which no further such run begins."""
+    """The seconds after which no further run begins in which nodes are timed to report where the time goes."""
     split_launch_share: float = 0.8
-    """The share of a launch that is saved for each further part that one Split makes or one Concat joins. Not measured."""
+    """The share of an operator's launch time that joining operators into one Split or one Concat saves.
+
+    The share is saved for each slice after the first slice of a Split, and for each inner concatenation that is joined into a
+    Concat. Not measured.
+    """
     reshape_launch_share: float = 0.25
     """The time of a Reshape, which moves no elements, as a share of the launch time of an operator. Not measured."""
     cpu_operations_per_second: float = 2.5e11
     """Operations per second of one AVX-512 core, for the cost estimates by which the search orders rewritten terms.
 
-    A segment is a part of a model that one search rewrites. Fitted, with `cpu_bytes_per_second` and `cpu_launch_seconds`, to
-    the measured times of 262 segments of seven models, half of them within 10 %; no script repeats the fit.
+    The value was fitted, together with `cpu_bytes_per_second` and `cpu_launch_seconds`, to the measured times of 262 segments
+    of seven models. A segment is a part of a model that one search rewrites. The fitted times of half of the segments are
+    within 10 % of the measured times. No script repeats the fit.
     """
     cpu_bytes_per_second: float = 1e11
     """Bytes per second that one AVX-512 core moves. See `cpu_operations_per_second`."""
@@ -896,12 +925,12 @@ class CostPolicy:
     convolution_lane_count: int = 16
     """The number of channels of a convolution group that a kernel computes at once: the float32 lanes of AVX-512."""
     max_waiting_percent: float = 30.0
-    """The largest share of the last ten seconds, in percent, in which threads wait for a processor, and times are still stored.
+    """Times are stored only if threads waited for a processor in at most this share of the last ten seconds, in percent.
 
-    The share was 20 while two processes used two processors, and 50 while three processes did.
+    The share was 20 % while two processes used two processors, and 50 % while three processes used two processors.
     """
     max_surplus_load: float = 0.75
-    """The number of threads by which the load average may exceed the machine's hardware threads, and times are still stored.
+    """Times are stored only if the load average exceeds the number of hardware threads by at most this number of threads.
 
     The process itself adds about as many threads as the machine has cores. Not measured.
     """
@@ -915,7 +944,7 @@ class CostPolicy:
     timing_batch_seconds: float = 2e-4
     """Seconds of one batch of runs of a node. The mean time of the runs in a batch counts. Not measured."""
     min_cold_weight_bytes: int = 256 << 10
-    """Bytes of a node's weights from which the node is also timed with weights that are in no cache. Not measured."""
+    """A node with at least this number of bytes of weights is also timed with weights that are in no cache. Not measured."""
     max_cold_copies: int = 32
     """The most copies of a node that are run in turn so that its weights are in no cache. Safety limit."""
     min_memory_bytes_per_second: float = 5e9
@@ -926,27 +955,27 @@ class CostPolicy:
     Not measured.
     """
     max_overlapped_run_seconds: float = 1e-3
-    """Seconds of a GPU run below which a node's time is measured as the time that a second copy of the node adds to the run.
+    """If a GPU run takes less than this, a node's time is measured as the time that a second copy of the node adds to the run.
 
     A GPU launches the next kernel while a kernel runs. docs/profiles.md states the error of such times; the threshold was not
     measured.
     """
     min_mapped_constant_bytes: int = 64 << 20
-    """Bytes from which a constant of a timed node consists of zeros in a mapped file, instead of random numbers in memory.
+    """A constant of a timed node of at least this size consists of zeros in a mapped file instead of random numbers in memory.
 
     Only constants whose true elements are not needed are replaced. Not measured.
     """
     pace_step_count: int = 200_000
     """The number of steps of the Python loop whose time shows the speed of a machine."""
     pace_reference_seconds: float = 0.028
-    """Seconds of the loop of `pace_step_count` steps on the machine for which budgets were chosen.
+    """The run time in seconds of the loop of `pace_step_count` steps on the machine for which budgets were chosen.
 
-    The machine was an AMD EPYC with AVX-512. Measured on that machine; no script repeats the measurement.
+    The machine was an AMD EPYC with AVX-512. The time was measured on that machine; no script repeats the measurement.
     """
     max_pace_factor: float = 3.0
     """The largest factor by which a search is prolonged on a slower machine.
 
-    The speedup of the model dlrm_b1 was 1.24 in place of 1.89 when a part of its search was cut short; the bound itself was not
+    The speedup of the model dlrm_b1 was 1.24 instead of 1.89 when a part of its search was cut short; the bound itself was not
     measured.
     """
     forecast_sigmas: float = 2.0
@@ -958,7 +987,7 @@ class CostPolicy:
     repeated_run_seconds: float = 2.0
     """The longest first run of a model, in seconds, that is repeated to measure its time. Not measured."""
     short_node_seconds: float = 1e-5
-    """The average seconds of a model's nodes below which whole segments are timed instead of nodes.
+    """If a model's nodes take less than this number of seconds on average, whole segments are timed instead of nodes.
 
     A segment is a part of a model that one search rewrites. For short nodes, the time between nodes matters as much as the
     nodes. Not measured.
@@ -1005,7 +1034,7 @@ class CostPolicy:
     Nodes timed alone sum to 0.89 to 0.99 of a model's end-to-end time.
     """
     unknown_operator_error: float = math.log(2)
-    """The least error of the roofline assumed for an operator without measured nodes, as the logarithm of a factor.
+    """The least error of the roofline that is assumed for an operator without measured nodes, as the logarithm of a factor.
 
     The roofline is right within a factor of 2.15 for nine tenths of the nodes (docs/profiles.md).
     """
@@ -1020,7 +1049,7 @@ class CostPolicy:
     A measured node with equal demands on arithmetic and memory has weight 1. Not measured.
     """
     min_valueless_weight_bytes: int = 1024
-    """Bytes from which a weight's elements are arbitrary when a part of the model is timed.
+    """A weight of at least this number of bytes has arbitrary elements when a part of the model is timed.
 
     ONNX Runtime's optimizations do not read the elements of such large weights. Not measured.
     """
@@ -1075,18 +1104,18 @@ class ModelPolicy:
     max_export_passes: int = 64
     """The most passes over a model when exported rules are applied. Safety limit."""
     min_external_tensor_bytes: int = 1 << 16
-    """Bytes from which a tensor is moved from a ModelProto to a file.
+    """A tensor of at least this number of bytes is moved from a ModelProto to a file.
 
     Smaller tensors may be shapes, and stay in the ModelProto. Not measured.
     """
     min_external_integers_bytes: int = 1 << 20
-    """Bytes from which a tensor of integers or booleans is moved from a ModelProto to a file.
+    """A tensor of integers or booleans of at least this number of bytes is moved from a ModelProto to a file.
 
     Indices, sizes and conditions are much smaller. With tables of 16 MiB and more in the ModelProto, the peak memory of the
     model `constants` of `scripts/check_memory` was up to 2,178 MiB (allowed: 1,600).
     """
     max_cancelling_summands: int = 4096
-    """The most summands of a sum, with inner sums and moves, among which two that cancel are searched. Safety limit."""
+    """The most terms of a sum, with the terms of inner sums, among which operands that cancel are searched. Safety limit."""
     max_folded_elements: int = 1 << 18
     """The most elements of the weights of a term that is evaluated to find bounds of its value.
 
@@ -1136,7 +1165,7 @@ class ModelPolicy:
     max_assumption_rounds: int = 3
     """The most walks over a model that compute shapes and find new assumptions about dynamic dimensions. Safety limit."""
     min_deferred_weight_bytes: int = 2**20
-    """Bytes from which a new weight is computed only when it is read, which may never happen. Not measured."""
+    """A new weight of at least this number of bytes is computed only when it is read, which may never happen. Not measured."""
     max_cached_weight_bytes: int = 2**28
     """The total bytes of weights, computed when they are read, that stay in memory.
 
@@ -1148,7 +1177,7 @@ class ModelPolicy:
     Up to this magnitude, float32 represents three decimals. Reports state the bound as an assumption.
     """
     max_ordinary_half_constant: float = 64.0
-    """The largest magnitude of a constant in float16 that is not taken to round the numbers to which it is added.
+    """The largest magnitude of a float16 constant that is assumed not to round the numbers to which the constant is added.
 
     A number plus 64 is rounded to a multiple of 1/16 in float16. Not measured.
     """
@@ -1177,7 +1206,7 @@ class VerifyPolicy:
     """Limits for verifying an optimized model by the certificate of its optimization."""
 
     max_definition_operations: int = 1 << 27
-    """The operations of one operator beyond which its definition is not evaluated. Safety limit."""
+    """The most operations of an operator whose definition is evaluated. Safety limit."""
     max_nesting_depth: int = 200
     """The largest nesting depth of a value in a certificate, whose text is not trusted. Safety limit."""
     max_untermed_elements: int = 4096
@@ -1194,7 +1223,7 @@ class VerifyPolicy:
     max_segment_nudges: int = 16
     """The most evaluations of the terms of rewritten nodes on values that are changed in their last bits.
 
-    A comparison with a number that cancels to 0 has a random result: with 16 evaluations, one of 65,536 such elements seems
+    A comparison with a number that cancels to 0 has a random result: with 16 evaluations, one in 65,536 such results seems
     unchanged. Not measured.
     """
     plain_sizes: tuple[int, ...] = (
@@ -1290,8 +1319,8 @@ class VerifyPolicy:
     saturated_magnitudes: tuple[float, ...] = (20.0, 30.0, 60.0, 87.0)
     """The least magnitudes of the elements in the rows of a saturated input, in turn.
 
-    At minus these numbers, exponentials and sigmoids are tiny but not 0 in float32. ONNX Runtime's Sigmoid returns 0 at -20 and
-    below. The least normal number of float32 is exp(-87.3). Not measured.
+    At the negatives of these numbers, exponentials and sigmoids are tiny but not 0 in float32. ONNX Runtime's Sigmoid returns 0
+    at -20 and below. The least normal number of float32 is exp(-87.3). Not measured.
     """
     size_run_seconds: float = 12.0
     """Seconds after which the models are not compared at further sizes. Not measured."""
@@ -1585,9 +1614,9 @@ class ProofPolicy:
 class FloatingPointPolicy:
     """Limits of the search for the floating-point flags that a rule needs.
 
-    A flag says which change of a floating-point result the rule takes for granted, like a fast-math flag. Both sides of the
-    rule are compiled to scalar code for single output elements, and evaluated at many rows of inputs. A row of inputs is one
-    choice of a number for each input of the code.
+    A flag, like a fast-math flag, states an assumption about floating-point numbers, or a change of results that is allowed.
+    Both sides of the rule are compiled to scalar code for single output elements, and evaluated at many rows of inputs. A row
+    of inputs is one choice of a number for each input of the code.
     """
 
     rounding_step_factor: int = 4
@@ -1632,7 +1661,7 @@ class FloatingPointPolicy:
     max_exhaustive_inputs: int = 3
     """The most inputs of an output element that is tested at all numbers of a small number format. Safety limit."""
     max_exhaustive_evaluations: int = 40_000_000
-    """The largest product of the numbers of instructions and inputs in a test at all numbers of a small number format.
+    """The largest product of the numbers of instructions and of input rows in a test at all numbers of a small number format.
 
     Safety limit.
     """
@@ -1646,7 +1675,7 @@ class FloatingPointPolicy:
     solver_milliseconds: int = 3000
     """Milliseconds after which Z3 gives up the question whether a rule needs a flag.
 
-    On a slow machine, the stored basis of the answer may then be `sampled` in place of `smt`. Safety limit.
+    On a slow machine, the stored basis of the answer may therefore be `sampled` instead of `smt`. Safety limit.
     """
     rows_per_element_count: int = 1000
     """The number of input rows for each output element in one round of tests.
@@ -1681,7 +1710,7 @@ class RulePolicy:
     equation_cache_count: int = 256
     """The number of rules for which the prepared equations are cached. Safety limit on memory."""
     min_neutral_operators: int = 3
-    """The number of operators from which an equation that only rearranges operators is not a rule.
+    """An equation that only rearranges operators is not a rule if it has at least this number of operators.
 
     No search gains by such a rule. Not measured.
     """
@@ -1736,9 +1765,9 @@ class ProcessPolicy:
     pool_patience_seconds: float = 5.0
     """Seconds without a finished task after which a pool is tested for dead worker processes. Safety limit."""
     garbage_threshold_counts: tuple[int, int, int] = (100_000, 20, 100)
-    """The thresholds for `gc.set_threshold`, with which the collection of cyclic garbage is rare.
+    """The thresholds for `gc.set_threshold`, with which cyclic garbage is rarely collected.
 
-    Terms and sizes are many, live long, and have no cycles. Not measured.
+    Terms and sizes are numerous, live long, and have no cycles. Not measured.
     """
     max_stem_bytes: int = 200
     """The most bytes of a model's name in the name of its data file: file names have 255 bytes or fewer."""
@@ -1756,7 +1785,7 @@ class ProcessPolicy:
     max_time_seconds: float = 366 * 86400.0
     """The longest accepted span of time: a year. Safety limit."""
     max_integer: int = 2**63 - 1
-    """The largest accepted size or seed: the largest signed number of 64 bits."""
+    """The largest accepted size or seed: the largest signed 64-bit integer."""
     max_threads: int = 1024
     """The largest accepted number of threads, more than any machine has that runs models."""
 
@@ -1780,7 +1809,7 @@ class ReportPolicy:
     max_planned_islands: int = 5
     """The most islands of a planned search that the terminal shows without `--verbose`."""
     max_time_operators: int = 3
-    """The most operators that a report names for where the time of the model goes."""
+    """The most operators that a report names to show where the time of the model goes."""
     panel_refresh_seconds: float = 0.5
     """Seconds between two updates of the panel in a terminal. Short enough to show life, and too long to disturb timings."""
     event_seconds: float = 0.2
@@ -1788,7 +1817,7 @@ class ReportPolicy:
     late_improvement_share: float = 0.75
     """The share of the search time after which an improvement means that more time may help. Not measured."""
     max_explained_opening_seconds: float = 1.0
-    """The most seconds that a session takes to open for the nodes of an accepted model to be timed for the report."""
+    """If a session takes longer than this to open, the nodes of an accepted model are not timed for the report."""
     max_suggestions_count: int = 3
     """The most similar words that an error message suggests for a misspelled word."""
     min_suggestion_share: float = 0.7
@@ -1806,7 +1835,7 @@ class ReportPolicy:
     example_instance_count: int = 12
     """The number of random instances from which the example for a rule is chosen."""
     min_hint_share: float = 0.01
-    """The least share of the run time in nodes that an option may open, for a hint at the option."""
+    """The least share of the run time, or of the gain of a search, that counts in the hints and the tables of a report."""
     hint_seconds: float = 1.0
     """The seconds for which operators of newer opsets are sought in a model for which nothing was found."""
     max_uncovered_operators: int = 5
@@ -1830,13 +1859,13 @@ class ReportPolicy:
     min_card_scale_share: float = 0.6
     """The smallest scale, as a share of the natural size, at which a drawing on a card can be read."""
     max_card_scale_share: float = 1.4
-    """The largest such scale."""
+    """The largest scale, as a share of the natural size, of a drawing on a card."""
     min_pictured_saving_share: float = 0.5
-    """The least saving of the part on a card, as a share of the largest saving of a part."""
+    """The least saving of the part on a card, as a share of the largest saving of any part."""
     max_listed_outputs: int = 20
     """The most outputs of a model whose errors a report lists, the largest errors first."""
     max_page_rows: int = 14
-    """The most bars in a chart of a page. The last bar sums up what is left."""
+    """The most bars in a chart of a page. The last bar sums up the remaining values."""
     max_listed_axioms: int = 12
     """The most axioms of a proof that a page states."""
     max_page_rule_characters: int = 1200
@@ -1844,7 +1873,7 @@ class ReportPolicy:
     profiled_run_count: int = 100
     """The most runs in which a model's operators are timed for a page."""
     profiled_seconds: float = 0.5
-    """The seconds after which no further such run begins."""
+    """The seconds after which no further run begins in which a model's operators are timed for a page."""
 
 
 OPTIMIZATION = OptimizationPolicy()

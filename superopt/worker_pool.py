@@ -1,4 +1,4 @@
-"""Run the tasks of a long job, also if worker processes die or the job is interrupted.
+"""Run the tasks of a long job, even if worker processes die or the job is interrupted.
 
 A task is a call of a function that always returns the same result for the same arguments. A key identifies the arguments. A
 task runs in this process, in processes of this machine, or on a Dask cluster. A task whose worker process died runs again. A
@@ -111,9 +111,9 @@ def cores() -> int:
 
 @contextlib.contextmanager
 def defer_garbage_collection() -> Iterator[None]:
-    """Make Python's collection of cyclic garbage rare inside the context.
+    """Collect cyclic garbage only rarely inside the context.
 
-    Rewriting and comparing terms (expressions) then takes a sixth less time.
+    As a result, rewriting and comparing terms (expressions) takes a sixth less time.
     """
     before = gc.get_threshold()
     gc.set_threshold(*PROCESS.garbage_threshold_counts)
@@ -136,7 +136,7 @@ def map_in_order(
     importable. With one worker, or fewer tuples than `chunk`, the calls run in this process.
 
     Raises:
-        SchedulerError: Worker processes died `PROCESS.max_task_attempts` times at the same task.
+        SchedulerError: Worker processes died `PROCESS.max_task_attempts` times while running the same task.
     """
     left = iter(arguments)
     chunks = iter(lambda: list(itertools.islice(left, chunk)), [])
@@ -163,8 +163,8 @@ def _each(function: Callable[[*Ts], R], arguments: Sequence[tuple[*Ts]]) -> list
 class Tasks:
     """A pool for the tasks of a job. Results are yielded in the order in which tasks finish.
 
-    Tasks run in `workers` processes of this machine, or in this process for one worker. With a `scheduler`, tasks run on the
-    Dask cluster at that address, or on a new cluster of N processes for `local:N`.
+    Tasks run in `workers` processes of this machine, or in this process if `workers` is 1. If `scheduler` is the address of a
+    Dask cluster, tasks run on this cluster. If `scheduler` is `local:N`, tasks run on a new cluster of N processes.
 
     Raises:
         SchedulerError: There is no Dask cluster at the address, or Dask is not installed.
@@ -212,11 +212,11 @@ class Tasks:
     def results(self, kind: type[R]) -> Iterator[tuple[str, R]]:
         """Yield the name and the result of each task as the task finishes, until no task is left.
 
-        All results must be of the type `kind`. The caller may start more tasks meanwhile. An exception that a task raises is
-        raised here.
+        All results must be of the type `kind`. The caller may start more tasks between results. If a task raises an exception,
+        this method raises the exception.
 
         Raises:
-            SchedulerError: Worker processes died `PROCESS.max_task_attempts` times at the same task.
+            SchedulerError: Worker processes died `PROCESS.max_task_attempts` times while running the same task.
         """
         while self._ready or self._waiting or self._running:
             if not self._ready:
@@ -265,7 +265,7 @@ class Tasks:
         """Start a new pool after a process died, and queue again all tasks that had not finished.
 
         Raises:
-            SchedulerError: Processes died `PROCESS.max_task_attempts` times at the same task.
+            SchedulerError: Processes died `PROCESS.max_task_attempts` times while running the same task.
         """
         assert isinstance(self._executor, ProcessPoolExecutor)
         _end(self._executor, at_once=True)

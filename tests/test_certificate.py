@@ -540,7 +540,7 @@ def test_sizes_that_are_expressions_are_known_where_the_dimensions_are() -> None
     assert found.shape == (2, 4)
     with pytest.raises(UndecidedError, match="not all of these sizes are known"):
         evaluate_certificate_terms([half], {"padded": array[:4]})
-    with pytest.raises(ShapeError, match="axis 0 of padded is 6"):
+    with pytest.raises(ShapeError, match="axis 0 of padded has size 6"):
         evaluate_certificate_terms([half], {"padded": array}, {atom: 3})
 
 

@@ -90,7 +90,7 @@ def test_the_sizes_of_dynamic_dimensions_are_read_from_the_arrays() -> None:
     given = as_model(rows())
     examples = read_examples([EXAMPLE, EXAMPLE, {"x": np.zeros((2, 5))}], given)
     assert example_sizes(examples, given) == [{"n": 3, "x[1]": 5}, {"n": 2, "x[1]": 5}]
-    with pytest.raises(ExampleError, match="two sizes, 3 and 2, of dimension 'n'"):
+    with pytest.raises(ExampleError, match="dimension 'n' two different sizes, 3 and 2"):
         example_sizes(read_examples([{**EXAMPLE, "z": np.zeros((2, 1))}], given), given)
 
 

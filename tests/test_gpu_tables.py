@@ -63,13 +63,13 @@ def test_the_page_tells_batches_from_single_items(tmp_path: Path) -> None:
     parts = ("gpu", "gpus", "results")
     page = "".join(f"<!-- {part}:begin -->\nold\n<!-- {part}:end -->\n" for part in parts)
     text = script("readme_tables").rendered(page, tmp_path, tmp_path)
-    told = (
-        "geometric mean **2.000** (2 models), in CUDA graphs **1.414** (2 models), with contrib operators **5.000** (1 model)"
-    )
-    mean = f"A GPU, cuda, ONNX Runtime 1.2, the zoo: {told}; no improvement was found on 1.\n"
+    told = "**2.000** (2 models), **1.414** in CUDA graphs (2 models) and **5.000** with contrib operators (1 model)"
+    where = "A GPU, provider cuda, ONNX Runtime 1.2, models of the zoo"
+    mean = f"{where}: the geometric mean speedup is {told}. No improvement was found for 1 model.\n"
     assert text.count(f"{mean}\n| model") == 1
     assert text.count(f"- {mean}- A GPU") == 1
-    assert "the zoo in batches: geometric mean **2.000** (1 model); no improvement was found on 0.\n" in text
+    batches = "models of the zoo with larger batches: the geometric mean speedup is **2.000** (1 model)"
+    assert f"{batches}. No improvement was found for 0 models.\n" in text
     assert text.endswith("<!-- results:begin -->\n<!-- results:end -->\n")
 
 

@@ -406,7 +406,8 @@ def test_the_summary_has_what_gains_most() -> None:
     tables = script("readme_tables")
     text = tables.summary([*ROWS, {**result("three", 3.0), "options": ["--allow-contrib"]}])
     assert text.startswith(
-        "A processor, 1 thread, ONNX Runtime 1.2: 2 models, geometric mean **1.000**; no improvement was found on 0."
+        "A processor, 1 thread, ONNX Runtime 1.2: the geometric mean speedup is **1.000** for 2 models. "
+        "No improvement was found for 0 models."
     )
     assert "| one | 2.00 | 1.21 | 10 s |\n| two | 0.50 |  | 10 s |" in text
     assert "three" not in text
@@ -417,8 +418,10 @@ def test_each_device_has_its_means() -> None:
     contrib = {**result("one", 9.0), "options": ["--allow-contrib"]}
     elsewhere = {**result("one", 3.0), "device": {**ROWS[0]["device"], "name": "Another"}}
     assert script("readme_tables").device_means([*ROWS, contrib, elsewhere]) == (
-        "- A processor, 1 thread, ONNX Runtime 1.2: 2 models, geometric mean **1.000**; no improvement was found on 0.\n"
-        "- Another, 1 thread, ONNX Runtime 1.2: 1 models, geometric mean **3.000**; no improvement was found on 0.\n"
+        "- A processor, 1 thread, ONNX Runtime 1.2: the geometric mean speedup is **1.000** for 2 models. "
+        "No improvement was found for 0 models.\n"
+        "- Another, 1 thread, ONNX Runtime 1.2: the geometric mean speedup is **3.000** for 1 model. "
+        "No improvement was found for 0 models.\n"
     )
 
 
@@ -428,7 +431,8 @@ def test_the_means_of_the_present_version_count_kept_models_as_1(tmp_path: Path)
     models = [{"model": "one", "relaxed": faster}, {"model": "two", "relaxed": kept}]
     (tmp_path / "modes.json").write_text(json.dumps({"environment": environment, "models": models}), encoding="utf-8")
     assert script("readme_tables").present(tmp_path / "modes.json") == (
-        "A processor, 1 thread, ONNX Runtime 1.2: 2 models, geometric mean **2.000**; no improvement was found on 1.\n"
+        "A processor, 1 thread, ONNX Runtime 1.2: the geometric mean speedup is **2.000** for 2 models. "
+        "No improvement was found for 1 model.\n"
     )
 
 

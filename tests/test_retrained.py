@@ -267,7 +267,7 @@ def test_a_step_that_needs_a_bound_is_refused_without_the_bound() -> None:
     assert "does not permit" in replay.refusal(start, steps, after, gate(x=ORDINARY_INPUT, y=UNBOUNDED))
     assert "do not lead" in replay.refusal(start, steps, start, gate(x=ORDINARY_INPUT, y=Facts(-2.0, 2.0)))
     wrong = (apply("sub", x, apply("maximum", x, y)),)
-    assert "no instance" in replay.refusal(start, [Step("clipped", start, wrong)], wrong, gate(x=ORDINARY_INPUT))
+    assert "is not a match of the rule" in replay.refusal(start, [Step("clipped", start, wrong)], wrong, gate(x=ORDINARY_INPUT))
     assert "no rule" in replay.refusal(start, [Step("unknown", start, after)], after, gate(x=ORDINARY_INPUT))
 
 

@@ -188,7 +188,7 @@ def test_a_fixed_size_is_declared_and_others_stay_dynamic() -> None:
         ({"speed": 1}, "no input and no dynamic dimension 'speed' to fix; it has x, rate, n"),
         ({"rate": "fast"}, "'fast' is not a value of input 'rate', which has elements of type int64"),
         ({"rate": 1.5}, "1.5 is not a value of input 'rate'"),
-        ({"rate": [1, 2]}, r"input 'rate' has the shape \[\], and the fixed value has \[2\]"),
+        ({"rate": [1, 2]}, r"input 'rate' has the shape \[\], but the fixed value has the shape \[2\]"),
         ({"x": 1}, "input 'x' cannot be fixed, because its shape is not fixed"),
         ({"n": 0}, "'0' is not a size of dimension 'n'"),
         ({"n": "1" * 5000}, "is not a size of dimension 'n'"),
@@ -218,9 +218,9 @@ def test_a_placeholder_fixes_all_of_its_dimensions() -> None:
 def test_sizes_and_examples_may_not_contradict_fixed_ones() -> None:
     assert at_fixed_sizes([], Specialization(sizes={"n": 3})) == [{"n": 3}]
     assert at_fixed_sizes([{"m": 2}], Specialization()) == [{"m": 2}]
-    with pytest.raises(FixedInputError, match="'n' is fixed to 3, and also given the size 4"):
+    with pytest.raises(FixedInputError, match="'n' is fixed to 3, but is also given the size 4"):
         at_fixed_sizes([{"n": 4}], Specialization(sizes={"n": 3}))
-    with pytest.raises(FixedInputError, match="'rate' is fixed to 16000, and an example has 8000"):
+    with pytest.raises(FixedInputError, match="'rate' is fixed to 16000, but an example has 8000"):
         superopt.optimize(by_rate(), fix={"rate": 16000}, inputs=[{"rate": 8000}])
     with pytest.raises(FixedInputError, match="'n' is fixed to 3"):
         superopt.optimize(by_rate(), fix={"n": 3}, shapes={"x[0]": 4})

@@ -102,7 +102,7 @@ def test_a_rule_that_is_gone_is_missed(folder: Path) -> None:
     path = folder / "matrix.rules"
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("factor:")]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    with pytest.raises(StoreError, match="factor: the ledger has a proof of this rule, but the file does not have the rule"):
+    with pytest.raises(StoreError, match="factor: the ledger has a proof of this rule, but the file does not contain the rule"):
         store.load(folder)
 
 
@@ -142,8 +142,8 @@ def test_an_entry_that_was_edited_is_refused(folder: Path) -> None:
         ({"axioms": [], "instances": []}, "the axioms and the instances of the proof in the ledger do not match"),
         ({"instances": []}, "the axioms and the instances of the proof in the ledger do not match"),
         ({"kind": "index"}, "the axioms and the instances of the proof in the ledger do not match"),
-        ({"status": "bounded"}, "has the status 'bounded', but names 0 bounds"),
-        ({"bounded": ["g in 1, 2"]}, "has the status 'all sizes', but names 1 bounds"),
+        ({"status": "bounded"}, "has the status 'bounded', but lists 0 bounds"),
+        ({"bounded": ["g in 1, 2"]}, "has the status 'all sizes', but lists 1 bounds"),
         ({"status": "bounded", "bounded": ["g in 1, 2"]}, "the rule is not proved for all sizes, but only for g in 1, 2"),
         ({"name": "other"}, "the proof of the rule is stored under the name other"),
         ({"flags": ["sometimes"]}, "'sometimes', which is not a floating-point flag"),

@@ -138,7 +138,7 @@ def test_files_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
         add_rules(tmp_path / "absent.rules")
     with pytest.raises(StoreError, match=r"must end in \.rules"):
         add_rules(written(tmp_path, TRIPLE, "my.txt"))
-    with pytest.raises(StoreError, match="superopt's own rules have a file of this name"):
+    with pytest.raises(StoreError, match="superopt's own rules already use this file name"):
         add_rules(written(tmp_path, TRIPLE, "matrix.rules"))
 
 

@@ -71,12 +71,22 @@ def for_graphs(model: Model) -> Entry | None:
 
 def told(group: Sequence[Model]) -> str:
     """How many models there are, and the geometric means of their gains in each way."""
-    ways: Mapping[str, Cell] = {"": plain, "in CUDA graphs ": plain_replayed, "with contrib operators ": contrib}
-    counted = {way: [entry for model in group if (entry := cell(model)) is not None] for way, cell in ways.items()}
-    means = (
-        f"{way}**{mean(found):.3f}** ({len(found)} model{'s' * (len(found) != 1)})" for way, found in counted.items() if found
-    )
-    return f"geometric mean {', '.join(means)}; no improvement was found on {sum(entry.kept for entry in counted[''])}"
+    ways: Mapping[str, Cell] = {"": plain, " in CUDA graphs": plain_replayed, " with contrib operators": contrib}
+    found = {way: [entry for model in group if (entry := cell(model)) is not None] for way, cell in ways.items()}
+    means = [f"**{mean(some):.3f}**{way} ({counted(len(some))})" for way, some in found.items() if some]
+    kept = sum(entry.kept for entry in found[""])
+    return f"the geometric mean speedup is {listed(means)}. No improvement was found for {counted(kept)}"
+
+
+def counted(number: int) -> str:
+    """Return the number followed by the word `model`, in the singular or the plural."""
+    return f"{number} model{'s' * (number != 1)}"
+
+
+def listed(items: Sequence[str]) -> str:
+    """Return the items as a list in words, with `and` before the last item."""
+    *most, last = items
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def line(model: Model) -> list[str]:

@@ -8,7 +8,7 @@ Expressions and operators:
     `terms`: hash-consed expression DAGs: variables, operator applications, traversal of subterms, operator counts.
     `index`: index notation, the language of operator definitions: tensors, sums, maxima, selections; the interpreter interface.
     `operators`: the registry that loads operators from specs/: attributes, typing, `apply`, replacement of subterms.
-    `evaluate`: the values of terms on numpy arrays by the definitions, in float64 or in another number domain.
+    `evaluate`: the values of terms on numpy arrays by the definitions, in float64 or in a different number domain.
     `exact`: exact arithmetic for the tests of `discovery`: prime fields in which sqrt, exp and other functions have tables.
 
 Sizes and conditions:

@@ -2,8 +2,9 @@
 
 The algorithms compute fewer products than the definition of correlation, but more sums.
 
-After Toom (1963), Cook (1966) and Winograd, Arithmetic Complexity of Computations (1980), chapter V. The original algorithm
-computes the product of two polynomials from their values at points. Its transpose computes a correlation.
+The algorithms are those of Toom (1963), Cook (1966) and Winograd (Arithmetic Complexity of Computations, 1980, chapter V). The
+original algorithm computes the product of two polynomials from their values at points. The transpose of this algorithm computes
+a correlation.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Matrix: TypeAlias = "tuple[tuple[Fraction, ...], ...]"
 
 @dataclass(frozen=True)
 class ToomCook:
-    """An algorithm that computes `tile` neighbouring values of a correlation of `taps` weights with tile + taps - 1 products.
+    """An algorithm that computes `tile` neighbouring values of a correlation of `taps` weights with `tile + taps - 1` products.
 
     The algorithm is called F(tile, taps). For weights g[taps] and data d[tile + taps - 1], the left side of this equation
     computes the right side:
@@ -49,9 +50,7 @@ class ToomCook:
         return self._matrices[1]
 
     def back(self) -> Matrix:
-        """Return the matrix of shape (tile, products) by which the products are multiplied to give values of the
-        correlation.
-        """
+        """Return the matrix of shape (tile, products) that turns the vector of products into values of the correlation."""
         return self._matrices[2]
 
     @property

@@ -53,8 +53,8 @@ FIXED = (DimBinding({}),)
 def _over(root: Term, known: dict[Term, Term], made: Callable[[Term], Term]) -> Term:
     """Return the result of the function `made` for the term `root`.
 
-    `made` is applied to all subterms, operands first, and its results are stored in `known`. A term that `known` already has is
-    not visited again.
+    `made` is applied to all subterms, operands first, and its results are stored in `known`. A term that `known` already
+    contains is not visited again.
     """
     stack = [root]
     while root not in known:

@@ -110,7 +110,7 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
 
 
 class Grid:
-    """The interpretation of index notation that evaluates all positions of a tensor at once.
+    """The interpretation of index notation that evaluates a tensor at all positions at once.
 
     An index is an integer array, and a value is an array of the domain. An array has one axis for each output index, followed
     by the `tail` axes of the domain. Each summation index adds an axis in front, so that numpy's broadcasting aligns the

@@ -111,7 +111,7 @@ def inverses(field: int) -> Array:
 
 @functools.cache
 def roots(field: int) -> Array:
-    """Return a table with a square root of each residue r or of -r, in the prime field number `field` of `CHAIN`.
+    """Return a table with a square root of each residue r or of -r, in prime field number `field` of `CHAIN`.
 
     Either r or -r has square roots. The entry for r is the square root that is itself a square. The table is a function s with
     s(a b) = s(a) s(b) for all a and b, and s(a)**2 = a for squares a.
@@ -137,7 +137,7 @@ def exponentials(field: int) -> Array:
 
 @functools.cache
 def logarithms(field: int) -> Array:
-    """Return a table with the logarithm of each residue r: the residue e of the next smaller field with `g ** e` = r or -r.
+    """Return a table with the logarithm of each residue r: the residue e of the next smaller field with `g ** e == r` or `-r`.
 
     The entry for 0 has no meaning.
     """
@@ -152,7 +152,7 @@ def logarithms(field: int) -> Array:
 def keyed(function: str, field: int) -> Array:
     """Return a table of a random odd function on the residues of field number `field` of `CHAIN`.
 
-    The table replaces the function named `function`. The only law of this function that is used is that it is odd.
+    The table replaces the function named `function`. The table shares only one property with this function: it is odd.
     """
     modulus = CHAIN[field]
     rng = np.random.default_rng([field, *function.encode()])
@@ -253,7 +253,7 @@ class Fields:
             return Residues(self.functions[function](*np.broadcast_arrays(*map(self.array, values))))
 
     def identities(self, array: Array) -> Array:
-        """Return the residues by which values are compared: those in field number `identity`.
+        """Return the residues by which values are compared: the residues in field number `identity`.
 
         A residue is NaN if an operation could not compute it.
         """

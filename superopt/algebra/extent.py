@@ -65,7 +65,7 @@ class Inverse:
 
 @dataclass(frozen=True)
 class Entry:
-    """An index that is read at run time: the element at `indices` of the integer tensor `tensor`, modulo `extent`.
+    """An index that is read at run time: the element of the integer tensor `tensor` at `indices`, modulo `extent`.
 
     The modulus makes every element a valid index along an axis of size `extent`.
     """
@@ -374,9 +374,9 @@ class Condition:
     """A condition on symbolic extents that constant folding does not decide. `a & b` is the conjunction of two conditions.
 
     `bool(condition)` is True or False if `superopt.algebra.integers` proves the condition or its negation for all sizes. An
-    undecided condition `e >= 0` counts as true if `e >= -1` is proved. So `a > b` is true if `a >= b` is proved. In `max` and
-    `min`, this is safe, because either operand is a correct result if the operands are equal. For a dimension `n`, `n > 1` is
-    true. Any other undecided condition raises `ShapeError`.
+    undecided condition `e >= 0` counts as true if `e >= -1` is proved. Therefore, `a > b` counts as true if `a >= b` is proved.
+    In `max` and `min`, this is safe, because either operand is a correct result if the operands are equal. For a dimension `n`,
+    `n > 1` counts as true. Any other undecided condition raises `ShapeError`.
     """
 
     decide: ClassVar[Callable[[Cond], bool | None]]

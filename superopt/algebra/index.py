@@ -1,8 +1,8 @@
 """Index notation: the language in which specs/ defines operators, and the interface of interpretations of this language.
 
 A definition is a Python function over `Tensor`s. The function returns a `Tensor`: a shape, and the value at each position. The
-active interpretation decides what indices, sizes and values are. They are numbers and arrays when a definition is evaluated,
-and symbols when a definition is used in a proof. The interpretation `Shapes` computes shapes without values.
+active interpretation decides what indices, sizes and values are. When a definition is evaluated, they are numbers and arrays.
+When a definition is used in a proof, they are symbols. The interpretation `Shapes` computes shapes without values.
 
 Indices support `+ - * // %`, the comparisons `< <= > >=`, and `same(i, j)` for equality. Conditions support `&`. Values support
 `+ - *`.
@@ -180,7 +180,7 @@ def select(condition: Condition, then: Value, other: Value) -> Value:
 
 
 def picked(value: Value, extent: Extent, body: Callable[[Index], Value]) -> Value:
-    """Return `body(k)` for the index `k = floor(value) % extent`. So the value -1 selects the last position."""
+    """Return `body(k)` for the index `k = floor(value) % extent`. For example, the value -1 selects the last position."""
     return _current.get().picked(value, extent, body)
 
 

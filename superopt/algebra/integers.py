@@ -139,7 +139,7 @@ def floor_quotient(a: Extent, b: Extent) -> Extent:
 
 
 def _nested_quotient(rest: Extent, b: int) -> Extent | None:
-    """Return `(u + k * d) // (b * d)` for `rest = u // d + k` with integers d and k. Return None if `rest` has another form.
+    """Return `(u + k * d) // (b * d)` for `rest = u // d + k` with integers d and k. Return None for any other form.
 
     The result equals `rest // b`.
     """

@@ -189,18 +189,18 @@ class Operator:
         unrolled: For a recurrence (an operator such as LSTM that repeats a step), a function that returns the repeated steps as
             one term.
         composite: A term in the rule notation, or an empty text. If there is also a definition, the operator equals this term,
-            and the equation of both is an axiom of the operator. If there is no definition, the algebra has no operator of this
+            and this equation is an axiom of the operator. If there is no definition, the algebra contains no operator of this
             name, and the ONNX operator is translated to this term. If the term adds a bias to the result of an operator, such
             as a convolution, the file may contain two functions. `bias_axis` returns the axis of the bias for a given result,
             or None. `lower_biased` writes the operator and the bias as one ONNX node.
-        kernel: A term in the rule notation that equals the operator over the real numbers, and is NaN or infinite where the
-            kernels of runtimes are. The text is empty if the definition is NaN or infinite there too.
+        kernel: A term in the rule notation that equals the operator over the real numbers, and is NaN or infinite for the same
+            inputs as the kernels of runtimes. The text is empty if the definition already has this property.
         rounds_by_position: The types for which ONNX Runtime's kernel rounds an element by its position in the tensor. Such a
             kernel computes most elements in vectors, and the last elements or a single element by another routine.
-        absolute_error: Whether ONNX Runtime's kernel has a small absolute error only, so that a tiny result may become 0.
+        absolute_error: Whether ONNX Runtime's kernel keeps only the absolute error small, so that a tiny result may become 0.
         domain: The inputs on which the operator is tested: `REAL`, or `POSITIVE` if the operator is NaN for other inputs.
         rounding: For an operator that is a fast algorithm for another operator, a function of the attributes. The function
-            returns the typical ratio of the rounding errors of the two operators.
+            returns the typical ratio of the rounding error of the fast algorithm to the rounding error of the other operator.
         digest: A hash of the definition and the axioms (`superopt.algebra.digests`).
     """
 
@@ -231,7 +231,7 @@ class Operator:
 
     @property
     def told_shape(self) -> bool:
-        """Whether the operands' shapes do not determine the shape of the result, because an attribute gives the shape."""
+        """Whether an attribute, instead of the operands' shapes, determines the shape of the result."""
         return not self.operands or any(p.name == "shape" for p in self.parameters)
 
 
@@ -311,7 +311,7 @@ def _load(path: Path, digest: str) -> Operator:
 
 
 def _definition(name: str, signature: Sequence[inspect.Parameter], composite: str) -> str:
-    """Return the axiom that the operator equals the term `composite`, as a line for the text AXIOMS of a file in specs/.
+    """Return the axiom that an operator equals the term `composite`, as a line for the text AXIOMS of a file in specs/.
 
     Return an empty text if `signature` or `composite` is empty.
     """

@@ -15,7 +15,7 @@ from superopt.errors import ShapeError
 
 
 class _Elsewhere(Exception):  # noqa: N818
-    """Raised when an operator's definition reads, or may read, an operand at a position other than that of the result."""
+    """Raised when an operator's definition reads, or may read, an operand at a position other than the result's position."""
 
 
 class _Anything:
@@ -66,7 +66,7 @@ def is_elementwise(term: Term) -> bool:
     """Return whether each element of the term depends only on the operands' elements at the same position.
 
     The answer follows from the definition of the term's root operator. An operator with an attribute for axes or with a tuple
-    as an attribute counts as not elementwise, because such an operator depends on the rank.
+    as an attribute counts as not elementwise, because the definition of such an operator depends on the rank.
     """
     if not term.args or any(a.shape != term.shape for a in term.args):
         return False

@@ -2,8 +2,8 @@
 
 The abstract value of a term is a `Facts`: an interval of IEEE results, whether 0 is possible over the real numbers, whether the
 term is defined over the real numbers, and whether an element may be NaN. An operator's definition in `specs/` is interpreted
-over `Facts`. Intervals are imprecise if an operand occurs several times. A softmax, for example, divides by a sum of its own
-terms. `TABLE` has more precise functions for such operators.
+over `Facts`. Intervals are imprecise if an operand occurs several times. For example, a softmax divides an exponential by a sum
+that contains this exponential. `TABLE` contains more precise functions for such operators.
 
 There are two assumptions, which reports and certificates state (`ASSUMPTIONS`):
 
@@ -51,8 +51,8 @@ class Facts:
         zero: Whether an element may be 0 in real arithmetic.
         defined: Whether every element is defined in real arithmetic.
         nan: Whether an element may be NaN in IEEE arithmetic.
-        sure: Whether `low`, `high` ... are true even if an input has NaN or an infinity. `sure` is True if the tensor depends
-            on floating-point inputs only through comparisons, or not at all.
+        sure: Whether `low`, `high` ... are true even if an input contains NaN or an infinity. `sure` is True if the tensor
+            depends on floating-point inputs only through comparisons, or not at all.
     """
 
     low: float = -math.inf
@@ -64,7 +64,7 @@ class Facts:
 
     @property
     def large_sign(self) -> int:
-        """The sign of every element, if all elements are finite and larger in magnitude than ordinary inputs; otherwise 0."""
+        """The sign of every element if all elements are finite and larger in magnitude than ordinary inputs, otherwise 0."""
         if not self.finite:
             return 0
         return (self.low > MODEL.max_ordinary_magnitude) - (self.high < -MODEL.max_ordinary_magnitude)
@@ -72,8 +72,8 @@ class Facts:
     def large_signs(self, *, constant: bool, ordinary: float = MODEL.max_ordinary_magnitude) -> set[int]:
         """Return the signs of the elements that are larger in magnitude than ordinary inputs.
 
-        If the tensor is constant, some elements have each returned sign, and have a magnitude above `ordinary`. Otherwise, all
-        elements have the returned sign.
+        If the tensor is constant, a sign is returned if some element has this sign and a magnitude above `ordinary`. Otherwise,
+        a sign is returned only if all elements are large and have this sign.
         """
         if not constant or not self.defined:
             return {self.large_sign} - {0}
@@ -165,7 +165,7 @@ UNBOUNDED = Facts(sure=False)
 ANYTHING = Facts(nan=True, sure=False)
 """The `Facts` of an input whose elements a Where may replace. An element is any number, an infinity or NaN."""
 UNKNOWN = Facts(defined=False, nan=True, sure=False)
-"""The `Facts` of a value of which nothing is known."""
+"""The `Facts` of a value about which nothing is known."""
 ZERO_OR_ONE = Facts(0.0, 1.0)
 _NOTHING = Facts(math.inf, -math.inf, zero=False)
 """The `Facts` of a tensor without elements, the identity element of `|`."""

@@ -1,6 +1,7 @@
 """Child processes in which ONNX Runtime loads and runs models on trial. If ONNX Runtime crashes, only the child process ends.
 
-The package may import `superopt.protobuf` and the packages below it. `superopt.runtime` and `superopt.verification` use it.
+The package may import `superopt.protobuf` and the packages below it. `superopt.runtime` and `superopt.verification` use this
+package.
 
     `process`: starts a child process, sends models and inputs to it, and reports its death as an error.
     `program`: the program of the child process.

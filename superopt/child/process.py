@@ -135,7 +135,8 @@ class ChildSession:
         self._child, self.inputs, self._patience = child, inputs, patience
 
     def run(self, feeds: Mapping[str, Array]) -> int:
-        """Run the model once, and return the largest growth of the child's resident memory, in bytes, or 0 if it is not known.
+        """Run the model once, and return the largest growth of the child's resident memory, in bytes, or 0 if the growth is not
+        known.
 
         Raises:
             InvalidModelError, RuntimeDiedError, TimeoutError: As `Child.load`.
@@ -145,7 +146,10 @@ class ChildSession:
 
 
 class _Shared(threading.local):
-    """The child process that all uses of `child` in a thread share, and its program, or None outside of `reuse_child`."""
+    """The child process that all uses of `child` in a thread share, and the program of this process.
+
+    Both are None outside of a `reuse_child` context. The child process is also None before its first use.
+    """
 
     program: Path | None = None
     child: Child | None = None
@@ -158,8 +162,8 @@ _shared = _Shared()
 def reuse_child(program: Path = PROGRAM) -> Iterator[None]:
     """Share one child process among all uses of `child` in this thread inside the context.
 
-    The child process runs the Python file `program`, and starts with its first use. If it dies, a new child process replaces
-    it. Inside another such context, nothing changes.
+    The child process runs the Python file `program`, and starts when it is first used. If it dies, a new child process replaces
+    it. If the thread is already inside such a context, a further context has no effect.
     """
     if _shared.program is not None:
         yield
@@ -200,8 +204,8 @@ def _sent(model: Loadable) -> Iterator[tuple[str | bytes, str]]:
     """Yield the path or the bytes of a model, and the folder of the model's external data.
 
     The folder is an empty text unless the model is a `StoredModel`. A large model without external data is written to a
-    temporary file, because several copies of bytes that are sent would be in memory. Free memory is returned to the system,
-    so that the child process can use it.
+    temporary file, because sending its bytes would keep several copies of them in memory. Free memory is returned to the
+    system, so that the child process can use it.
     """
     if not isinstance(model, bytes | ModelProto):
         yield (model.content, str(model.folder)) if isinstance(model, StoredModel) else (os.fspath(model), "")

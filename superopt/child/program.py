@@ -7,7 +7,7 @@ of the program is the file descriptor of a connection to the parent process. Req
     ("run", feeds)                                         ->  ("done", bytes) or ("failed", message)
     ("drop",)                                              ->  ("done", None), after the model is unloaded
 
-The answer to `run` is the largest growth of the resident memory during the run, or 0 where the system does not tell.
+The answer to `run` is the largest growth of the resident memory during the run, or 0 if the system does not report it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def session_of(ort: Any, source: str | bytes, folder: str, threads: int, without
 
 
 def resident_bytes(field: str) -> int:
-    """Return the resident memory of this process (`VmRSS`), or its peak (`VmHWM`), or 0 where the system does not tell."""
+    """Return the resident memory of this process (`VmRSS`) or its peak (`VmHWM`) in bytes, or 0 if the system does not report
+    it.
+    """
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith(field):
@@ -58,13 +60,13 @@ def resident_bytes(field: str) -> int:
 
 
 def reset_peak() -> None:
-    """Start a new measurement of the peak of the resident memory, where the system can."""
+    """Start a new measurement of the peak of the resident memory, if the system supports this."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def release_memory() -> None:
-    """Return free memory to the system, where the C library can."""
+    """Return free memory to the system, if the C library supports this."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 

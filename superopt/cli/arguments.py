@@ -57,7 +57,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse the arguments that the parser knows. Unknown options end the program, with similar options in the message."""
+        """Parse the known arguments. If an option is unknown, exit with a message that suggests similar options."""
         self._given = [*(sys.argv[1:] if args is None else args)]
         options, unknown = super().parse_known_args(args, namespace)
         if any(word.startswith("-") for word in unknown):
@@ -65,7 +65,7 @@ class Parser(argparse.ArgumentParser):
         return options, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Print the usage and the message, and exit with code 2. If arguments are missing, similar options are named."""
+        """Print the usage and the message, and exit with code 2. If arguments are missing, also suggest similar options."""
         missing = message.startswith("the following arguments are required")
         super().error(f"{message}{self._similar_options(self._given) if missing else ''}")
 
@@ -94,7 +94,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 class PrintCompletion(argparse.Action):
-    """An option that prints a completion script for the shell in its value, and ends the program."""
+    """An option that prints a completion script and ends the program. The option's value is the shell."""
 
     def __call__(
         self,

@@ -1,4 +1,4 @@
-"""Show the progress of a run on the standard error stream: a panel in a terminal, or else lines."""
+"""Show the progress of a run on the standard error stream: as a panel in a terminal, and otherwise as lines."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ from superopt.report.number_texts import counted, ratio
 from superopt.report.progress import Listener, Progress
 
 SEARCHING = "search"
-"""The stage from which on a stop of the run keeps the best result."""
+"""The stage of a run that searches. A run that is stopped in this stage or later keeps its best result."""
 
 
 ECHO = len("^C") + 1
-"""The columns that stay free right of the panel, so that the echo of Ctrl-C does not begin a new line, which would remain."""
+"""The number of free columns to the right of the panel.
+
+The echo of Ctrl-C fits into these columns, so it does not start a new line, which would remain on the screen.
+"""
 
 
 class RunState:
@@ -86,7 +89,7 @@ class RunState:
 
 
 def _with_search_of(progress: Progress, before: Progress, seconds: float) -> Progress:
-    """Return the progress with the state of the search of an earlier progress report, `seconds` later."""
+    """Return the progress with the search state of the earlier report `before`, with `seconds` added to its search time."""
     search = before.search
     return progress if search is None else replace(progress, search=replace(search, seconds=search.seconds + seconds))
 
@@ -95,7 +98,7 @@ def _with_search_of(progress: Progress, before: Progress, seconds: float) -> Pro
 def lines(print_line: Callable[[object], None]) -> Iterator[Listener]:
     """Yield a listener that prints a line for each stage, and then a line every few seconds.
 
-    Progress without stages is printed for each new phase, and every few seconds if there are reports.
+    If the run has no stages, a line is printed for each new phase, and every few seconds for further progress reports.
     """
     state, lock, ended, printed = RunState(), threading.Lock(), threading.Event(), [0.0]
 

@@ -70,7 +70,7 @@ Arguments = ParamSpec("Arguments")
 def _flushed(
     print_: Callable[Concatenate[Console, Arguments], None],
 ) -> Callable[Concatenate[StandardOutput, Arguments], None]:
-    """Return the method `print_` of a console with all text written when it returns."""
+    """Return a variant of the console method `print_` that writes all text to the file before it returns."""
 
     def printed(console: StandardOutput, /, *objects: Arguments.args, **how: Arguments.kwargs) -> None:
         with console.written():
@@ -120,8 +120,8 @@ signals = Signals()
 def open_streams() -> None:
     """Prepare the standard streams. The null device replaces each standard stream that is closed.
 
-    Otherwise, the next opened file would become the standard stream. Characters that a stream's encoding does not have are
-    printed as backslash escapes.
+    Without the null device, the next opened file would become the standard stream. Characters that are not in a stream's
+    encoding are printed as backslash escapes.
     """
     for handle, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
@@ -217,7 +217,7 @@ def run_optimize(options: argparse.Namespace) -> int:
     require_distinct(reports, {"in.onnx": options.source, **argument_data_files("out.onnx", options.target)})
     for label, path in reports.items():
         if path is not None and is_output_data_file_name(options.target, path):
-            raise TargetError(f"{path}: cannot write: the file of {label} may be the data file of {options.target}")
+            raise TargetError(f"{path}: cannot write: the name of the {label} file is reserved for data of {options.target}")
     for path in filter(None, (options.target, options.json, options.certificate, options.html, options.svg)):
         require_writable(path)
     asked = optimize_options(options)
@@ -296,7 +296,7 @@ def write_pages(optimized: superopt.Optimized[AnyModel], options: argparse.Names
 
 
 def repeated_command(report: superopt.Report, arguments: Sequence[str]) -> str:
-    """Return the command line that repeats an optimization. The options that the search chose itself are added."""
+    """Return the command line that repeats an optimization. Options that were not given are added with the values used."""
     chosen = {"--budget": f"{report.budget:g}", "--seed": str(report.seed), "--threads": str(report.environment.threads)}
     given = {argument.partition("=")[0] for argument in arguments}
     added = [text for name, value in chosen.items() if name not in given for text in (name, value)]
@@ -320,7 +320,7 @@ def run_replay(options: argparse.Namespace) -> int:
     require_distinct(reports, {"in.onnx": options.source, **argument_data_files("out.onnx", options.target)})
     for label, path in reports.items():
         if path is not None and is_output_data_file_name(options.target, path):
-            raise TargetError(f"{path}: cannot write: the file of {label} may be the data file of {options.target}")
+            raise TargetError(f"{path}: cannot write: the name of the {label} file is reserved for data of {options.target}")
     for path in filter(None, (options.target, options.certificate)):
         require_writable(path)
     with progress_listener() as listener:
@@ -346,7 +346,7 @@ def run_replay(options: argparse.Namespace) -> int:
     for line in replay_lines(replayed.report):
         out.print(line, soft_wrap=True, markup=False)
     if not replayed.evidence.rewritten:
-        raise ReplayError(f"{options.source}: {replayed.report.reason}; {options.target} is the model as it was")
+        raise ReplayError(f"{options.source}: {replayed.report.reason}; {options.target} is an unchanged copy")
     return 0
 
 
@@ -525,7 +525,7 @@ def run_generate(options: argparse.Namespace) -> int:
 def command_rule_files(folder: Path | None = None) -> dict[str, Path]:
     """Return the files of rules and proofs in the folder. The keys are the names of the files for error messages.
 
-    If `folder` is None, superopt's own folder is meant.
+    If `folder` is None, superopt's own folder is used.
     """
     stored = (substitutions_folder() if folder is None else folder).rglob("*")
     return {f"the stored {file.name}": file for file in stored if file.is_file()}
@@ -572,7 +572,7 @@ def run_samples(options: argparse.Namespace) -> int:
     """Run `superopt prove --samples N`: test each stored rule at N random choices of sizes and values, and print the counts.
 
     Raises:
-        UnprovedError: The sides of a rule differ at some choice.
+        UnprovedError: The sides of a rule differ at some choice of sizes and values.
     """
     from superopt.proof.ledger import Sampled, sample_store
     from superopt.worker_pool import cores
@@ -611,7 +611,7 @@ def chosen_rules(options: argparse.Namespace) -> list[StoredRule]:
     rules, operators = load(), [*map(known_operator, options.operator)]
     families = sorted({stored.family for stored in rules})
     if options.family is not None and options.family not in families:
-        raise StoreError(f"no rule is of a family {options.family!r}{suggestion(options.family, families)}")
+        raise StoreError(f"no rule belongs to a family {options.family!r}{suggestion(options.family, families)}")
     return select_rules(rules, family=options.family, part=options.part, operators=operators)
 
 
@@ -760,8 +760,8 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 def progress_listener(*, quiet: bool = False, title: str = "") -> Iterator[Listener]:
     """Yield a listener that shows progress on the standard error stream, or nothing if `quiet` is True.
 
-    On a terminal, a text is updated in place, or a panel with this title, if there is a title. Otherwise, a line is printed
-    when a new stage or phase starts, and every few seconds.
+    On a terminal, a panel with the title is updated in place, or a line of text if `title` is empty. If the stream is not a
+    terminal, a line is printed when a new stage or phase starts, and every few seconds.
     """
     if quiet:
         yield ignore_progress

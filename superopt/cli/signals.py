@@ -27,8 +27,8 @@ class Signals:
     """A handler of termination signals for the running command.
 
     At first, a signal raises `Interrupted`. After a call of `defer`, the first signal sets the event `stop` instead, so that
-    the search ends with its best result. `Interrupted` is then raised if another signal arrives, or if the command has not
-    begun to save within `PROCESS.grace_seconds`. Once the result is being written to its place, signals are ignored.
+    the search ends with its best result. Afterwards, `Interrupted` is raised if another signal arrives, or if the command has
+    not begun to save within `PROCESS.grace_seconds`. Once the result is being written to its place, signals are ignored.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Signals:
 
     @contextmanager
     def shown_elsewhere(self) -> Iterator[None]:
-        """Print no line for a deferred signal that arrives inside the context, because a display of `number` shows it."""
+        """Print no line for a deferred signal that arrives inside the context, because the caller shows the signal itself."""
         self._is_shown_elsewhere = True
         try:
             yield

@@ -12,7 +12,7 @@ from superopt.policy import PROCESS
 
 
 def time_span(text: str) -> float:
-    """Parse a duration, such as `90`, `60s` or `2m`, and return its seconds."""
+    """Parse a duration, such as `90`, `60s` or `2m`, and return the duration in seconds."""
     try:
         return duration_seconds(text)
     except ValueError as error:

@@ -4,16 +4,16 @@ The package may import `superopt.model` and the packages below it. Read `measure
 
 Measured times:
 
-    `measure`: the clock: optimizes a segment in ONNX Runtime and times nodes or the segment; times cached by structure.
-    `segment_cost`: the cost function of the search: lowers the terms of a segment and asks the clock.
-    `first_run`: the first run of a model in a child process: does it run, and are its nodes short; the pace of a search here.
+    `measure`: the clock, which optimizes a segment in ONNX Runtime, times its nodes or the segment, and caches the times.
+    `segment_cost`: the cost function of the search, which lowers the terms of a segment to a model and times the model.
+    `first_run`: the first run of a model in a child process, and an estimate of the pace of a search on this machine.
 
 Predicted times:
 
-    `demand`: the operations and the bytes of a node of an optimized graph.
+    `demand`: the number of operations and of moved bytes of a node of an optimized graph.
     `roofline`: a device's rates of arithmetic and memory, and the lower bound on a node's time from its demand.
     `calibrate`: measures the roofline of a device with models of one operator.
     `device_profile`: the file of a device's roofline and node times: build, write and read.
-    `prices`: the time of one node on a device that is known only by its profile: measured, or corrected roofline.
+    `prices`: the time of one node on a device that is known only by its profile: a measured or predicted time.
     `forecast`: the time of a whole model, and the speedup of a candidate, on a device that is not present.
 """

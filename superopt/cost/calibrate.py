@@ -1,4 +1,4 @@
-"""Calibration of a device's roofline: its rates are measured with models of one operator each, which takes seconds."""
+"""Calibration of a device's roofline. Models of one operator each measure the device's rates within seconds."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ The size exceeds the weights of any model, so no weights on a GPU are timed cold
 def calibrate_roofline(clock: Clock) -> Roofline:
     """Return the roofline (rates of arithmetic and memory traffic) of the clock's device, from the clock's cache if possible.
 
-    The times of the calibration models are not cached. The reason is that the roofline's error is estimated from cached times,
-    and would seem too small for the models from which the roofline is made.
+    The times of the calibration models are not cached, because the roofline's error is estimated from cached times. The error
+    would seem too small if it included the models from which the roofline is made.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot run one of the models on the device.

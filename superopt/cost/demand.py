@@ -1,6 +1,6 @@
 """The demand of a node of an optimized graph: the number of its operations, and the number of bytes that it moves.
 
-The demand is computed from the node's operator, attributes, and types and shapes of inputs and outputs.
+The demand is computed from the node's operator, its attributes, and the types and shapes of its inputs and outputs.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _kind(op_type: str) -> str:
 
 @dataclass(frozen=True)
 class _Input:
-    """An input of a node. `first` is the position of the first input that is the same value."""
+    """An input of a node. `first` is the position of the first input with the same value."""
 
     first: int
     element: int
@@ -178,7 +178,8 @@ def _recurrence(shapes: Shapes, itemsize: int) -> Demand:
 def _attention(attributes: Attributes, shapes: Shapes, made: Shape) -> tuple[str, float]:
     """Return the kind and the number of operations of an Attention node.
 
-    In ONNX Runtime's own operator, the inputs are a sequence and weights. In ONNX, the inputs are queries and keys.
+    The inputs of ONNX Runtime's own Attention operator are a sequence and weights. The inputs of ONNX's Attention operator are
+    queries and keys.
     """
     x, weight = _of(shapes, 0), _of(shapes, 1)
     if len(weight) > 2:

@@ -84,7 +84,7 @@ class DeviceProfile:
         write_text_atomically(self.text, path)
 
     def store(self, cache: Cache) -> None:
-        """Add the profile's times to the cache. Times of nodes that the cache already has do not change."""
+        """Add the profile's times to the cache. Times of nodes that the cache already contains do not change."""
         cache.put(["roofline", self.identity], self.roofline.as_json())
         cache.put(["overhead", self.identity], [self.roofline.call, self.roofline.node])
         for known in self.kernels:
@@ -94,7 +94,7 @@ class DeviceProfile:
 
 
 def build_profile(device: Device, roofline: Roofline, cache: Cache) -> DeviceProfile:
-    """Return the profile of a device of this machine, with all node times that the cache has for this device."""
+    """Return the profile of a device of this machine, with all node times that the cache contains for this device."""
     times = ((key, value) for key, value in cache.entries("kernel") if key[1] == device.identity)
     kernels = _ordered(MeasuredNode(json_list(key[3]), key[2] is True, KernelTiming.of_json(value)) for key, value in times)
     versions = {"onnxruntime": runtime().__version__}
@@ -112,13 +112,13 @@ def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
     except OSError as error:
         raise ProfileError(f"{path}: {error.strerror or 'the file cannot be read'}") from error
     except UnicodeDecodeError as error:
-        raise ProfileError(f"{path}: not a device profile: the file is not text") from error
+        raise ProfileError(f"{path}: not a device profile (the file is not text)") from error
     try:
         value: Json = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ProfileError(f"{path}: not a device profile, or truncated: the file is not JSON") from error
+        raise ProfileError(f"{path}: not a device profile, or truncated (the file is not JSON)") from error
     if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise ProfileError(f"{path}: not a device profile: `superopt profile --export` writes one")
+        raise ProfileError(f"{path}: not a device profile (`superopt profile --export` writes device profiles)")
     if value.get("version") != VERSION:
         raise ProfileError(
             f"{path}: a device profile of version {value.get('version')!r}, but this superopt reads version {VERSION}"

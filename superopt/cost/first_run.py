@@ -34,7 +34,7 @@ class FirstRun:
     Attributes:
         refused: the reason why the model cannot be run on random inputs, or an empty text if there is none. A model that cannot
             be run is not optimized.
-        seconds: the total seconds of one run at each of `sizes`.
+        seconds: the sum of the seconds of one run at each of `sizes`.
         short: whether the average time of the model's nodes is below `COST.short_node_seconds`.
         opening: the seconds from the loading of a session to the end of its first run.
         sizes: the sizes of the dynamic dimensions at which the model ran.
@@ -90,8 +90,8 @@ def first_run(
         device: The device to run on.
         sizings: Sizes of the model's dynamic dimensions.
         source: The source of the inputs, without the bounds that the model gives. By default, inputs are random.
-        chosen: Whether the user chose the sizes. If False, other sizes are tried if the model does not run at these sizes, and
-            smaller sizes if a run needs much memory.
+        chosen: Whether the user chose the sizes. If False, different sizes are tried if the model does not run at these sizes,
+            and smaller sizes are tried if a run needs much memory.
 
     Raises:
         InvalidModelError: ONNX Runtime refuses to load the model. The message names the model.
@@ -138,7 +138,7 @@ def first_run(
 
 
 def _fastest(run: Bound | Unbound) -> float:
-    """Return the least of three times of a run in seconds, or the first time if the run is long."""
+    """Return the shortest of three times of a run in seconds. A long run is timed only once."""
     first = run.seconds(1)
     return first if first > COST.repeated_run_seconds else min(first, run.seconds(1), run.seconds(1))
 
@@ -148,8 +148,8 @@ def _in_child(
 ) -> tuple[Feasible | None, int]:
     """Run `find_feasible` in a child process.
 
-    The model is analysed by `source` only after ONNX Runtime has loaded it, because analyses assume valid models.
-    Return None if the result would not be valid for this process, for example because the device is not the CPU.
+    The model is analysed by `source` only after ONNX Runtime has loaded it, because analyses assume valid models. Returns None
+    if the result would not be valid for this process, for example because the device is not the CPU.
 
     Raises:
         InvalidModelError, RuntimeDiedError, TimeoutError: as `Child.load`.
@@ -170,7 +170,7 @@ def _in_child(
 
 
 def _smaller(sizes: Sequence[Mapping[str, int]]) -> list[Mapping[str, int]]:
-    """Return the sizes with the largest ones halved to a power of 2, or an empty list if no size can be halved."""
+    """Return the sizes, limited to the largest power of 2 below the largest size, or an empty list if all sizes are small."""
     largest = max((n for numbers in sizes for n in numbers.values()), default=0)
     if largest <= COST.min_default_size:
         return []
@@ -179,7 +179,7 @@ def _smaller(sizes: Sequence[Mapping[str, int]]) -> list[Mapping[str, int]]:
 
 
 def cached_search_pace(cache: Path) -> float:
-    """Return the time of a search on this processor relative to a reference processor, from the cache if possible.
+    """Return the ratio of a search's time on this processor to its time on a reference processor, from the cache if possible.
 
     See `measure_search_pace`.
     """
@@ -188,7 +188,7 @@ def cached_search_pace(cache: Path) -> float:
 
 
 def measure_search_pace() -> float:
-    """Estimate the time of a search on this processor, relative to the processor for which time budgets were chosen.
+    """Estimate the ratio of a search's time on this processor to its time on the processor for which budgets were chosen.
 
     A simple loop is timed instead of a search. The ratio is rounded to tenths, and limited to the range from 1 to
     `COST.max_pace_factor`.

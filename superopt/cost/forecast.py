@@ -30,8 +30,8 @@ _BODIES = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 class Plan:
     """The nodes that a run of a model executes.
 
-    `nodes` has the price (predicted time) and the count of each distinct node. The keys are the texts of the nodes' signatures,
-    which contain the operator, the attributes and the inputs.
+    `nodes` maps each distinct node to its price (predicted time) and its count. The keys are the texts of the nodes'
+    signatures, which contain the operator, the attributes and the inputs.
     """
 
     nodes: Mapping[str, tuple[Price, int]]
@@ -52,10 +52,10 @@ class Plan:
 class Forecast:
     """The predicted seconds of a run of the original model and of a candidate model.
 
-    The saving is the difference of the two times. The errors of nodes that both models have cancel in the saving. So only nodes
-    that are more frequent in one of the models are considered. The time of such a node may differ from its price (predicted
-    time) by `COST.forecast_sigmas` standard deviations. A removed node is assumed to be cheaper than its price, and an added
-    node is assumed to be more expensive. The errors of different nodes are assumed to be independent.
+    The saving is the difference of the two times. If both models contain a node, the error of the node's time cancels in the
+    saving. So only nodes that are more frequent in one of the models are considered. The time of such a node may differ from
+    its price (predicted time) by `COST.forecast_sigmas` standard deviations. A removed node is assumed to be cheaper than its
+    price, and an added node is assumed to be more expensive. The errors of different nodes are assumed to be independent.
 
     Attributes:
         original: predicted seconds of the original.
@@ -82,7 +82,7 @@ class Forecast:
 
     @property
     def faster(self) -> bool:
-        """Whether the candidate `gains`, and is predicted to be faster by at least `COMPARISON.min_gain_margin_share`."""
+        """Whether the saving exceeds `doubt`, and the predicted speedup is at least `1 + COMPARISON.min_gain_margin_share`."""
         return self.gains and self.ratio >= 1 + COMPARISON.min_gain_margin_share
 
     @property
@@ -92,7 +92,7 @@ class Forecast:
 
 
 def forecast(before: Plan, after: Plan) -> Forecast:
-    """Return the predicted times of an original that executes the nodes `before` and a candidate that executes `after`."""
+    """Return the predicted times of an original with the plan `before` and of a candidate with the plan `after`."""
     variance = 0.0
     for name in {**before.nodes, **after.nodes}:
         price = (before.nodes.get(name) or after.nodes[name])[0]
@@ -108,8 +108,8 @@ def _count(plan: Plan, name: str) -> int:
 class ForecastClock(Clock):
     """A clock that predicts times from the profile of a device, and runs nothing on that device.
 
-    Sessions on `device`, which is present, show which nodes ONNX Runtime fuses, and the shapes of results. If the profile has
-    another provider than `device`, these sessions use no layouts that are specific to a processor.
+    Sessions on `device`, which is present, show which nodes ONNX Runtime fuses, and the shapes of results. If the profile's
+    provider is not the provider of `device`, these sessions use no processor-specific layouts.
     """
 
     def __init__(self, device: Device, prices: Prices, *, resident: int = 0) -> None:
@@ -170,7 +170,7 @@ class ForecastClock(Clock):
     def plan(self, model: Loadable, sizes: Mapping[str, int] | None = None) -> Plan:
         """Return the nodes of the model's optimized graph with their prices (predicted times).
 
-        `sizes` has the sizes of the model's dynamic dimensions.
+        `sizes` contains the sizes of the model's dynamic dimensions.
 
         Raises:
             InvalidModelError: as `seconds`, or a node has a body (nested graph). The number of runs of a body is not known.

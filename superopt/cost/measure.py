@@ -1,4 +1,4 @@
-"""The measured cost of a segment, a part of a model.
+"""The measured cost of a segment (a part of a model).
 
 ONNX Runtime optimizes the segment as in a session, and each node of the optimized graph is timed alone. If the nodes are so
 short that the time between two nodes is not negligible, the whole segment is timed instead.
@@ -63,7 +63,7 @@ class Clock:
     """
 
     portable = False
-    """Whether graphs are optimized without layouts that are specific to this machine's processor."""
+    """Whether graphs are optimized without layouts that are specific to the processor of this machine."""
 
     def __init__(self, device: Device, cache: Cache | None = None, *, resident: int = 0, together: bool = False) -> None:
         self.device = device
@@ -108,8 +108,8 @@ class Clock:
 
         Other load on the machine changes the times of both models in the same way. So times that were measured in turns with
         the same reference are comparable. If a model seems faster than the reference and all earlier models, the model gets
-        more turns, because the lowest of many noisy times is likely to be too low. If single nodes are timed, the result is the
-        result of `seconds`.
+        more turns, because the lowest of many noisy times is likely to be too low. If single nodes are timed, this method
+        returns the same result as `seconds`.
 
         Raises:
             InvalidModelError: as `seconds`.
@@ -142,7 +142,7 @@ class Clock:
             before: the first model.
             after: the second model.
             predicted: the speed of the second model relative to the first model according to `seconds`.
-            least: the least relative gain.
+            least: the smallest relative gain that is accepted.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot run one of the models.
@@ -254,8 +254,8 @@ class Clock:
     def kernels(self, model: Loadable, sizes: Mapping[str, int] | None = None) -> list[Kernel]:
         """Return the nodes of the graph to which ONNX Runtime optimizes the model.
 
-        `sizes` has the sizes of the model's dynamic dimensions. If ONNX Runtime does not report the shape of a node's output,
-        the node is run to determine the shape.
+        `sizes` contains the sizes of the model's dynamic dimensions. If ONNX Runtime does not report the shape of a node's
+        output, the node is run to determine the shape.
 
         Raises:
             InvalidModelError: ONNX Runtime cannot load the model, or the shape of a value cannot be determined.
@@ -340,7 +340,10 @@ def _boundary(graph: onnx.GraphProto) -> list[bool]:
 
 
 def _static(port: ValueInfoProto, sizes: Mapping[str, int] | None = None) -> Operand | None:
-    """Return the type and shape of a value, or None if the shape is not known. `sizes` has the sizes of dynamic dimensions."""
+    """Return the type and shape of a value, or None if the shape is unknown.
+
+    `sizes` contains the sizes of dynamic dimensions.
+    """
     kind = port.type.tensor_type
     if not kind.elem_type or not kind.HasField("shape"):
         return None

@@ -36,7 +36,7 @@ class Price:
     Attributes:
         seconds: The predicted seconds.
         error: The standard deviation of the logarithm of the true time.
-        known: Whether the profile has the measured time of the node.
+        known: Whether the profile contains the measured time of the node.
     """
 
     seconds: float
@@ -55,8 +55,8 @@ class Prices:
     """The prices of nodes on the device of a profile.
 
     The price of a node in the profile is its measured time. For any other node, the roofline predicts a time. The prediction is
-    multiplied by the average ratio of measured time to predicted time of the profile's nodes with the same operator. Similar
-    nodes have a larger weight in the average.
+    multiplied by the average ratio of measured to predicted time for the profile's nodes with the same operator. Similar nodes
+    have a larger weight in the average.
     """
 
     def __init__(self, profile: DeviceProfile) -> None:

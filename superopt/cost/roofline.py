@@ -20,12 +20,12 @@ class Roofline:
     """A device's rates of arithmetic and of memory.
 
     Attributes:
-        rates: for each kind of operation, the operations per second by the number of operations of a node.
-        traffic: bytes per second, by the number of bytes that a node moves.
+        rates: for each kind of operation, the operations per second, as a function of the number of operations of a node.
+        traffic: bytes per second, as a function of the number of bytes that a node moves.
         memory: bytes per second for weights that are in no cache.
         call: the fixed seconds of every run.
         node: the seconds of a node with one element.
-        last_level: the size of the last-level cache in bytes. Larger weights of a model are in no cache.
+        last_level: the size of the last-level cache in bytes. If a model's weights are larger, they are in no cache.
         caches: sizes of the processor's caches in bytes, the fastest first, if the system reports them.
     """
 
@@ -40,8 +40,8 @@ class Roofline:
     def seconds(self, wanted: Demand, *, cold: bool = False) -> float:
         """Return the estimated seconds of a node within a longer graph.
 
-        `wanted` has the node's operations and the bytes that the node moves. If `cold` is True, weights are read from memory
-        instead of a cache.
+        `wanted` contains the node's operations and the bytes that the node moves. If `cold` is True, weights are read from
+        memory instead of a cache.
         """
         computing = wanted.operations / rate(self.rates[wanted.kind], wanted.operations) if wanted.operations else 0.0
         moving = wanted.moved / rate(self.traffic, wanted.moved) if wanted.moved else 0.0
@@ -50,7 +50,7 @@ class Roofline:
 
     @property
     def peaks(self) -> tuple[float, float]:
-        """The highest rate of operations in products and convolutions, and the highest rate of bytes, per second."""
+        """The highest rate of operations in products and convolutions, and the highest rate of bytes, both per second."""
         computing = (speed for kind in (PRODUCT, CONVOLUTION) for _, speed in self.rates[kind])
         return max(computing), max(speed for _, speed in self.traffic)
 
@@ -128,7 +128,7 @@ def rate(curve: Curve, amount: float) -> float:
 def fit_curve(points: Sequence[tuple[float, float]]) -> Curve:
     """Return the rate for each measured amount of work. A point is an amount of work and the seconds that it took.
 
-    For equal amounts, the least time is used.
+    If several points have equal amounts, the least time is used.
     """
     least: dict[float, float] = {}
     for amount, seconds in points:

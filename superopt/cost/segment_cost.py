@@ -26,8 +26,8 @@ from superopt.runtime.session import Array
 class Measured:
     """The measured cost of segments (parts of a model), which the search minimizes.
 
-    Weights and terms that depend only on weights become initializers with the right shapes. Their true values are used only for
-    small terms without variables. Other small initializers have random values, and large initializers have no values.
+    Weights and terms that depend only on weights become initializers with the correct shapes. Their true values are used only
+    for small terms without variables. Other small initializers have random values, and large initializers have no values.
     """
 
     def __init__(self, clock: Clock, opset: int, *, dtype: DTypeLike = np.float32) -> None:
@@ -58,7 +58,7 @@ class Measured:
         return self._known[wanted, others]
 
     def stands(self, before: tuple[Term, ...], after: tuple[Term, ...], predicted: float, least: float) -> bool:
-        """Return whether timing confirms that the segment with the outputs `after` is faster than the one with `before`.
+        """Return whether timing confirms that the segment with the outputs `after` is faster than the segment with `before`.
 
         A segment is a part of a model. The two segments are timed in turns (see `Clock.stands`).
         """
@@ -126,5 +126,5 @@ class Measured:
 
 
 def _computed(outputs: Sequence[Term]) -> frozenset[Term]:
-    """Return the outputs that nodes must compute: those that are neither constants nor variables."""
+    """Return the outputs that nodes must compute: the outputs that are neither constants nor variables."""
     return frozenset(t for t in outputs if not t.constant and not t.is_variable)

@@ -6,8 +6,9 @@ The package may import `superopt.proof`, `superopt.partial` and the packages bel
 The job and its tasks:
 
     `job`: the whole run: tasks for all universes, their dependencies and cache keys, and the combined results.
-    `explore`: the functions that run as tasks: explore a universe, examine candidates, prove definitions, operators, mutants.
-    `universe_order`: which universes need the results of which earlier universes.
+    `explore`: the functions that run as tasks: explore a universe or an operator, examine candidates, prove definitions and
+        mutants.
+    `universe_order`: for each universe, the earlier universes whose results it needs.
 
 Enumeration:
 
@@ -17,17 +18,19 @@ Enumeration:
     `operands`: the combinations of operands for terms of the next size.
     `table`: the enumerated representatives as columns of numbers.
     `kinds`: the typing of enumerated terms: operator, attributes and result shape.
-    `classes`: the assignment of terms to equivalence classes by digest, also of terms that are undefined for some inputs.
-    `fingerprint`: characteristic vectors: random environments, and exact values and digests of terms in the environments.
-    `values`: the stored values of all representatives, and digests of new terms from the values of their operands.
+    `classes`: the assignment of terms to equivalence classes by digest, including terms that are undefined for some inputs.
+    `fingerprint`: random environments (random inputs), and exact values and digests of terms in these environments.
+    `values`: the stored values of all representatives, and digests of new terms, computed from the values of their operands.
     `join`: candidates with several outputs: two or three terms as slices of one larger term.
     `tally`: the number of graphs that the enumerated terms stand for.
 
 From a candidate to a rule:
 
-    `candidates`: decides candidates: redundant, refuted, or proved; the resulting equalities and their useful directions.
+    `candidates`: decides whether candidates are redundant, refuted or proved, and which directions of the proved equalities are
+        useful.
     `abstraction`: replaces common parts of both sides by variables (anti-unification of parts).
-    `generalise`: gives each variable its own extents and expresses attributes by extents, at every rank.
+    `generalise`: gives each variable its own extents, expresses attributes by extents, and extends the rule to all suitable
+        ranks.
     `phrase`: writes an equation in the rule notation, and extends it to more ranks and axes.
     `weakest`: the weakest conditions on real attribute variables under which an equation holds in tests.
     `rule_conditions`: the interface of the random tests that generalisation uses to choose between forms of a rule.
@@ -37,9 +40,9 @@ From a candidate to a rule:
 Redundancy and usefulness:
 
     `instances`: drops candidates that are renamings or instances of smaller candidates, in batches, before any proof.
-    `rewriter`: whether known equalities imply that two terms are equal: rewriting and congruence at numeric sizes.
+    `rewriter`: decides whether known equalities imply that two terms are equal, by rewriting and congruence at numeric sizes.
     `prune`: drops implied equalities, and chooses the directions and shortcuts that help a search.
-    `effort`: the run-time cost of a graph in arbitrary units, for `prune`; operators that are executed or compute-intensive.
-    `minimal`: removes generated laws that follow from other laws from the core (by `superopt.proof.derivation`).
+    `effort`: the run-time cost of a graph in arbitrary units, and its executed and compute-intensive operators, for `prune`.
+    `minimal`: moves a generated law out of the core if `superopt.proof.derivation` derives the law from other laws.
     `definitions`: rules that need no discovery: definitions of composite operators, and algorithms for operators.
 """

@@ -66,7 +66,7 @@ def _wider(sides: Sides) -> Iterator[Sides]:
 def _fresh(part: Term, taken: Sequence[Term]) -> Term | None:
     """Return a variable with the shape of `part` and a name that is not in `taken`, or None if all names are used.
 
-    If the term `part` depends on weights only, the name is a name for weights.
+    If the term `part` depends only on weights, the name is a name for weights.
     """
     names = {v.name for v in taken}
     weights = all(v.name in WEIGHTS for v in variables(part))
@@ -82,7 +82,7 @@ def _places(root: Term, tensor: Term) -> int:
 def _replaced(root: Term, tensor: Term, fresh: Term, place: int) -> Term:
     """Return the term `root` with one occurrence of the variable `tensor` replaced by `fresh`.
 
-    The occurrence is number `place`, counted from the left and from 0.
+    `place` is the number of this occurrence, counted from the left, starting at 0.
     """
     if root is tensor:
         return fresh if place == 0 else root

@@ -74,7 +74,7 @@ class FoundRule:
     """A proved rule with its proof.
 
     `part` is CORE or SEARCH. A SEARCH rule follows from CORE rules, and lets a search take one step instead of several.
-    `shortens` is True if the rule helps a search even if other rules derive it.
+    `shortens` is True if the rule helps a search even if other rules imply it.
     """
 
     family: str
@@ -97,7 +97,7 @@ class Equality:
     def demoted(self) -> Equality:
         """Return the equality moved from the core to the search rules (SEARCH), because other equalities imply it.
 
-        Only rules that help a search even if other rules derive them (see `FoundRule.shortens`) are included.
+        Only rules that help a search even if other rules imply them (see `FoundRule.shortens`) are included.
         """
         rules = tuple(replace(r, part=store.SEARCH) for r in self.rules if r.shortens)
         return replace(self, part=store.SEARCH, rules=rules)
@@ -177,7 +177,7 @@ class Discovery:
         first proved rule is recorded, and the directions of this rule that are useful in a search become rules.
         """
         self._seen.clear()
-        verdict: Verdict = Unknown("the equation cannot be stated over independent extents")
+        verdict: Verdict = Unknown("the equation cannot be stated with independent extents")
         for rule in general_rules((candidate.left, candidate.right), self, widen=True, rows=candidate.universe.variables):
             complete = add_preconditions(rule)
             verdict = (
@@ -194,10 +194,10 @@ class Discovery:
         return verdict
 
     def examine_axiom(self, axiom: Rule, candidate: Candidate) -> None:
-        """Decide whether an axiom is useful in a search, by means of `candidate`, an instance of the axiom.
+        """Decide whether an axiom is useful in a search. The decision is made for `candidate`, an instance of the axiom.
 
-        The directions that are useful in a search are kept as the axiom states them. Each such direction is proved again with
-        the conditions under which its right side is well typed.
+        Each direction of the axiom that is useful in a search is kept as a rule. The rule is proved again, with the conditions
+        under which its right side is well typed.
         """
         counts = self.counts
         counts.candidates += 1
@@ -256,10 +256,10 @@ class Discovery:
         """Yield proved rules from the right side of `rule` to its left side.
 
         `turned` is the enumerated pair of terms from which `rule` was generalised, with its sides exchanged. Several rules are
-        tried, and only the first rule that can be proved is yielded. The first rule has no conditions on shapes except those
-        that the new sides need. The second rule has the conditions of `rule`. The last rules are generalised again from the
-        terms in `turned`. If no rule can be proved, the provable rules for the special values in `turned.universe.instances`
-        are yielded.
+        tried, and only the first rule that can be proved is yielded. The first rule has only those conditions on shapes that
+        the new sides need. The second rule has the conditions of `rule`. All further rules are generalised again from the terms
+        in `turned`. If no rule can be proved, the provable rules for the special values in `turned.universe.instances` are
+        yielded.
         """
         for other in self._turned(turned, rule):
             if (found := self._usable(other)) is not None:
@@ -312,7 +312,7 @@ class Discovery:
             return Unknown(f"the prover failed: {type(error).__name__}: {error}")
 
     def plausible(self, equations: Sequence[Equation]) -> bool:
-        """Return whether the sides of each equation agree on a few random instances. Part of `ConditionJudge`."""
+        """Return whether the sides of each equation agree on a few random instances. See `ConditionJudge`."""
         each = max(2, DISCOVERY.quick_sample_count // len(equations))
         return all(self._agrees(e, each) for e in equations)
 
@@ -327,7 +327,7 @@ class Discovery:
         return agrees
 
     def outcomes(self, equation: Equation) -> list[tuple[Mapping[str, Extent], bool]]:
-        """Return several random choices of the equation's attribute values, each with whether the two sides agree for it.
+        """Return pairs of a random choice of the equation's attribute values, and whether the two sides agree for this choice.
 
         Part of `ConditionJudge`.
         """

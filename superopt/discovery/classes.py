@@ -2,7 +2,8 @@
 
 A digest is a hash of the values on random inputs. A term may be undefined for some inputs, as the square root is for negative
 inputs. Such a term belongs to the class of a term that is defined everywhere and has the same digest over the positive inputs.
-If there is no such class, undefined terms with equal digests over the positive inputs form a class.
+If there is no such term, the terms that are undefined for some inputs and have equal digests over the positive inputs form a
+class.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ class Classified:
 
     Attributes:
         of: the number of each term's class. The numbers of new classes follow the numbers of existing classes.
-        represents: whether each term is the first of a new class.
-        first: the positions of the first terms of the new classes, in rising order.
-        leader: for each term, the position of the first term of the term's class if the class is new, else -1.
+        represents: for each term, whether it is the first term of a new class.
+        first: the positions of the first terms of the new classes, in ascending order.
+        leader: for each term of a new class, the position of the first term of this class. For all other terms, -1.
     """
 
     of: Ints
@@ -43,7 +44,7 @@ class Classified:
 def classify_terms(values: ValueColumns, found: Digests) -> Classified:
     """Assign new terms to classes of terms with equal values.
 
-    `found` has digests of the new terms' values. `values` has the digests of one term of each existing class.
+    `found` holds digests of the new terms' values. `values` holds the digests of one term of each existing class.
     """
     known = _keys(values.every, values.positive, values.total, values.every, values.positive, values.total)
     own = _keys(
@@ -75,8 +76,8 @@ def _keys(every: Hashes, positive: Hashes, total: Flags, all_every: Hashes, all_
     """Return a key for each term, so that terms with equal values have equal keys.
 
     `every` and `positive` are digests of each term's values on all inputs and on the positive inputs. `total` is True for terms
-    that are defined on all inputs. The arguments whose names begin with `all_` hold the same data for all terms among which an
-    equal term is sought.
+    that are defined on all inputs. The arguments whose names begin with `all_` hold the same data for all terms with which the
+    terms are compared.
     """
     keys = every.copy()
     if total.all():

@@ -21,13 +21,17 @@ ALGORITHM = "algorithm"
 
 
 def composite_definitions() -> dict[str, Rule]:
-    """Return the axioms that define composites (operators defined as terms of smaller operators), by the composite's name."""
+    """Return the axioms that define composites (operators defined as terms of smaller operators). The keys are the composites'
+    names.
+    """
     parts = ((name.partition("."), law) for name, law in axioms().items())
     return {operator: law for (operator, _, axiom), law in parts if axiom == DEFINITION}
 
 
 def algorithms() -> dict[str, Rule]:
-    """Return the axioms that state another way to compute an operator, by their full names `operator.algorithm-...`."""
+    """Return the axioms that state a different way to compute an operator. The keys are their full names
+    `operator.algorithm-...`.
+    """
     return {name: law for name, law in axioms().items() if name.partition(".")[2].partition("-")[0] == ALGORITHM}
 
 

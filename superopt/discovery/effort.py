@@ -43,7 +43,7 @@ def effort(roots: Sequence[Term], *, weights_known: bool) -> Effort:
 
 
 def effort_operator_counts(*roots: Term) -> Counter[str]:
-    """Return how often each operator is executed at run time. Terms that depend only on weights are computed in advance."""
+    """Return how often each operator is executed at run time. Terms that depend only on weights are not counted."""
     return Counter(term.op for term in _live(roots, weights_known=True))
 
 

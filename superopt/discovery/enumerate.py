@@ -45,8 +45,7 @@ class Candidate:
 
 @dataclass
 class Enumeration:
-    """The result of enumerating the terms of one universe (a vocabulary of operators and variables), up to its limit on
-    operators.
+    """The result of enumerating the terms of one universe, a vocabulary of operators and variables with a limit on operators.
 
     Terms with equal values form a class, and one term of each class represents the class.
 
@@ -57,9 +56,9 @@ class Enumeration:
             class. A term that is within the limit only because its arguments share operators counts once.
         classes: the number of classes.
         instances: the number of candidates that were left out because smaller candidates imply them.
-        representatives: the representatives of the classes, from terms with fewer operators than the limit.
+        representatives: the representatives that have fewer operators than the limit.
         candidates: pairs of a term and the representative of its class.
-        parts: terms with the operator slice that equal a representative, each with this representative.
+        parts: pairs of a slice (a term with the root operator `slice`) and the representative that the slice equals.
         same: a function that returns the representative with the same value as a term, or None.
     """
 
@@ -108,7 +107,7 @@ def enumerated_term_size(*roots: Term) -> int:
 def enumerate_universe(universe: Universe, seed: int, *, every: bool = False) -> Enumeration:
     """Enumerate the terms over the operators and variables of `universe`, up to its limit on operators.
 
-    The result has candidates: pairs of terms with equal values on random inputs. If `every` is True, candidates that are
+    The result contains candidates: pairs of terms with equal values on random inputs. If `every` is True, candidates that are
     instances or renamings of other candidates are included.
     """
     return _Enumerator(universe, seed, every=every).run()
@@ -208,7 +207,8 @@ class _Enumerator:
     def _suggest(self, rows: Rows, classes: Classified, before: int) -> None:
         """Add a candidate (a pair of equal terms) for each new term and the older term of equal value.
 
-        A term with the operator slice that equals a term with fewer operators is also recorded in `Enumeration.parts`.
+        If a slice (a term with the root operator `slice`) equals a term with fewer operators, it is also recorded in
+        `Enumeration.parts`.
         """
         others = np.flatnonzero(~classes.represents)
         sides = self._used(rows, others) | self._used_by_class(rows, classes, others)
@@ -261,8 +261,7 @@ def _legality(universe: Universe, leaves: Sequence[Term]) -> Callable[[Environme
     """Return a function that decides whether the operators of `universe` are well typed for an environment's numbers.
 
     An environment assigns numbers to symbols. Every operator is applied to variables and constants, here called `leaves`. A
-    condition that none of the sampled numbers satisfies is ignored, because the operator can then not be applied to these
-    leaves.
+    condition that none of the sampled numbers satisfies is ignored, because its operator cannot be applied to these leaves.
     """
     conditions = dict.fromkeys(typing_conditions(*(c.term for c in universe.constants)))
     for template in universe.templates:

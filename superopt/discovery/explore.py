@@ -1,8 +1,8 @@
 """The tasks of rule generation: explore a universe, examine a part of a large universe's candidates, prove a definition.
 
 A universe is a vocabulary from which terms are enumerated. A candidate is a pair of terms that may be equal. The result of a
-task depends on its arguments alone, so a task may run in any process and may be repeated. A task returns only results that are
-not among the earlier results in its arguments.
+task depends only on its arguments, so a task can run in any process and can be repeated. A task receives earlier results as
+arguments and returns only new results.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ class Findings:
 
 
 def explore_universe(universe: Universe, known: Sequence[DiscoveryInput], seed: int) -> Findings:
-    """Enumerate the terms over the operators and variables of `universe`, and decide which of them are equal.
+    """Enumerate the terms over the operators and variables of `universe`, and decide which terms are equal.
 
     A candidate is a pair of terms that may be equal. This task decides small candidates, and candidates with several outputs
-    that one larger operation computes together (see `joins`).
+    that can be computed together by one larger operation (see `joins`).
 
     Larger candidates are divided into slices, which later tasks examine. Each slice contains candidates of all sizes, so that
     the findings of the first slice make many candidates of the other slices redundant.
@@ -170,8 +170,8 @@ def explore_operator(name: str, known: Sequence[DiscoveryInput], seed: int) -> F
 
     The axioms come first, because they hold for all shapes. Then terms over the operator are enumerated, and pairs of terms
     that may be equal (candidates) are decided. Candidates that the rules in `known` imply are left out. Candidates that the
-    operator's own definition implies are left out only if the definition moves, adds and multiplies elements. A search replaces
-    only such an operator by the definition.
+    operator's own definition implies are left out only if the definition does nothing but move, add and multiply elements. A
+    search replaces only such operators by their definitions.
     """
     started = time.process_time()
     enumerations = [enumerate_universe(universe, seed) for universe in universes_of(name)]

@@ -1,8 +1,8 @@
 """Fingerprints: exact values of terms in a few random environments, computed in batches.
 
-An environment assigns numbers to symbols and arrays to variables. If the enumerated terms have only sums, products and choices,
-inputs are small integers divided by 8, for which float64 arithmetic is exact. All other terms are evaluated by
-`superopt.algebra.exact`. Equal fingerprints only suggest that two terms are equal.
+An environment assigns numbers to symbols and arrays to variables. If the enumerated terms consist only of sums, products and
+choices (such as maxima), inputs are small integers divided by 8, for which float64 arithmetic is exact. All other terms are
+evaluated by `superopt.algebra.exact`. Equal fingerprints only suggest that two terms are equal.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ FIRST, SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 def comparison_domain(universe: Universe) -> Floats | Fields:
     """Return the arithmetic in which terms over the operators of `universe` are evaluated and compared.
 
-    This is float64 if all operators are sums, products and choices without fractions that float64 rounds, else the exact
-    arithmetic of `superopt.algebra.exact`.
+    The arithmetic is float64 if all operators are sums, products and choices, and no attribute is a fraction that float64
+    rounds. Otherwise, it is the exact arithmetic of `superopt.algebra.exact`.
     """
     terms = [t for c in universe.constants for t in subterms(c.term)]
     names = {t.op for t in universe.templates} | {t.op for t in terms if not t.is_variable}
@@ -48,7 +48,7 @@ def comparison_domain(universe: Universe) -> Floats | Fields:
 
 
 def _rounds(value: Attribute) -> bool:
-    """Return whether float64 products with the attribute `value` may be inexact, for example with 1/3."""
+    """Return whether float64 products with the attribute `value` may be inexact, as products with 1/3 are."""
     if isinstance(value, Size):
         return any(isinstance(a, Inverse) for a in value.atoms())
     return isinstance(value, Fraction) and value.denominator & (value.denominator - 1) != 0
@@ -58,7 +58,8 @@ def environment_count(universe: Universe) -> int:
     """Return the number of random inputs on which terms over the operators of `universe` are evaluated.
 
     Operators that choose between operands, such as maxima, need more inputs. Otherwise an operator might choose the same
-    operand on all inputs. If some variables are only 0 or 1, the number is `DISCOVERY.condition_environment_count`.
+    operand on all inputs. If the elements of some variables are only 0 or 1, the number is
+    `DISCOVERY.condition_environment_count`.
     """
     order = any("order" in means(t.op) for t in universe.templates)
     many = DISCOVERY.order_environment_count if order else DISCOVERY.environment_count
@@ -66,7 +67,7 @@ def environment_count(universe: Universe) -> int:
 
 
 def is_positive_only(universe: Universe) -> bool:
-    """Return whether some operator in `universe` is only defined for positive numbers."""
+    """Return whether some operator in `universe` is defined only for positive numbers."""
     return any(operator(t.op).domain == POSITIVE for t in universe.templates)
 
 
@@ -87,8 +88,9 @@ def draw_environment(
 ) -> Environment:
     """Return a random environment (numbers for symbols, arrays for variables) that `legal` accepts.
 
-    The number of each symbol is from the symbol's range. Inputs have both signs. If `positive` is True, all inputs are
-    positive. Variables in `universe.conditions` are 0 or 1. Variables in `universe.positive` are always positive.
+    The number of each symbol is chosen from the symbol's range. Inputs have both signs. If `positive` is True, all inputs are
+    positive. All elements of variables in `universe.conditions` are 0 or 1, and all elements of variables in
+    `universe.positive` are positive.
 
     Raises:
         InstantiationError: `legal` accepts none of the sampled numbers.
@@ -126,7 +128,7 @@ def environments(universe: Universe, legal: Callable[[Environment], bool], rng: 
     """Return random environments. An environment assigns numbers to symbols and arrays to variables.
 
     If the range of a symbol has more than two numbers, the symbol has at least two different numbers in the environments. If an
-    operator in `universe` is only defined for positive numbers, all inputs in the first half of the environments are positive.
+    operator in `universe` is defined only for positive numbers, all inputs in the first half of the environments are positive.
 
     Raises:
         InstantiationError: no such environments are found.
@@ -138,7 +140,9 @@ def environments(universe: Universe, legal: Callable[[Environment], bool], rng: 
         found = [draw_environment(universe, legal, rng, positive=number < some) for number in range(count)]
         if all(len({e.symbols[name] for e in found}) > 1 for name in varied):
             return found
-    raise InstantiationError(f"no random environments were found in which the symbols of the universe {universe.name!r} differ")
+    raise InstantiationError(
+        f"no random environments were found in which each symbol of the universe {universe.name!r} has several numbers"
+    )
 
 
 class Fingerprints:

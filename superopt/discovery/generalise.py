@@ -1,8 +1,8 @@
-"""Generalise an equality between enumerated terms to rules with independent extents, at every rank that fits.
+"""Generalise an equality between enumerated terms to rules with independent extents, at every suitable rank.
 
 The variables of enumerated terms share extents. In a rule, every variable has its own extents, and the typing of the operators
-implies which extents are equal. Each attribute is expressed by these extents. The most general form, an attribute variable, is
-tried first. Then an extent of a variable is tried. Random tests and proofs decide which of these forms are true.
+implies which extents are equal. Each attribute is expressed by these extents. If random tests allow, an attribute is replaced
+by an attribute variable, which matches any value. Proofs decide whether the rules are true.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class ExtentReading:
     Attributes:
         extents: maps an extent of the enumerated terms to its expression in the rule.
         anywhere: if not 0, a slice that starts at 0 gets an attribute variable as its start, and a slice that stops at the end
-            of its axis gets one as its stop. If 1, slices along all axes share these two variables. If 2, slices along two axes
-            have separate variables.
+            of its axis gets an attribute variable as its stop. If 1, slices along all axes share these two variables. If 2,
+            slices along two axes have separate variables.
     """
 
     extents: Mapping[Extent, Extent]
@@ -100,7 +100,7 @@ class ExtentReading:
 
 
 def general_rules(sides: Sides, judge: ConditionJudge, *, widen: bool, rows: Sequence[Sequence[Term]] = ()) -> Iterator[Rule]:
-    """Yield rules without names that state the equality `sides` from left to right, the rule with the most cases first.
+    """Yield unnamed rules that state the equality `sides` from left to right. The rule that covers the most cases comes first.
 
     Only rules for which random tests find no counterexample are yielded. If `widen` is True, a rule covers every rank of its
     variables and every axis for which the rule is well typed and passes the tests. Variables in the same row of `rows` have the
@@ -146,7 +146,7 @@ def _forms(sides: Sides, judge: ConditionJudge) -> Iterator[Equation]:
     """Yield the first equation, if any, that states the equality `sides` and for which random tests find no counterexample.
 
     Every variable of an equation has its own extents. Equations are tried in this order: without a condition, under conditions
-    on real attributes, and under the condition that extents are equal where they are equal in `sides`.
+    on real attributes, and under the condition that extents that are equal in `sides` are also equal in the equation.
     """
     for reading in _readings(sides):
         equation = _read(sides, reading)
@@ -274,7 +274,7 @@ def _read(sides: Sides, reading: ExtentReading, conditions: Sequence[Cond] = ())
 
 
 class _Writer:
-    """Rebuilds enumerated terms, whose variables share extents, over variables that each have their own extents."""
+    """Rebuilds enumerated terms, whose variables share extents, as terms in which each variable has its own extents."""
 
     def __init__(self, sides: Sides, reading: ExtentReading) -> None:
         self.reading = reading
@@ -286,7 +286,7 @@ class _Writer:
         self.anchors = {a for e in listed for a in atoms(e) if isinstance(a, Sym)}
 
     def written(self, term: Term) -> Term:
-        """Return the enumerated term `term`, rebuilt over variables that each have their own extents."""
+        """Return the enumerated term `term`, rebuilt so that each variable has its own extents."""
         if term not in self.done:
             if term.is_variable:
                 self.done[term] = variable(term.name, term.rank)
@@ -345,13 +345,13 @@ class _Writer:
     def _determined(self, extent: Extent) -> bool:
         """Return whether each symbol in the extent occurs in an attribute other than `shape`.
 
-        Matching then determines the extent.
+        In this case, matching determines the extent.
         """
         symbols = {a for a in atoms(extent) if isinstance(a, Sym)}
         return symbols <= self.anchors
 
     def _like(self, term: Term, shape: Shape) -> Term | None:
-        """Return a term of the rule with this shape, preferably a variable, or None.
+        """Return a term of the rule with this shape, preferably a variable. Return None if there is no such term.
 
         Terms whose shape is an attribute, and terms that contain `term`, are excluded.
         """

@@ -65,7 +65,7 @@ class Registry:
 
 
 class Redundancy:
-    """A filter for redundant candidates, which are pairs of equal terms. It contains the candidates that were kept so far."""
+    """A filter that drops redundant candidates (pairs of equal terms). It stores the candidates that were kept so far."""
 
     def __init__(self, table: Table, typing: Typing) -> None:
         self.table = table
@@ -78,7 +78,7 @@ class Redundancy:
         """Return the suggested candidates that are neither renamings nor instances of other candidates.
 
         A candidate is given by the index of a row of `rows`. The candidate says that the row's term equals the representative
-        of the term's class. An instance has terms in place of another candidate's variables.
+        of the term's class. An instance is another candidate with terms in place of its variables.
         """
         first = len(self.registry.keys)
         self.registry.add(rows.keys, classes.of)
@@ -99,9 +99,9 @@ class Redundancy:
     # ------------------------------------------------------------ renamings
 
     def _rename(self) -> None:
-        """Update, for each renaming of variables, the map from each representative to its renamed representative.
+        """Update, for each renaming of variables, the map from each representative to the representative of the renamed term.
 
-        A representative stands for all terms of equal value. The map has -1 if the renamed term is not a representative.
+        A representative stands for all terms of equal value. The map's value is -1 if the renamed term was not built.
         """
         table = self.table
         orders = [list(itertools.permutations(row)) for row in table.universe.variables]
@@ -139,7 +139,7 @@ class Redundancy:
     def _looked_up(self, code: int, operands: Ints, there: Flags) -> Ints:
         """Return the class of each term that applies the operator with the number `code` to a row of `operands`.
 
-        Terms with equal values form a class. The result is -1 for a term that was not built. A row has the indices of one
+        Terms with equal values form a class. The result is -1 for a term that was not built. A row holds the indices of one
         term's operands. `there` is False where a row is padded.
         """
         known = (~there | ((operands >= 0) & (operands < len(self.table)))).all(axis=1)
@@ -175,8 +175,8 @@ class Redundancy:
     # ------------------------------------------------------------ instances
 
     def _learn(self, rows: Rows, classes: Classified, kept: Ints) -> None:
-        """Keep candidates (pairs of equal terms) whose left side has all variables of the right side, to recognise their
-        instances among later candidates.
+        """Keep each candidate (pair of equal terms) whose left side contains all variables of the right side. Instances of a
+        kept candidate are recognised later.
         """
         for row in kept.tolist():
             number = int(classes.of[row])
@@ -214,8 +214,8 @@ class Redundancy:
     def _root(self, left: Term, operands: Ints, *, commutative: bool) -> Iterator[tuple[Ints, Bound, Ints]]:
         """Match `left`, the left side of a kept equality, at the root of each term that a row of `operands` describes.
 
-        A row has the indices of one term's operands. Yields the matching rows, the terms that the variables stand for, and the
-        operands that the match leaves over.
+        A row holds the indices of one term's operands. Yields the matching rows, the terms that the variables stand for, and
+        the operands that are not part of the match.
         """
         count = len(left.args)
         every = np.arange(len(operands))
@@ -236,8 +236,8 @@ class Redundancy:
     ) -> Iterator[tuple[Ints, Bound]]:
         """Match each pattern with its column of terms, row by row. A column is an array of term numbers.
 
-        Yields the rows on which all patterns match, and the terms that the variables stand for on these rows. `where` has the
-        row of each entry of a column, and `bound` has the terms of variables that are already bound.
+        Yields the rows on which all patterns match, and the terms that the variables stand for on these rows. `where` gives the
+        row of each entry of a column, and `bound` gives the terms of variables that are already bound.
         """
         if not len(where):
             return
@@ -276,8 +276,8 @@ class Redundancy:
     def _image(self, term: Term, bound: Bound, count: int) -> Ints:
         """Return, for each of `count` rows, the class of the term that results if `bound` replaces the variables of `term`.
 
-        `bound` has the number of a term for each variable and row. Terms with equal values form a class. The class is -1 if the
-        resulting term was not built.
+        `bound` gives the number of a term for each variable and row. Terms with equal values form a class. The class is -1 if
+        the resulting term was not built.
         """
         known: dict[Term, Ints] = {}
         for part in subterms(term):

@@ -95,7 +95,7 @@ def explore_all(
 def define_all(tasks: Tasks, seed: int, names: Sequence[str] | None = None) -> tuple[Findings, ...]:
     """Return the rules that the definitions of composite operators and the algorithms give, in alphabetical order.
 
-    A composite operator is defined as a term of smaller operators. An algorithm is another way to compute an operator. If
+    A composite operator is defined as a term of smaller operators. An algorithm is a different way to compute an operator. If
     `names` is given, only rules of the operators with these names are returned.
     """
     every = (*composite_definitions(), *algorithms())

@@ -1,8 +1,9 @@
 """Find equalities with several outputs: two or three terms become parts (slices) of one larger term.
 
 Two terms of the same form that share an operand become parts of an enumerated term. If the two terms differ in one variable, a
-new variable in its place gives a third term. If two terms have no operand in common, their operands are stacked along a new
-axis, and the operator is applied to the stack as a batch. Only candidates whose sides agree on random inputs are yielded.
+third term has a new variable in place of this variable. If two terms have no operand in common, their operands are stacked
+along a new axis, and the operator is applied to the stack as a batch. Only candidates whose sides agree on random inputs are
+yielded.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from superopt.errors import ShapeError
 MOVES = frozenset({"slice", "concat", "transpose", "reshape", "expand", "pad"})
 NAMES = ("xyzq", "wvubctr")
 THREE = ", three of "
-"""The text after the original name in the name of a universe to which a third interchangeable variable was added.
+"""The text that follows the original name of a universe after a third interchangeable variable is added to the universe.
 
 A universe is a vocabulary of operators and variables. A variable's name and an axis follow the text.
 """
@@ -64,7 +65,7 @@ def _pairs(enumeration: Enumeration) -> Iterator[Candidate]:
 def _turned(universe: Universe, one: Term, other: Term) -> bool:
     """Return whether the pair of terms repeats another pair in reverse order.
 
-    This is the case if the terms differ in one variable only, and `universe` lists the variable of `other` first.
+    This is the case if the terms differ in only one variable, and `universe` lists the variable of `other` first.
     """
     (here, there) = ([v for v in variables(a) if v not in variables(b)] for a, b in ((one, other), (other, one)))
     if len(here) != len(there) or len(here) != 1 or not _exchanged((one, other), here[0], there[0]):
@@ -92,8 +93,8 @@ def _exchanged(terms: tuple[Term, ...], here: Term, there: Term) -> bool:
 def _plain(term: Term) -> bool:
     """Return whether the term is small enough to be joined with another term.
 
-    The term may have one arithmetic operator (any operator that does not only move elements), or two if one of them sums over
-    an extent. It must not contain a concatenation. The parts of larger terms are joined instead.
+    A small term has one arithmetic operator (any operator that does more than move elements), or two if one of them sums over
+    an extent. A small term contains no concatenation. In place of a larger term, its parts are joined.
     """
     count = 0 if any(t.op == "concat" for t in subterms(term)) else _computing(term)
     return count == 1 or (count == 2 and any(_contracts(t) for t in subterms(term)))
@@ -131,10 +132,10 @@ def _kind(term: Term) -> list[tuple[str, Attribute]]:
 
 
 def _triples(pair: Candidate) -> Iterator[Candidate]:
-    """Yield the candidate `pair` extended by a third output, if its two outputs differ in one variable only.
+    """Yield the candidate `pair` extended by a third output, if its two outputs differ in only one variable.
 
-    The third output has a new variable in place of this variable. The variables of the second and third output have their own
-    extents along some axis if the extended candidate is then well typed.
+    The third output has a new variable in place of this variable. If the extended candidate stays well typed, the variables of
+    the second and third output have their own extents along some axis.
     """
     if not any(_contracts(t) for t in subterms(pair.left[0])):
         return
@@ -176,8 +177,8 @@ def _joined(pair: Candidate, one: Term, other: Term, second: Term, third: Term, 
 def _lengthened(whole: Term, one: Term, other: Term, second: Term, third: Term) -> Term:
     """Return the term `whole` with a third operand in each concatenation of two operands that are equal up to one variable.
 
-    The first operand has the variable `one` where the second operand has the variable `other`. The new operand has `third`
-    there. Everywhere in `whole`, `other` is replaced by `second`.
+    The first operand has the variable `one` where the second operand has the variable `other`. The new operand has `third` in
+    the same position. Everywhere in `whole`, `other` is replaced by `second`.
     """
     done: dict[Term, Term] = {other: second}
     for term in subterms(whole):
@@ -193,7 +194,7 @@ def _lengthened(whole: Term, one: Term, other: Term, second: Term, third: Term) 
 
 
 def _widened(universe: Universe, like: Term, axis: int | None) -> tuple[Universe, tuple[Shape, Shape]]:
-    """Return `universe`, and the shapes of two new variables that differ from the shape of `like` only along `axis`.
+    """Return `universe`, and shapes for two new variables. The shapes differ from the shape of `like` only along `axis`.
 
     Along `axis`, each new variable has its own symbol as extent, and the returned universe has ranges for these symbols. If
     `axis` is None, or the extent along `axis` is a number or a sum, both variables have the shape of `like`.

@@ -35,7 +35,7 @@ class Rows:
     """Terms as rows of numbers, without `Term` objects.
 
     Attributes:
-        kinds: the kind of each term: its operator, attributes and operand shapes, as one number.
+        kinds: for each term, a number that stands for its kind: the operator, the attributes and the operand shapes.
         operands: the numbers of each term's operands, padded with -1. Every operand represents its class of terms with equal
             values.
         keys: a hash of each term.
@@ -67,9 +67,9 @@ class Typing:
         self._spreads: dict[tuple[str, int], Hashes] = {}
 
     def applied(self, rows: Ints, level: int) -> Iterator[Rows]:
-        """Apply each operator template to the operands in each row of `rows`, and yield the terms of `level` operators.
+        """Apply each operator template to the operands in each row of `rows`, and yield the terms with `level` operators.
 
-        A batch of terms of one kind (operator, attributes and operand shapes) is yielded at a time.
+        All terms of a yielded batch have the same kind (operator, attributes and operand shapes).
         """
         arity = rows.shape[1]
         for template in (t for t in self.universe.templates if t.operands == arity):
@@ -123,7 +123,7 @@ class Typing:
         """Yield each possible boundary that cuts an axis of a term into two parts, with the rows whose terms may be cut there.
 
         A boundary is given by the start and stop of each part. A boundary divides the axis into two extents that variables
-        have, or into two summands of the axis's extent. A concatenation along the axis is only cut between its operands.
+        have, or into two summands of the axis's extent. A concatenation along the axis is cut only between its operands.
         """
         whole_shape = self.table.shape_of(shape)
         if len(whole_shape) < -axis:
@@ -142,8 +142,8 @@ class Typing:
     def _typed(self, op: str, attributes: Mapping[str, Attribute], shapes: tuple[int, ...]) -> int | None:
         """Return the number that stands for an operator with these attributes and operand shapes.
 
-        Returns None if the operator is ill typed on these shapes or requires symbolic extents to be equal, or if the result is
-        a single number and its shape is not an attribute.
+        Returns None if the operator is ill typed on these shapes or requires symbolic extents to be equal. Also returns None
+        for a scalar result, unless the scalar shape is an attribute.
         """
         key = (op, tuple(attributes.items()), shapes)
         if key not in self._known:
@@ -165,8 +165,8 @@ class Typing:
     def _rows(self, kind: int, operands: Ints, level: int) -> Rows:
         """Return terms of one kind (operator, attributes and operand shapes) with the given operands.
 
-        If operands of a sum are sums, the term is only included if it has `level` operators when written as one sum. Any
-        commutative operator is treated as a sum is.
+        A sum of sums is included only if it has `level` operators after it is flattened to one sum. Terms of other commutative
+        operators are treated like sums.
         """
         found = self.kinds.things[kind]
         code = self.table.code_of(found.code)
@@ -180,10 +180,11 @@ class Typing:
         return Rows(np.full(len(operands), kind, dtype=np.int64), padded, self.keys(found.code, operands))
 
     def _flat(self, op: str, rows: Ints, level: int) -> Flags:
-        """Return, for each sum with a sum among its operands, whether it has `level` operators when written as one sum.
+        """Return, for each sum with a sum among its operands, whether it has `level` operators after it is flattened to one
+        sum.
 
-        A row of `rows` has the operands of one sum. Unless the universe allows repeated operands, the one sum must not have
-        any. Any commutative operator `op` is treated as a sum is.
+        A row of `rows` holds the operands of one sum. If the universe forbids repeated operands, the flattened sum must not
+        have repeated operands. Any other commutative operator `op` is treated like a sum.
         """
         table = self.table
         kids = self.flattened(op, rows)
@@ -197,9 +198,9 @@ class Typing:
         return np.asarray(good)
 
     def flattened(self, op: str, rows: Ints) -> Ints:
-        """Return the operands of sums, padded with -1. An operand that is a sum is replaced by its operands.
+        """Return the operands of sums, padded with -1. An operand that is a sum is replaced by its own operands.
 
-        Any commutative operator `op` is treated as a sum is.
+        Any other commutative operator `op` is treated like a sum.
         """
         table = self.table
         found = np.full((len(rows), rows.shape[1] * MOST_OPERATORS), -1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Make the core of the rules minimal: move equalities that follow from other equalities of the core out of the core.
+"""Make the core of the rules minimal: if an equality follows from other equalities of the core, it leaves the core.
 
 Equality saturation decides whether an equality follows. A derivation may also use the definitions of composite operators.
 """
@@ -19,19 +19,19 @@ from superopt.rules.rule import Rule, digest
 from superopt.worker_pool import Tasks, task_key
 
 Support: TypeAlias = "frozenset[str] | None"
-"""The names of the laws that derive another law, or None if no derivation was found."""
+"""The names of the laws from which a law was derived, or None if no derivation was found."""
 
 
 def demote_derivable(equalities: Sequence[Equality], tasks: Tasks, version: str) -> tuple[list[Equality], float]:
     """Move core equalities that follow from the rest of the core to the search rules (SEARCH).
 
     A law is a core equality of which at least one direction is stored as a rule. Only laws are used in derivations, and only
-    laws can leave the core. With fewer laws, a search for a derivation gets further within its limits. So the searches are
-    repeated until no law leaves the core. A search is not repeated for a law if the other laws are the same as before.
-    `version` identifies the code on which results depend.
+    laws can leave the core. With fewer laws, a search for a derivation gets further within its limits. The searches are
+    therefore repeated until no law leaves the core. The search for a law is not repeated if the laws that it may use are the
+    same as before. `version` identifies the code on which the results depend.
 
     Returns:
-        All equalities, and the processor seconds of the tasks.
+        All equalities, and the processor time of the tasks in seconds.
     """
     stored = [i for i, e in enumerate(equalities) if e.part == store.CORE and e.rules]
     definitions = tuple(composite_definitions().values())
@@ -57,7 +57,11 @@ def derive_generated_laws(
 ) -> tuple[tuple[Support, ...], float]:
     """Search for a derivation of the law at each of the `positions` from the other laws.
 
-    Laws at positions in `without` are not used. Returns the support of each of the `positions`, and the processor seconds.
+    Laws at positions in `without` are not used.
+
+    Returns:
+        For each of the `positions`, the names of the laws in the derivation or None. The second result is the processor time in
+        seconds.
     """
     started = time.process_time()
     prepared = Laws(laws)
@@ -77,7 +81,7 @@ def find_redundant_generated_laws(
     derive laws at earlier positions.
 
     Returns:
-        The positions of redundant laws, and the processor seconds.
+        The positions of the redundant laws, and the processor time in seconds.
     """
     key = task_key(version, *map(digest, laws))
     size = max(1, min(DISCOVERY.max_laws_per_task, len(asked) // DISCOVERY.min_law_tasks))

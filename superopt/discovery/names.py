@@ -14,7 +14,7 @@ from superopt.rules.rule import Rule
 def name_rules(rules: Sequence[Rule], before: Sequence[Rule] = ()) -> list[Rule]:
     """Return the rules in the given order, each with a unique name such as `add-to-mul-2`.
 
-    No name is also the name of a rule in `before`.
+    The names differ from the names of all rules in `before`.
     """
     stems = [_stem(rule) for rule in rules]
     counts = Counter(_stem(rule) for rule in before)

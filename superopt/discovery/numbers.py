@@ -62,10 +62,10 @@ class Numbered:
 def distinct_numbers(universe: Universe, *, turned: bool = False) -> dict[str, Extent]:
     """Return a number for every symbol in `universe.ranges`, so that terms over these symbols get numeric sizes.
 
-    Where possible, every operator of `universe` is then well typed on the variables and constants. Extents are large and
-    different. They rise in the order of `universe.ranges` or, if `turned` is True, fall. Small numbers are used for symbols in
-    attributes, for symbols in `universe.small`, and where an operator requires a small number, as the window of a pool has to
-    fit into the image. A real symbol gets the last number of the symbol's range.
+    Where possible, the numbers make every operator of `universe` well typed on the variables and constants. Extents are large
+    and different. They increase in the order of `universe.ranges`, or decrease if `turned` is True. Small numbers are used for
+    symbols in attributes, for symbols in `universe.small`, and where an operator requires a small number. For example, the
+    window of a pool has to fit into the image. A real symbol gets the last number of the symbol's range.
     """
     conditions = list(dict.fromkeys(_conditions(universe)))
     symbols = {a for v in _attributes(universe) for a in atoms(v) if isinstance(a, Sym)}
@@ -131,7 +131,7 @@ def _conditions(universe: Universe) -> Iterator[Cond]:
 
 
 def is_universe_weight(term: Term) -> bool:
-    """Return whether the term depends on weights only."""
+    """Return whether the term depends only on weights."""
     return all(v.name in WEIGHTS for v in variables(term))
 
 

@@ -18,7 +18,7 @@ from superopt.policy import DISCOVERY
 def rows_of(table: Table, arity: int, level: int) -> Iterator[Ints]:
     """Yield rows of `arity` operands to which one more operator can be applied, so that the term has `level` operators.
 
-    A row has the numbers of the operands. Each pair of operands is yielded in one order only, and each triple in every order.
+    A row holds the numbers of the operands. Each pair of operands is yielded in only one order, and each triple in every order.
     """
     if arity == 1:
         numbers = np.arange(len(table))
@@ -37,8 +37,8 @@ def _reached(table: Table, runs: Ints, weighs: Ints, weights: Flags) -> Ints:
     Args:
         table: the table of the terms.
         runs: the number of operators in the operands that are executed at run time.
-        weighs: the number of operators in the operands that depend on weights only.
-        weights: whether the new operator depends on weights only.
+        weighs: the number of operators in the operands that depend only on weights.
+        weights: whether the new operator depends only on weights.
     """
     return table.level_of(runs + ~weights, weighs + weights)
 
@@ -54,11 +54,10 @@ def _kept(table: Table, rows: Ints, level: int) -> Ints:
 
 
 def _groups(table: Table) -> list[tuple[int, int, bool, Ints]]:
-    """Return groups of representatives with the same numbers of operators. A representative stands for all terms of equal
-    value.
+    """Group the representatives by their numbers of operators. A representative stands for all terms of equal value.
 
-    Each group has the number of operators that are executed at run time, the number of operators that depend on weights only,
-    whether its representatives depend on weights only, and the numbers of its representatives.
+    A group consists of the number of operators that are executed at run time, the number of operators that depend only on
+    weights, whether the representatives depend only on weights, and the numbers of the representatives.
     """
     keys = np.stack([table.runs, table.weighs, table.weights], axis=1)
     kinds, which = np.unique(keys, axis=0, return_inverse=True)
@@ -70,7 +69,7 @@ def _pairs(table: Table, level: int) -> Iterator[Ints]:
     """Yield pairs of operands with which one more operator makes a term with `level` operators.
 
     In a pair, the term with the larger number comes first. Pairs that have no common operator are yielded first, then pairs of
-    a term and a part of the term, then pairs with some common operators.
+    a term and a part of the term, then other pairs with common operators.
     """
     for (r, w, o, some), (s, x, p, others) in itertools.combinations_with_replacement(_groups(table), 2):
         both = np.array([o and p])

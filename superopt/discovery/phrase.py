@@ -37,7 +37,7 @@ class Phrase:
         right: the right side.
         ranks: the possible ranks of each variable, and the possible lengths of each tuple of attribute variables.
         where: the conditions.
-        fixed: the names of tuples whose length is determined by the operator that has them. Every other tuple is a shape.
+        fixed: the names of the tuples whose length the operator determines. Every other tuple is a shape.
     """
 
     left: str
@@ -126,7 +126,7 @@ def phrase_equation_as_rule(equation: Equation) -> Rule | None:
 
 
 def generalise_ranks(equation: Equation, judge: ConditionJudge, kinds: Kinds = ()) -> Iterator[Rule]:
-    """Yield a rule for the most ranks and axes at which the equation passes the judge's tests, then a rule for fixed ranks.
+    """Yield a rule that covers as many ranks and axes as the judge's tests allow, then a rule for fixed ranks.
 
     The fixed ranks are the ranks of the variables in `equation`. Variables in the same tuple of `kinds` have the same rank.
     """
@@ -148,9 +148,8 @@ def generalise_ranks(equation: Equation, judge: ConditionJudge, kinds: Kinds = (
 def _aligned(narrow: Phrase, where: Sequence[str]) -> tuple[str, ...]:
     """Return the conditions `where` of the equation `narrow`, rewritten so that they can be read at other ranks.
 
-    If the right side concatenates along a single axis, a condition that two variables have equal sizes along one other axis
-    becomes the condition that the variables have equal sizes along all axes except the concatenated axis. All other conditions
-    stay the same.
+    If the right side concatenates along a single axis, a condition on equal sizes along one other axis is widened: the two
+    variables must then have equal sizes along all axes except the concatenated axis. All other conditions stay the same.
     """
     joined = set(re.findall(r"concat\([^=]*axis=(-\d)", narrow.right))
     axis = min(joined) if len(joined) == 1 else ""
@@ -199,8 +198,9 @@ def _turned(narrow: Phrase, judge: ConditionJudge, equalities: int) -> Iterator[
 def _namings(narrow: Phrase, literal: Sequence[int], names: Sequence[str], *, shapes: bool) -> Iterator[Phrase]:
     """Yield the equation with the axes in `literal` replaced by the variables in `names`.
 
-    If `shapes` is True, axes in sizes such as `x.shape[-1]` are replaced too. If there are two axes, the first equations keep
-    only one axis variable k, and have `others(E, k)`, all axes of a term E except k, in place of the other axis.
+    If `shapes` is True, axes in sizes such as `x.shape[-1]` are replaced too. If there are two axes, the equations that are
+    yielded first keep only one axis variable k. In place of the other axis, they have `others(E, k)`, which means all axes of a
+    term E except k.
     """
     for axis, other in ((literal[0], literal[-1]), (literal[-1], literal[0])) if len(literal) == 2 else ():
         apart = [_apart(text, other, names[0]) for text in (narrow.left, narrow.right)]
@@ -288,7 +288,7 @@ def _ranked(narrow: Phrase, kinds: Kinds) -> Iterator[Phrase]:
 def _typed_at(narrow: Phrase, chosen: Sequence[str], rank: int) -> bool:
     """Return whether the equation is well typed if all variables in `chosen` have rank `rank`.
 
-    Each other variable may have any of the ranks that `narrow` lists for the variable.
+    All other variables can have any of the ranks that `narrow` lists for them.
     """
     others = [(v, ranks) for v, ranks in narrow.ranks if v not in chosen]
     for choice in itertools.islice(itertools.product(*(ranks for _, ranks in others)), DISCOVERY.max_rank_choices):
@@ -311,7 +311,7 @@ def _reaches(rule: Rule, wide: Phrase) -> bool:
 
 
 def phrase_converse(rule: Rule, *, anew: bool = True) -> Rule:
-    """Return the rule from right to left.
+    """Return the rule that rewrites the right side of `rule` to its left side.
 
     If `anew` is True, the conditions on shapes are left out. The caller then adds the conditions that the new rule needs.
     """

@@ -35,12 +35,12 @@ def is_useful(candidate: Candidate, numbered: DimBinding) -> bool:
     A candidate is a pair of terms, or of tuples of terms, that may be equal. `numbered` replaces symbols by numbers, so that
     costs can be computed. Rewriting is not useful in these cases:
 
-    - The left side consists of variables or constants only.
+    - The left side consists only of variables or constants.
     - The left side does not determine all variables of the right side.
     - The left side is a single term that is part of the right side.
     - The sides differ only in the names of variables.
     - The right side executes more operators and does not save work, whether or not weights are known before run time.
-    - At least `RULE.min_neutral_operators` operators are rearranged at the same cost, and none is removed.
+    - At least `RULE.min_neutral_operators` operators are rearranged at the same cost, and no operator is removed.
 
     If the left side has several outputs, the fifth case does not apply.
     """
@@ -65,7 +65,7 @@ def is_useful(candidate: Candidate, numbered: DimBinding) -> bool:
 def crosses_hill(candidate: Candidate, numbered: DimBinding) -> bool:
     """Return whether the step from the candidate's left side to the right side lowers the run-time cost or adds no operator.
 
-    Terms that depend on weights only cost nothing. The result is always True for several outputs, because a joint computation
+    Terms that depend only on weights cost nothing. The result is always True for several outputs, because a joint computation
     starts fewer operators. `numbered` replaces symbols by numbers, so that costs can be computed.
     """
     before, after = ([n for t in side if (n := numbered(t)) is not None] for side in (candidate.left, candidate.right))
@@ -79,10 +79,10 @@ def is_shortcut(candidate: Candidate, numbered: DimBinding) -> bool:
     The step must lower the run-time cost or add no operator (see `crosses_hill`). In addition, one of the following must be
     true:
 
-    - An operator of the step is compute-intensive or looks rows up (see `has_intensive_or_lookup_operator`).
+    - An operator of the step is compute-intensive or looks up rows (see `has_intensive_or_lookup_operator`).
     - The step factors out a constant.
-    - The left side has few operators, and the right side has or executes fewer operators. Such a step tidies terms after
-      another rule.
+    - The left side has few operators, and the right side contains or executes fewer operators. Such a step simplifies terms
+      that a different rule has produced.
     """
     if not crosses_hill(candidate, numbered):
         return False
@@ -95,7 +95,7 @@ def is_shortcut(candidate: Candidate, numbered: DimBinding) -> bool:
 
 
 def has_intensive_or_lookup_operator(term: Term) -> bool:
-    """Return whether an operator in the term is compute-intensive or looks rows up at run time.
+    """Return whether an operator in the term is compute-intensive or looks up rows at run time.
 
     For such operators, the runtime's choice of fusions with neighbouring operators matters.
     """
@@ -105,9 +105,9 @@ def has_intensive_or_lookup_operator(term: Term) -> bool:
 def factors_out_constant(left: Sequence[Term], right: Sequence[Term]) -> bool:
     """Return whether the step from left to right factors out a constant.
 
-    A constant is a term without variables. The right side must be a product with a constant, and the left side must not. The
-    right side must not execute more operators at run time. Such a step helps because consecutive products with constants become
-    one product.
+    A constant is a term without variables. The right side must be a product with a constant, and the left side must not be such
+    a product. The right side must not execute more operators at run time. Such a step helps because consecutive products with
+    constants become one product.
     """
     if len(left) != 1 or len(right) != 1 or _by_a_constant(left[0]) or not _by_a_constant(right[0]):
         return False
@@ -116,7 +116,7 @@ def factors_out_constant(left: Sequence[Term], right: Sequence[Term]) -> bool:
 
 
 def _by_a_constant(term: Term) -> bool:
-    """Return whether the term is a product of two operands, exactly one of which is constant. A product is linear in each
+    """Return whether the term is a product of two operands, one constant and one not constant. A product is linear in each
     operand.
     """
     constant = [not variables(a) for a in term.args]
@@ -157,7 +157,7 @@ def _is_exchange(left: Sequence[Term], right: tuple[Term, ...], rows: Sequence[S
 def _gains(dear: Term, cheap: Term) -> bool:
     """Return whether the term `cheap` executes fewer operators than `dear`, or costs at least a tenth less.
 
-    Terms that depend on weights only cost nothing.
+    Terms that depend only on weights cost nothing.
     """
     old, new = (effort([t], weights_known=True) for t in (dear, cheap))
     return new.operators < old.operators or new.total < DISCOVERY.kept_cost_share * old.total
@@ -177,8 +177,8 @@ class _Place:
 
 
 class KeptEqualities:
-    """The equalities kept so far. They decide whether a candidate (a pair of terms) is new, redundant, or useful for a search
-    only.
+    """The equalities kept so far. They decide whether a candidate (a pair of terms) is new, redundant, or useful only for a
+    search.
     """
 
     def __init__(self) -> None:
@@ -211,7 +211,7 @@ class KeptEqualities:
         return news
 
     def suspect(self, rule: Rule) -> None:
-        """Use an unproved equality like a proved equality, so that pairs of terms that it implies are not tried again."""
+        """Use an unproved equality like a proved equality, so that no pair of terms that follows from it is tried again."""
         self.rewriter.add(rule)
 
     def settle(self, candidate: Candidate) -> None:
@@ -236,10 +236,11 @@ class KeptEqualities:
         return True
 
     def part(self, candidate: Candidate) -> str | None:
-        """Return CORE, SEARCH, or None if the candidate (a pair of terms that may be equal) is redundant.
+        """Return CORE or SEARCH for a new or useful candidate (a pair of terms that may be equal), and None for a redundant
+        candidate.
 
         The result is CORE if the kept equalities do not imply the candidate. If they imply the candidate, the result is SEARCH
-        in these cases, else None:
+        in the following cases, and None in all other cases:
 
         - A direction saves an operator or a tenth of the cost, but steps of kept equalities reach the result only through more
           expensive terms. The expensive side must also have few operators or a compute-intensive operator. In larger graphs of
@@ -264,10 +265,10 @@ class KeptEqualities:
         return SEARCH if any(is_hill(candidate) for is_hill in hills) else None
 
     def _over_a_hill(self, candidate: Candidate) -> bool:
-        """Return whether a direction lowers the cost, while steps of kept equalities do so only through more expensive terms.
+        """Return whether a direction lowers the cost, but kept equalities reach its result only through more expensive terms.
 
-        The symbols in the candidate's terms are replaced by numbers in two ways, so that costs can be computed. The direction
-        must lower the cost for both ways. The steps must lead through more expensive terms for at least one way.
+        Two choices of numbers replace the symbols in the candidate's terms, so that costs can be computed. The direction must
+        lower the cost for both choices. For at least one choice, the steps must lead through more expensive terms.
         """
         for steps in self._directions(candidate):
             gains = all(
@@ -279,7 +280,9 @@ class KeptEqualities:
         return False
 
     def _takes_out_a_factor(self, candidate: Candidate) -> bool:
-        """Return whether a direction of the candidate factors out a constant, and no steps of kept equalities do so."""
+        """Return whether a direction of the candidate factors out a constant, but no steps of kept equalities factor out a
+        constant.
+        """
         return any(
             all(factors_out_constant([old], [new]) for old, new in steps)
             and not all(self._factors(old, new) for old, new in steps)
@@ -289,16 +292,16 @@ class KeptEqualities:
     def _factors(self, old: Term, new: Term) -> bool:
         """Return whether steps of kept equalities factor a constant out of `old`.
 
-        No term on the way may cost much more than both `old` and `new`, the two sides of a candidate.
+        A term on the way must not cost much more than the more expensive of `old` and `new`, the two sides of a candidate.
         """
         dearest = max(self.rewriter.cost(old), self.rewriter.cost(new))
         return self.rewriter.leads(old, dearest, lambda term: factors_out_constant([old], [term]))
 
     def _directions(self, candidate: Candidate) -> Iterator[list[tuple[Term, Term]]]:
-        """Yield the step from the candidate's left side to the right side, and then the step back, as pairs of terms.
+        """Yield the step from the candidate's left side to the right side, and then the step back.
 
-        Each step is a list of two pairs, one for each of the two choices of numbers for symbols. Nothing is yielded if the
-        candidate is not well typed for one of the choices.
+        Each step is a list of two pairs of terms, one pair for each of the two choices of numbers for symbols. Nothing is
+        yielded if the candidate is not well typed for one of the choices.
         """
         pairs = [tuple(map(sizing, candidate.left + candidate.right)) for sizing in self.sizings(candidate.universe)]
         for turned in (1, -1):
@@ -307,9 +310,10 @@ class KeptEqualities:
                 yield steps
 
     def _of_another_kind(self, candidate: Candidate) -> bool:
-        """Return whether each side executes one operator, the two operators differ, and no step gives the more expensive side.
+        """Return whether two different operators compute the sides, one operator each, and no step leads to the more expensive
+        side.
 
-        A step is a single application of a kept equality. Terms that depend only on weights do not count as executed.
+        A step is a single application of a kept equality. Terms that depend only on weights are not counted.
         """
         for sizing in self.sizings(candidate.universe):
             sides = [n for t in candidate.left + candidate.right if (n := sizing(t)) is not None]
@@ -322,11 +326,11 @@ class KeptEqualities:
         return True
 
     def _in_other_operators(self, candidate: Candidate) -> bool:
-        """Return whether different operators compute both sides at the same cost, and no step leads from one side to the
-        other.
+        """Return whether the sides consist of different operators but cost the same, and no step leads from the left side to
+        the right side.
 
-        A step applies one kept equality once. Terms that depend on weights only cost nothing. On each side, an operator must be
-        compute-intensive or look rows up at run time.
+        A step applies one kept equality once. Terms that depend only on weights cost nothing. Each side must contain an
+        operator that is compute-intensive or looks up rows at run time.
         """
         steps = next(self._directions(candidate), [])
         return bool(steps) and all(self._is_another_way(one, other) for one, other in steps)

@@ -62,10 +62,10 @@ class Classes:
         return term
 
     def _contracted(self, term: Term) -> Term:
-        """Return the sum `term` with pairs of operands replaced by the representative of the pair's sum.
+        """Return the sum `term`, in which pairs of operands are replaced by the representative of their sum.
 
-        A pair is only replaced if the representative is not a sum itself. For example, `a + b + c` becomes `d + c` if `a + b`
-        equals `d`. Any commutative operator is treated as a sum is.
+        A pair is replaced only if the representative is not a sum itself. For example, `a + b + c` becomes `d + c` if `a + b`
+        equals `d`. Terms of other commutative operators are treated like sums.
         """
         if 2 < len(term.args) <= DISCOVERY.max_rewritten_summands:
             for i, j in itertools.combinations(range(len(term.args)), 2):
@@ -78,7 +78,7 @@ class Classes:
 
 @dataclass(frozen=True)
 class DirectedEquation:
-    """An equation that is used from left to right only, under the condition `where`."""
+    """An equation that is used only from left to right, under the condition `where`."""
 
     left: Term
     right: Term
@@ -91,7 +91,8 @@ class DirectedEquation:
 
     @cached_property
     def place(self) -> Place | None:
-        """The position and the operator of the left side's first operand that is not a variable, or None if all are variables.
+        """The position and the operator of the left side's first operand that is not a variable, or None if all operands are
+        variables.
 
         If the left side's root operator is commutative, the position is -1, which stands for any position.
         """
@@ -103,8 +104,8 @@ class DirectedEquation:
 class EquationIndex:
     """Equations whose left sides have the same root operator and rank, divided into groups.
 
-    The equations of one group have the same `DirectedEquation.place`, which says which operator a matching term must have at
-    which operand. Each group lists its equations in the order in which the equations were added.
+    All equations of one group have the same `DirectedEquation.place`. The place says which operand of a matching term must have
+    which operator. Each group lists its equations in the order in which the equations were added.
     """
 
     count: int = 0
@@ -117,7 +118,9 @@ class EquationIndex:
         self.count += 1
 
     def fitting(self, term: Term, since: int) -> Iterator[Pattern]:
-        """Yield the patterns of the equations that may match the term, except the first `since` equations that were added."""
+        """Yield the patterns of the equations that may match the term. The `since` equations that were added first are left
+        out.
+        """
         commutative = operator(term.op).commutative
         own: dict[Place | None, None] = {None: None}
         own.update(dict.fromkeys((-1 if commutative else i, a.op) for i, a in enumerate(term.args)))
@@ -201,16 +204,16 @@ class Spread:
 
 
 class OrderedRewriting:
-    """Rewrites terms by up to `DISCOVERY.max_rewriting_steps` steps, each of which lowers a given measure of the term."""
+    """Rewrites terms by at most `DISCOVERY.max_rewriting_steps` steps. Each step lowers a given measure of the term."""
 
     def __init__(self, rewriter: Rewriter, measure: Callable[[Term], tuple[object, ...]]) -> None:
         self._rewriter, self._measure = rewriter, measure
         self._known: dict[Term, tuple[Term, int]] = {}
 
     def of(self, term: Term) -> Term:
-        """Return the term after greedy rewriting: each step is the step that leads to the lowest measure.
+        """Return the term after greedy rewriting. Each step is the step whose result has the lowest measure.
 
-        Operands are rewritten first. A step that does not lower the measure is not taken.
+        Operands are rewritten first. Rewriting stops if no step lowers the measure.
         """
         known, version = self._known.get(term, (term, -1))
         if version == self._rewriter.version:
@@ -262,9 +265,9 @@ class Rewriter:
         return any(normal.of(left) is normal.of(right) for normal in (self.small, self.spread))
 
     def joins_around(self, left: Term, right: Term) -> bool:
-        """Return whether one step anywhere in one term, or in each of the two terms, makes the two normal forms equal.
+        """Return whether the normal forms of the two terms become equal after at most one step in each term.
 
-        A step applies one equality once. The normal forms are those with few operators.
+        A step applies one equality once, to any part of a term. The normal forms are those with few operators (`small`).
         """
         normal = self.small.of
         goal_left, goal_right = normal(left), normal(right)
@@ -309,7 +312,7 @@ class Rewriter:
         """Return whether rewriting steps lead from the term `start` to a term that costs at most as much as `goal`.
 
         Every term on the way costs at most `DISCOVERY.max_climb_factor` times as much as `start`. The cost is the run-time
-        cost, in which terms that depend on weights only cost nothing.
+        cost, in which terms that depend only on weights cost nothing.
         """
         enough = self.cost(goal)
         return self.leads(start, self.cost(start), lambda term: self.cost(term) <= enough)
@@ -338,11 +341,11 @@ class Rewriter:
         return False
 
     def cost(self, term: Term) -> float:
-        """Return the term's run-time cost, in units of moving one element. Terms that depend on weights only cost nothing."""
+        """Return the term's run-time cost, in units of moving one element. Terms that depend only on weights cost nothing."""
         return self._effort(term)[0].total
 
     def _effort(self, term: Term) -> tuple[Effort, Effort]:
-        """Return two run-time costs of the term: without the cost of terms that depend on weights only, and with this cost."""
+        """Return two run-time costs: of the term without the parts that depend only on weights, and of the whole term."""
         known = self._efforts.get(term)
         if known is None:
             known = self._efforts[term] = effort([term], weights_known=True), effort([term], weights_known=False)
@@ -351,7 +354,8 @@ class Rewriter:
     def _serves(self, part: Term, after: Term) -> bool:
         """Return whether a search for a cheaper model would replace `part` by `after`.
 
-        A search replaces a term if this saves work or adds no operator. Terms that depend on weights only are not replaced.
+        A search replaces a term if the replacement saves work or adds no operator. Terms that depend only on weights are not
+        replaced.
         """
         names = [v.name for v in variables(part)]
         if names and WEIGHTS.issuperset(names):

@@ -17,7 +17,7 @@ class ConditionJudge(Protocol):
         """Return whether each equation passes random tests."""
 
     def outcomes(self, equation: Equation) -> Sequence[tuple[Mapping[str, Extent], bool]]:
-        """Return several random choices of the equation's attribute values, each with whether the two sides agree for it."""
+        """Return pairs of a random choice of the equation's attribute values, and whether the sides agree for this choice."""
 
     def completed(self, rule: Rule) -> Rule | None:
         """Return the rule with all conditions under which its right side is well typed.

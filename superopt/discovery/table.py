@@ -1,8 +1,8 @@
 """The representatives of enumerated terms as columns of numbers, from which larger terms are built in batches.
 
-A representative stands for all enumerated terms of equal value. A number identifies a representative. A code identifies an
-operator with its attributes, and another code identifies a shape. The operators inside a representative are representatives
-too, and are listed by their numbers.
+A representative stands for all enumerated terms of equal value. A number identifies a representative. A code identifies a
+shape, or an operator with its attributes. Every part of a representative is a representative too. A representative lists the
+numbers of its parts.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Table:
     def level_of(self, runs: Ints, weighs: Ints) -> Ints:
         """Return the level of terms: the number of operators that count towards the limit on operators.
 
-        `runs` counts the operators that are executed at run time, and `weighs` the operators that depend on weights only. The
+        `runs` counts the operators that are executed at run time, and `weighs` the operators that depend only on weights. The
         first `Universe.weighing` operators on weights do not count.
         """
         return np.asarray(runs + np.maximum(weighs - self.universe.weighing, 0))
@@ -138,18 +138,20 @@ class Table:
         return np.asarray(together)
 
     def count(self, nodes: Ints) -> tuple[Ints, Ints]:
-        """Count the operators in each row of `nodes`: those executed at run time, and those that depend on weights only.
+        """Count the operators in each row of `nodes` that are executed at run time, and the operators that depend only on
+        weights.
 
-        A row has the numbers of operators, padded with -1.
+        A row holds the numbers of operators, padded with -1.
         """
         there = nodes >= 0
         safe = np.where(there, nodes, 0)
         return (np.where(there, self.run[safe], 0)).sum(axis=1), (np.where(there, self.weighing[safe], 0)).sum(axis=1)
 
     def prefixed(self, used: Ints) -> Flags:
-        """Return, for each term, whether it uses interchangeable variables without a gap, as `x + y` does but not `x + z`.
+        """Return, for each term, whether it uses interchangeable variables without a gap. `x + y` has no gap, but `x + z` skips
+        `y`.
 
-        `used` has a bit for each variable of a term. Every other term is a renaming of such a term.
+        `used` has a bit for each variable of a term. Every term with a gap is a renaming of a term without a gap.
         """
         good = np.ones(len(used), dtype=bool)
         for row in self.universe.variables:
@@ -160,7 +162,7 @@ class Table:
 
 COLUMNS = ("code", "root", "shape", "runs", "weighs", "weights", "used", "level", "run", "weighing")
 LISTS = ("kids", "nodes")
-"""The columns that have a list of numbers for each representative."""
+"""The columns that hold a list of numbers for each representative."""
 
 
 def _padded(numbers: Sequence[int]) -> list[int]:

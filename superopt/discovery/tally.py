@@ -33,7 +33,7 @@ class GraphTally:
     def add(self, rows: Rows, classes: Ints, *, last: bool) -> None:
         """Count the graphs of terms that all have the same number of operators.
 
-        `classes` has the number of each term's class of equal values. If `last` is True, no later term has these terms as
+        `classes` gives the number of each term's class of equal values. If `last` is True, no later term has these terms as
         arguments.
         """
         for start in range(0, len(rows), DISCOVERY.tallied_row_count):
@@ -72,15 +72,15 @@ class GraphTally:
         return np.where(sums[rows.kinds] if len(rows) else False, (kids >= 0).sum(axis=1) - 1, 1)
 
     def _unshared(self, kids: Ints, own: Ints) -> Ints:
-        """Return the number of terms with more than `most` operators if an operator is counted each time that it occurs.
+        """Return the number of terms with more than `most` operators, where every occurrence of an operator counts.
 
-        `kids` has the arguments of each term, and `own` the number of operators that the term's root stands for.
+        `kids` gives the arguments of each term, and `own` gives the number of operators that the term's root stands for.
         """
         counts = own + np.where(kids >= 0, self._sizes()[kids], 0).sum(axis=1)
         return np.asarray((counts > self.most).sum())
 
     def _sizes(self) -> Ints:
-        """Return the number of operators of each term in the table. An operator is counted each time that it occurs."""
+        """Return the number of operators of each term in the table. Every occurrence of an operator counts."""
         if len(self._tree) != len(self.table):
             own = self.table.run + self.table.weighing
             for number in range(len(self._tree), len(self.table)):
@@ -89,8 +89,8 @@ class GraphTally:
         return np.asarray(self._tree, dtype=np.int64)
 
     def _members(self) -> Ints:
-        """Return a matrix with the number of graphs of each class of equal terms (row) with 0, 1, 2 and more operators
-        (column).
+        """Return a matrix with a row for each class of equal terms. Column i holds the number of the class's graphs with i
+        operators.
 
         Terms at the limit on operators are left out, because they are not arguments of other terms.
         """
@@ -106,7 +106,7 @@ class GraphTally:
     def _ways(self, members: Ints, kids: Ints, operators: Ints) -> Ints:
         """Return, for each term, the number of ways to choose graphs for its arguments with `operators` operators in total.
 
-        `kids` has the classes of each term's arguments. `members` has the number of graphs of each class for each number of
+        `kids` gives the classes of each term's arguments. `members` gives the number of graphs of each class for each number of
         operators. The result is 0 for a negative number of operators.
         """
         ways = np.zeros((len(kids), self.most + 1), dtype=np.int64)

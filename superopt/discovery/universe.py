@@ -26,12 +26,13 @@ class Template:
         op: the operator.
         operands: the number of operands.
         attributes: the attributes.
-        cut: if not 0, an axis. The template is then a slice that cuts its operand into two parts along this axis. Every
-            possible boundary between the two parts is used.
-        first: if not 0, the required first extent of the first operand. It distinguishes activations from weights.
+        cut: if not 0, an axis. In this case, the template is a slice that cuts its operand into two parts along this axis.
+            Every possible boundary between the two parts is used.
+        first: if not 0, the required first extent of the first operand. This extent distinguishes activations from weights.
         beside: if not empty, the name of an operator. One of the operands must be a result of this operator.
-        weighted: if True, the second operand must depend on weights only, and the first operand must not.
-        takes: for each operand, the operators and the names of variables that are allowed. An empty or missing entry allows all
+        weighted: if True, the second operand must depend only on weights, and the first operand must not depend only on
+            weights.
+        takes: for each operand, the names of the variables and operators that are allowed. An empty or missing entry allows all
             operands.
     """
 
@@ -64,15 +65,16 @@ class Universe:
         constants: the constants. Their operators do not count towards `limit`.
         templates: the operators with their attributes.
         ranges: for each symbol, the numbers that may replace the symbol when terms are evaluated.
-        limit: the largest number of operators of an enumerated term.
-        repeats: whether an operator may have the same operand twice, and whether scale and relu may be applied to their own
+        limit: the largest number of operators in an enumerated term.
+        repeats: whether an operator may have the same operand twice, and whether `scale` and `relu` may be applied to their own
             results.
-        instances: choices of values for symbols. If the left side of a rule does not determine the symbols, the rule is stated
-            for each choice.
-        small: symbols of extents, such as low ranks, that are small compared with all other extents when costs are compared.
-        conditions: the names of variables whose elements are 0 or 1.
-        positive: the names of variables whose elements are greater than 0.
-        weighing: the number of operators that depend on weights only and that a term may have in addition to `limit`.
+        instances: choices of values for symbols. If no general rule is usable, for example because its left side does not
+            determine the symbols, a rule is stated for each choice.
+        small: symbols for extents, such as a low rank, that are assumed to be small when costs are compared.
+        conditions: the names of the variables whose elements are 0 or 1.
+        positive: the names of the variables whose elements are greater than 0.
+        weighing: the number of operators that a term may have in addition to `limit`, if these operators depend only on
+            weights.
     """
 
     family: str

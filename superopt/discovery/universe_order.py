@@ -1,6 +1,7 @@
 """The order in which universes (vocabularies of operators and variables) are explored.
 
-If an earlier universe has the same operators, its rules make candidates of a later universe redundant.
+If a later universe shares operators with an earlier universe, rules from the earlier universe can make equalities in the
+later universe redundant.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ def foundations(universes: Sequence[Universe]) -> dict[str, tuple[str, ...]]:
     """Return, for each universe's name, the names of the earlier universes that have to be explored first.
 
     A universe is a vocabulary of operators and variables. Every two operators of a universe form a pair. A pair is shared if an
-    earlier universe has the pair too. Earlier universes are chosen greedily, until they have at least the share
-    `DISCOVERY.covered_pair_share` of the universe's shared pairs. Each choice adds the most shared pairs. Among equal choices,
-    the universe with more pairs in total is chosen. The universes that a chosen universe needs are included. Names are in the
-    order of `universes`.
+    earlier universe contains the pair too. Earlier universes are chosen greedily, until together they contain at least the
+    share `DISCOVERY.covered_pair_share` of the universe's shared pairs. Each step chooses the universe that adds the most
+    shared pairs. Ties are broken in favour of the universe with more pairs in total. The universes that a chosen universe needs
+    are included. The names are in the order of `universes`.
     """
     found: dict[str, tuple[str, ...]] = {}
     meetings = {u.name: _meetings(u) for u in universes}

@@ -33,7 +33,7 @@ class Digests:
         every: the digest of the values in all environments.
         positive: the digest of the values in the environments with positive inputs.
         total: whether a term is defined in every environment.
-        sure: False if a term was evaluated in the first environment only, because no other term has the same value there.
+        sure: False for a term that was evaluated only in the first environment, because no other term has the same value there.
     """
 
     defined: Flags
@@ -46,7 +46,7 @@ class Digests:
 class ValueColumns:
     """The values of terms on random inputs, and digests of the values. Each term represents all terms of equal value.
 
-    There is one array for each random input (environment) and shape.
+    The values of all terms of one shape on one random input (environment) are stored in one array.
     """
 
     def __init__(self, table: Table, fingerprints: Fingerprints) -> None:
@@ -123,7 +123,7 @@ class ValueColumns:
     def _evaluated(self, rows: Rows, kinds: Sequence[TermKind], number: int) -> Iterator[tuple[Ints, Array]]:
         """Yield the values of the terms in `rows` in environment `number`, in batches of one kind.
 
-        A kind has one operator, its attributes and the operand shapes. Kinds that are not defined in the environment are left
+        A kind is an operator with its attributes and operand shapes. Kinds that are not defined in the environment are left
         out.
         """
         columns = np.asarray(self._columns, dtype=np.int64)
@@ -145,7 +145,7 @@ class ValueColumns:
     def _step(self, stores: Sequence[Array | None]) -> int:
         """Return the number of terms to evaluate at once, chosen so that intermediate values fit into a processor cache.
 
-        `stores` has the arrays from which the terms' operands are taken.
+        `stores` contains the arrays from which the terms' operands are taken.
         """
         sizes = [s[..., 0].size for s in stores if s is not None]
         return int(np.clip(DISCOVERY.max_batch_elements // (max(sizes) * (min(sizes) if len(sizes) > 1 else 1)), 64, 1 << 14))
@@ -154,7 +154,8 @@ class ValueColumns:
         return digests + mixed_ids(shapes, SHAPED)
 
     def _summed(self, found: Sequence[tuple[Hashes, Flags]], shapes: Ints) -> tuple[Hashes, Hashes, Hashes, Flags]:
-        """Combine the digests of terms in single environments (random inputs). Each element of `found` is for one environment.
+        """Combine the digests of terms in several environments (random inputs). Each element of `found` belongs to one
+        environment.
 
         Returns the digests for the first environment, for all environments, and for the environments with positive inputs, and
         whether the values are exact in all environments.
@@ -219,7 +220,7 @@ class ValueColumns:
 
 
 def _repeated(values: Hashes, where: Flags) -> Flags:
-    """Return, for each value, whether `where` selects it and another selected value is equal."""
+    """Return, for each value, whether `where` selects the value and also selects an equal value at a different position."""
     _, inverse, counts = np.unique(values[where], return_inverse=True, return_counts=True)
     found = np.zeros(len(values), bool)
     found[where] = counts[inverse] > 1

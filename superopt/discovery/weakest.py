@@ -1,8 +1,8 @@
 """Find the weakest conditions on real attribute variables under which an equation may be true.
 
 A condition is a conjunction of a few comparisons of variables with 0, with 1 and with each other. The equation is tested at
-random values of the variables. The condition must be false wherever the two sides differ. Among such conditions, the weakest
-condition is true at the most tested values.
+random values of the variables. The condition must be false at every tested value for which the two sides differ. The weakest of
+these conditions is the condition that is true at the most tested values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from superopt.policy import DISCOVERY
 
 
 def weakest_conditions(equation: Equation, judge: ConditionJudge) -> Iterator[tuple[Cond, ...]]:
-    """Yield conditions on real attributes that are false at all tested values at which the equation's sides differ.
+    """Yield conditions on real attributes. A condition is false at every tested value for which the equation's sides differ.
 
     Each condition is a tuple of comparisons that must all hold. The condition that is true at the most tested values comes
     first. At most `DISCOVERY.condition_choice_count` conditions are yielded.
@@ -44,7 +44,7 @@ def weakest_conditions(equation: Equation, judge: ConditionJudge) -> Iterator[tu
 
 
 def _degenerate(conditions: tuple[Compare, ...]) -> bool:
-    """Return whether two of the comparisons allow a single number only, as `a >= 1` and `1 >= a` do."""
+    """Return whether two of the comparisons together allow only one number, as `a >= 1` and `1 >= a` do."""
     return any(one.left + other.left == 0 for one, other in itertools.combinations(conditions, 2))
 
 

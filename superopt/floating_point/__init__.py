@@ -1,4 +1,4 @@
-"""Floating-point flags: find and check the fast-math flags that each rule needs.
+"""Floating-point flags: the search for the fast-math flags that each rule needs, and checks of these flags.
 
 The package may import `superopt.rules` and the packages below it. Read `flags` first. `superopt.rules.fp_flags` defines the
 flags, and `superopt.search.gate` applies them in a search.
@@ -8,7 +8,7 @@ flags, and `superopt.search.gate` applies them in a search.
     `scalars`: straight-line scalar code of one element of a term, in the order in which kernels compute.
     `floats`: the evaluation of scalar code in binary formats, with correct rounding, and the scale of rounding errors.
     `environments`: batches of inputs with special float32 values: zeros, infinities, NaN, subnormals, extreme numbers.
-    `differences`: which flag allows the difference between both sides at given inputs.
-    `small`: all inputs of a format with 3 exponent bits, by evaluation or by Z3's floating-point theory.
-    `witnesses`: files of inputs at which a rule needs a flag: write, read, check again; the table of flags.
+    `differences`: finds the flag that allows the difference between both sides at given inputs.
+    `small`: checks all inputs of a format with 3 exponent bits, by evaluation or by Z3's floating-point theory.
+    `witnesses`: writes, reads and checks files of inputs at which a rule needs a flag, and makes the table of flags.
 """

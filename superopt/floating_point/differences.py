@@ -1,4 +1,4 @@
-"""Classification of the differences between a rule's sides in IEEE arithmetic by the fp flag that allows the difference.
+"""Classification of differences between a rule's sides in IEEE arithmetic by the floating-point flag that allows them.
 
 The sides are equal over the real numbers.
 """
@@ -107,10 +107,10 @@ def _roundings(pair: ElementPair, environments: Environments, rounding: Mask) ->
     """Return, for each of the flags `reassoc`, `contract` and `arcp`, a mask of the rows of inputs that need the flag.
 
     `rounding` is the mask of the rows at which the sides differ by rounding. A row needs only `contract` if the sides agree
-    when every product is rounded. A row needs only `arcp` if the sides agree when every quotient is computed by a reciprocal. A
-    row needs `contract` and `arcp` if the sides agree only with both changes. In any other row, operands are regrouped, and the
-    row needs `reassoc`. Such a row also needs `contract` if one side adds a product by a fused multiply-add and the other side
-    rounds the product. Such a row also needs `arcp` if the sides compute different quotients.
+    when every product is rounded. A row needs only `arcp` if the sides agree when every quotient is computed with a reciprocal.
+    A row needs `contract` and `arcp` if the sides agree only when both changes are made. In any other row, operands are
+    regrouped, and the row needs `reassoc`. Such a row also needs `contract` if one side adds a product by a fused multiply-add
+    and the other side rounds the product. It needs `arcp` too if the sides compute different quotients.
     """
     if not rounding.any():
         return {}

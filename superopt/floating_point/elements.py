@@ -46,7 +46,7 @@ class RuleCase:
         instance: The shapes of variables and the values of attributes.
         positions: The elements of each variable that holds indices, such as the indices of a gather.
         turned: Whether the right side's sums and products of three or more operands are computed from the last operand to the
-            first. Terms keep these operands in an arbitrary order, and a model may compute them in another order.
+            first. Terms keep these operands in an arbitrary order, and a model may use a different order.
     """
 
     equation: Equation
@@ -77,7 +77,7 @@ class ElementPair:
         program: The program that contains the instructions of both sides.
         left: The number of the instruction that computes the left side.
         right: The number of the instruction that computes the right side.
-        output: The number of the output.
+        output: The index of the output.
         element: The position of the element in the output.
         conditions: The names of the boolean variables.
     """
@@ -106,7 +106,7 @@ class ElementPair:
 
     @property
     def form(self) -> tuple[object, ...]:
-        """The code of both sides, with inputs renumbered by first use. Elements of equal form differ in their inputs alone."""
+        """The code of both sides, with inputs renumbered by first use. Elements of equal form differ only in their inputs."""
         places = {number: place for place, number in enumerate(self.numbers)}
         names: dict[Input, int] = {}
         found: list[object] = [places[self.left], places[self.right]]
@@ -152,12 +152,13 @@ def rule_cases(
 
 
 def _awkwardness(instance: Instance, reals: Collection[str], turn: int) -> tuple[int, float]:
-    """Return a sort key of an instance. In each turn, `rule_cases` draws several instances and chooses the smallest key.
+    """Return a sort key of an instance.
 
-    The first part of the key is the number of real attributes without a property that depends on the turn. In turns 0 and 2, a
-    real attribute should be neither 0 nor a power of 2. In turn 1, a real attribute should be 0. In turn 3, a real attribute
-    should not be positive. The second part of the key is the size of the instance, with a penalty for extents of 1. In turn 2,
-    extents of 2 have a penalty too.
+    In each turn, `rule_cases` draws several instances and chooses the instance with the smallest key. The first part of the key
+    is the number of real attributes that lack a desired property. The property depends on the turn. In turns 0 and 2, a real
+    attribute should be neither 0 nor a power of 2. In turn 1, a real attribute should be 0. In turn 3, a real attribute should
+    not be positive. The second part of the key is the size of the instance, with a penalty for extents of 1. In turn 2, extents
+    of 2 have a penalty too.
     """
     extents = [n for shape in instance.shapes.values() for n in shape]
     elements = sum(int(np.prod(shape)) for shape in instance.shapes.values())
@@ -190,7 +191,7 @@ def _looked_up(equation: Equation, instance: Instance, rng: np.random.Generator)
 def _reached(equation: Equation, operands: Mapping[str, tuple[int, ...]]) -> set[str]:
     """Return the names of the variables that reach a listed operand, either directly or through moves such as reshapes.
 
-    `operands` has, for each operator, the positions of the listed operands. A move is an operator that only moves elements.
+    `operands` maps each operator to the positions of the listed operands. A move is an operator that only moves elements.
     """
     found: set[str] = set()
     for term in subterms(*equation.left, *equation.right):
@@ -251,7 +252,7 @@ def compile_sides(case: RuleCase) -> tuple[ScalarCode, list[index.Tensor], list[
 
 
 def pair_at(case: RuleCase, output: int, element: tuple[int, ...]) -> ElementPair:
-    """Compile the element at position `element` of output number `output`.
+    """Compile the element at the position `element` of the output with the index `output`.
 
     Raises:
         ProgramTooLongError: The element takes too many instructions.

@@ -39,7 +39,7 @@ FINITE, INFINITE = 0, 1
 
 @dataclass(frozen=True, eq=False)
 class Environments:
-    """A batch of inputs. `values` has an array for each input, with one value for each row of the batch."""
+    """A batch of inputs. `values` maps each input to an array with one value for each row of the batch."""
 
     values: Mapping[Input, Array]
     rows: int
@@ -59,8 +59,9 @@ class Environments:
 def draw(inputs: Sequence[Input], conditions: Collection[str], rows: int, rng: np.random.Generator) -> Environments:
     """Draw a batch of random rows for these inputs.
 
-    There are rows with ordinary numbers, special numbers, a few special numbers among zeros and ones, mixed magnitudes, nearly
-    equal numbers, infinities and NaN. `conditions` are the names of boolean variables. Their elements are 0 or 1.
+    Some rows contain ordinary numbers. Other rows contain special numbers, a few special numbers among zeros and ones, mixed
+    magnitudes, nearly equal numbers, infinities or NaN. `conditions` are the names of boolean variables. Their elements are 0
+    or 1.
     """
     kind = rng.choice(3, size=rows, p=FLOATING_POINT.row_kind_shares)
     names = sorted({name for name, _ in inputs})
@@ -130,9 +131,9 @@ def environments_of(rows: Sequence[Mapping[Input, float]]) -> Environments:
 def special_value_rows(inputs: Sequence[Input], conditions: Collection[str], rows: int) -> Environments:
     """Return all combinations of the first n values of `COMBINED` for the inputs.
 
-    `COMBINED` has special values such as zeros, infinities and NaN. n is the largest number for which there are at most `rows`
-    combinations. A combination with an infinity or NaN is left out unless its finite values are all in `DYADIC` (small numbers
-    whose sums and products are exact). Otherwise an overflow might be mistaken for an effect of the infinity.
+    `COMBINED` contains special values such as zeros, infinities and NaN. The number n is the largest for which there are at
+    most `rows` combinations. A combination with an infinity or NaN is left out unless its finite values are all in `DYADIC`
+    (small numbers whose sums and products are exact). Otherwise an overflow might be mistaken for an effect of the infinity.
     """
     count = next((n for n in range(len(COMBINED), 1, -1) if n ** len(inputs) <= rows), 0)
     if not count or not inputs:
@@ -145,7 +146,7 @@ def special_value_rows(inputs: Sequence[Input], conditions: Collection[str], row
 
 
 def exhaustive_rows(inputs: Sequence[Input], conditions: Collection[str], form: Format) -> Environments:
-    """Return a batch with every combination of values of the format for the inputs. NaN counts as one value."""
+    """Return a batch in which the inputs take every combination of values of the format. NaN counts as one value."""
     return _product(inputs, conditions, numbers_of(form))
 
 

@@ -1,4 +1,4 @@
-"""The search for the fp flags (fast-math flags) that a rule needs.
+"""The search for the floating-point flags (fast-math flags) that a rule needs.
 
 A rule holds over the real numbers. In IEEE arithmetic, the sides of the rule may differ, and each difference needs a flag. Both
 sides are compiled to scalar code at a few small sizes, one output element at a time, and evaluated in float32 on special values
@@ -30,9 +30,9 @@ class Witness:
 
     Attributes:
         case: The rule at fixed ranks and sizes.
-        output: The number of the output at which the sides differ.
+        output: The index of the output at which the sides differ.
         element: The position of the element in this output.
-        values: The values of the input elements that the element depends on.
+        values: The values of the input elements on which the element depends.
     """
 
     flag: FpFlag
@@ -44,7 +44,7 @@ class Witness:
 
 @dataclass(frozen=True)
 class RuleFlags:
-    """The floating-point flags that a rule needs, and a witness (inputs at which the rule needs the flag) of each flag.
+    """The floating-point flags that a rule needs, with a witness for each flag: inputs at which the rule needs the flag.
 
     Attributes:
         basis: The evidence that the rule needs no other flags.
@@ -111,11 +111,11 @@ def flags_of(rule: Rule, seed: int = 0) -> RuleFlags:
 
 
 def missing_flags(rule: Rule, seed: int, evaluations: int) -> tuple[int, list[Witness]]:
-    """Search for fp flags that the rule needs but does not have.
+    """Search for floating-point flags that the rule needs but does not have.
 
-    Return the number of evaluated input rows (one value for each input), and a witness of each missing flag. A witness has
-    inputs at which the rule needs the flag. At least `evaluations` rows are evaluated. An output element whose code is the same
-    on both sides is not evaluated.
+    Return the number of evaluated input rows (one value for each input), and a witness for each missing flag. A witness
+    contains inputs at which the rule needs the flag. At least `evaluations` rows are evaluated. An output element whose code is
+    the same on both sides is not evaluated.
     """
     rng = generator_for(rule, seed)
     different = [(case, pair) for case, pair in elements_of(rule, rng) if not pair.identical]
@@ -136,7 +136,10 @@ def missing_flags(rule: Rule, seed: int, evaluations: int) -> tuple[int, list[Wi
 def draw_for(
     pair: ElementPair, rows: int, rng: np.random.Generator, least: int = FLOATING_POINT.min_element_rows
 ) -> Environments:
-    """Draw `rows` random rows of inputs for the element, or fewer rows (but at least `least`) if the element's code is long."""
+    """Draw `rows` random rows of inputs for the element.
+
+    If the element's code is long, fewer rows are drawn, but at least `least` rows.
+    """
     return draw(
         pair.inputs,
         pair.conditions,

@@ -2,7 +2,8 @@
 
 Every operation is computed in float64 and rounded to the nearest number of the format, ties to even. Sums, products, quotients
 and roots in formats of at most 24 bits are correctly rounded. Exponentials and similar functions are within half a unit in the
-last place, except for rare ties. ONNX Runtime's kernels are a few units less accurate, and add long sums in another order.
+last place, except for rare ties. ONNX Runtime's kernels are less accurate by a few units in the last place, and add long sums
+in a different order.
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ OPERATIONS: Mapping[str, tuple[Callable[..., Array], bool]] = {
     "tanh": (np.tanh, False),
     "sigmoid": (_sigmoid, False),
 }
-"""For each operation, the function that computes it, and whether the result needs no rounding."""
+"""For each operation, the function that computes the operation, and whether the result needs no rounding."""
 
 
 def scales(program: Program, numbers: Sequence[int], values: Mapping[int, Array], form: Format, steps: int) -> dict[int, Array]:
@@ -192,7 +193,7 @@ def scales(program: Program, numbers: Sequence[int], values: Mapping[int, Array]
     Operands that a maximum or a condition does not select do not contribute. The scale of a function is the operand's scale
     times the magnitude of the function's derivative. Therefore, to first order, a computed result differs from the real result
     by a few units in the last place of the scale, for any grouping of sums and products. If `steps` rounding errors could
-    change which alternative is selected, the scale is the larger scale of both alternatives, or infinite.
+    change which alternative is selected, the scale is the larger of the scales of both alternatives, or infinite.
     """
     found: dict[int, Array] = {}
     slack = steps * form.epsilon

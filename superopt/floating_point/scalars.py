@@ -2,7 +2,7 @@
 
 The code follows the definitions in specs/, at concrete sizes. If ONNX Runtime's kernel for an operator rounds differently from
 the definition, the code follows the kernel: Softmax subtracts the maximum, Softplus keeps the digits of a small result, and
-MatMul uses fused multiply-adds. Equal instructions are stored once and have one number. Two elements with the same number are
+MatMul uses fused multiply-adds. Equal instructions are stored once and share one number. Two elements with the same number are
 therefore computed in the same way and are equal bit for bit.
 """
 
@@ -71,7 +71,7 @@ class Program:
         self._numbers: dict[Instruction, int] = {}
 
     def emit(self, op: str, *operands: int) -> int:
-        """Return the number of the instruction with this operation and these operands, which is appended if it is new."""
+        """Return the number of the instruction with this operation and these operands. If it is new, append it first."""
         if op in COMMUTATIVE and operands[0] > operands[1]:
             operands = operands[1], operands[0]
         if op == "fma" and operands[0] > operands[1]:
@@ -81,7 +81,7 @@ class Program:
         return self.append(Compute(op, operands))
 
     def append(self, instruction: Instruction) -> int:
-        """Return the number of the instruction, which is appended if it is new."""
+        """Return the number of the instruction. If the instruction is new, append it first."""
         number = self._numbers.get(instruction)
         if number is None:
             number = self._numbers[instruction] = len(self.instructions)
@@ -221,7 +221,7 @@ class ScalarCode:
     def extreme(self, op: str, values: Sequence[Scalar]) -> Scalar:
         """Return the largest of the values if `op` is "max", or the smallest if `op` is "min".
 
-        Constants of minus infinity are ignored.
+        Constants that are minus infinity are ignored.
         """
         real = [v for v in values if self.value(v) != -float("inf")] or list(values[:1])
         return functools.reduce(functools.partial(self.result, op), real)
@@ -323,8 +323,8 @@ class ScalarCode:
     def _once(self, at: Callable[..., Scalar], *, fused: bool | None) -> Callable[..., Scalar]:
         """Return the function `at`, which computes the element at a position, with a cache of its results.
 
-        Nested sums are merged, and products are fused into sums, only within one call of `at`. `fused` decides whether sums use
-        fused multiply-adds. If `fused` is None, the setting of the enclosing call stays.
+        Nested sums are merged and products are fused into sums, but only within one call of `at`. `fused` decides whether sums
+        use fused multiply-adds. If `fused` is None, the setting of the enclosing call applies.
         """
         known: dict[tuple[int, ...], Scalar] = {}
 
@@ -393,7 +393,7 @@ def _softplus(code: ScalarCode, _: Term, operands: Sequence[index.Tensor]) -> in
 
 
 def _softmax(code: ScalarCode, term: Term, operands: Sequence[index.Tensor]) -> index.Tensor:
-    """Compute exp(x - m) divided by the sum of exp(x - m), or the logarithm of this quotient. m is the largest element."""
+    """Compute exp(x - m) divided by the sum of exp(x - m), or the logarithm of this quotient. Here m is the largest element."""
     (x,), axis = operands, term.integer("axis")
 
     def at(*position: int) -> Scalar:
@@ -479,6 +479,6 @@ KERNELS: Mapping[str, Kernel] = {
     "sub": _elementwise("sub"),
     "tanh": _elementwise("tanh"),
 }
-"""For some operators, a function that emits the operator's code. The kernel of such an operator rounds differently from the
-definition, or the definition computes the result indirectly.
+"""For some operators, a function that emits the operator's code. ONNX Runtime's kernel for such an operator rounds differently
+from the definition, or the definition computes the result indirectly.
 """

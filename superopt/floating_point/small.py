@@ -2,7 +2,7 @@
 
 The sides of a rule that needs only the flags `nsz`, `nnan` and `ninf` must agree bit for bit, in every format, wherever these
 flags promise equality. For up to three inputs, every combination is evaluated. For more inputs, Z3's theory of floating-point
-numbers is used. Exponentials and similar functions are uninterpreted in Z3, so that a proof holds for any functions.
+numbers is used. In Z3, exponentials and similar functions are uninterpreted, so a proof holds for arbitrary functions.
 Agreement in the small format does not prove agreement in float32. Agreement shows that no combination of zeros, subnormal and
 normal numbers, infinities and NaN was overlooked.
 """
@@ -88,9 +88,10 @@ def _wrong(pair: ElementPair, environments: Environments, flags: Collection[FpFl
 
 
 def _asked(pair: ElementPair, flags: Collection[FpFlag]) -> Basis:
-    """Search for inputs in the small format at which the sides differ, with Z3.
+    """Search with Z3 for inputs in the small format at which the sides differ.
 
-    Return `SMT` if Z3 proves that there are none, `DIFFERENT` if Z3 finds such inputs, and `SAMPLED` if Z3 does not decide.
+    Return `SMT` if Z3 proves that no such inputs exist, `DIFFERENT` if Z3 finds such inputs, and `SAMPLED` if Z3 does not
+    decide.
     """
     known: dict[int, z3.FPRef] = {}
     inputs: dict[Input, z3.FPRef] = {}

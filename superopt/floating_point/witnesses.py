@@ -1,6 +1,6 @@
-"""Files of witnesses: inputs at which a rule needs an fp flag.
+"""Files of witnesses. A witness contains inputs at which a rule needs a floating-point flag.
 
-The file `<family>.witnesses.jsonl` in the folder of the rules has one line for each flag of each rule of the family.
+The file `<family>.witnesses.jsonl` in the folder of the rules contains one line for each flag of each rule of the family.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from superopt.rules.store import StoredRule, record, replace_store_file, sealed_
 class StoredWitness:
     """A line of a witness file: inputs at which a rule needs a floating-point flag.
 
-    `row` has all fields of the line except rule and flag.
+    `row` contains all fields of the line except `rule` and `flag`.
     """
 
     rule: str
@@ -42,7 +42,7 @@ class StoredWitness:
 
 @dataclass(frozen=True)
 class _Row:
-    """The fields of a line of a witness file, except rule and flag. A field with a default value may be left out."""
+    """The fields of a line of a witness file, except `rule` and `flag`. A field with a default value may be left out."""
 
     shapes: Mapping[str, tuple[int, ...]]
     element: tuple[int, ...]
@@ -60,7 +60,7 @@ def witness_file_path(family: str, folder: Path | None = None) -> Path:
 
 
 def write_witnesses(family: str, witnesses: Iterable[StoredWitness], folder: Path | None = None) -> None:
-    """Replace the contents of the family's file by these witnesses. A witness has inputs at which a rule needs a flag.
+    """Replace the contents of the family's file by these witnesses. A witness contains inputs at which a rule needs a flag.
 
     Raises:
         StoreError: The file cannot be written.
@@ -70,7 +70,7 @@ def write_witnesses(family: str, witnesses: Iterable[StoredWitness], folder: Pat
 
 
 def read_witnesses(family: str, folder: Path | None = None) -> list[StoredWitness]:
-    """Return the witnesses (inputs at which a rule needs a flag) in the family's file, or an empty list without a file.
+    """Return the witnesses (inputs at which a rule needs a flag) in the family's file, or an empty list if there is no file.
 
     Raises:
         StoreError: A line is not a witness.
@@ -83,7 +83,7 @@ def read_witnesses(family: str, folder: Path | None = None) -> list[StoredWitnes
 
 
 def is_witness(rule: Rule, stored: StoredWitness) -> bool:
-    """Return whether the rule needs the stored flag at the stored inputs. Inputs that do not fit the rule give False."""
+    """Return whether the rule needs the stored flag at the stored inputs. If the inputs do not fit the rule, return False."""
     try:
         row = record(_Row, stored.row, f"the witness of {stored.rule}")
         pair, environments = _again(rule, row)

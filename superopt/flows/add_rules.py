@@ -1,7 +1,8 @@
-"""Add rules that a user wrote: read a file of rules, prove every rule, and write the ledger and the witnesses of the file.
+"""Add rules that a user wrote: read a file of rules, prove every rule, and write the file's ledger and witnesses.
 
-Each rule is sampled in exact arithmetic, proved for all sizes, and given the floating-point flags that it needs, exactly as the
-rules that `superopt generate` finds. Nothing is written unless all rules of the file are proved.
+The ledger records the proofs. Witnesses are inputs at which a rule needs a floating-point flag. Each rule is tested on random
+instances in exact arithmetic, proved for all sizes, and given the floating-point flags that it needs, exactly as the rules that
+`superopt generate` finds. Nothing is written unless all rules of the file are proved.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from superopt.rules.user_rules import SUFFIX, require_free_family, require_free_
 from superopt.rules.verdict import Proved, Refuted, Unknown, Verdict
 
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""Exceptions of the parser for a text that is not in the notation of rules."""
+"""The exceptions that the parser raises for a text that is not in the notation of rules."""
 
 
 def add_rules(file: Path, folder: Path | None = None, *, seed: int = 0, progress: Listener = ignore_progress) -> AddedRules:
@@ -43,13 +44,13 @@ def add_rules(file: Path, folder: Path | None = None, *, seed: int = 0, progress
 
     Raises:
         StoreError: The file cannot be read, a name is already in use, or the results cannot be written.
-        NotationError: The file has no rules, or a text that is not a rule.
+        NotationError: The file contains no rules, or contains a text that is not a rule.
         UnprovedError: A rule was refuted, or no proof was found. Nothing is written.
     """
     target = file.parent if folder is None else folder
     text, rules = _read(file)
     if target.resolve() == substitutions_folder().resolve():
-        raise StoreError(f"{target}: the folder has superopt's own rules, which only superopt generate writes")
+        raise StoreError(f"{target}: this folder contains superopt's own rules; only `superopt generate` may write to it")
     added: list[AddedRule] = []
     witnesses: list[StoredWitness] = []
     refused: list[str] = []
@@ -101,7 +102,7 @@ def _read(file: Path) -> tuple[str, list[Rule]]:
 
 
 def _judged(rule: Rule, seed: int) -> Verdict:
-    """Sample the rule at all choices of ranks, and then search for a proof that covers all sizes."""
+    """Test the rule on random instances at all choices of ranks, and then search for a proof that covers all sizes."""
     each = max(2, DISCOVERY.proof_sample_count // len(rule.equations))
     try:
         for equation in rule.equations:

@@ -1,4 +1,4 @@
-"""Certificates: the rewrite steps of an optimization as JSON. `superopt verify` checks them.
+"""Certificates: the rewrite steps of an optimization as JSON. `superopt verify` checks certificates.
 
 A certificate names nodes by their first outputs. For each segment (a part of the model that was rewritten), a certificate
 contains the terms before and after the steps and the terms of each step. A certificate also contains the terms of new weights.
@@ -35,7 +35,7 @@ from superopt.verification.contents import content_digest
 
 @dataclass(frozen=True, eq=False)
 class RewriteStage:
-    """One pass over a model: its number from 1, the model before and after, the rewrites, and the terms of new weights."""
+    """One pass over a model: its number (from 1), the model before and after, the rewrites, and the terms of new weights."""
 
     number: int
     before: Model
@@ -55,7 +55,7 @@ class Evidence:
         rules: The rules that were available.
         sizes: The sizes of dynamic dimensions at which the model was measured.
         opset: The requested opset.
-        arithmetic: The freedom taken with floating-point arithmetic.
+        arithmetic: The freedom that the rewrites take with floating-point arithmetic.
         assumptions: The assumptions about dynamic dimensions.
         specialization: The fixed inputs and sizes, and the branches that were inlined.
     """
@@ -106,7 +106,7 @@ class Evidence:
 
     @functools.cached_property
     def _special(self) -> Model:
-        """Return the original with functions inlined, fixed inputs and sizes, and inlined branches."""
+        """Return the original with inlined functions, fixed inputs and sizes, and inlined branches."""
         return self.specialization.of(inline_functions(self.original)) if self.rewritten else self.original
 
     def _passes(self, model: Model) -> Iterator[Json]:
@@ -119,7 +119,7 @@ class Evidence:
     def stages(self, start: Model | None = None) -> Iterator[RewriteStage]:
         """Yield each pass over the model with its rewrites applied.
 
-        `start` is the model with which the search began, if the caller has it.
+        `start` is the model with which the search began. If `start` is None, this method computes the model.
         """
         model = start
         for number, taken in enumerate(filter(None, self.passes), 1):

@@ -1,6 +1,6 @@
 """Compare two models: `superopt.compare` and `superopt compare`.
 
-Both models are timed in turns, and their outputs are compared on the same inputs. Neither model has to come from superopt.
+Both models are timed in alternation. Their outputs are compared on the same inputs. The models need not come from superopt.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def compare(
     """Compare the speed, the outputs, the operators and the weights of two models with the same inputs and outputs.
 
     Args:
-        first: The model to compare with, usually an original, in any form that `superopt.optimize` takes.
+        first: The model to compare with, usually an original, in any form that `superopt.optimize` accepts.
         second: The other model, usually an optimized model.
         provider: "cpu", "cuda" or "tensorrt".
         threads: The CPU threads of a session. By default, all cores, as in ONNX Runtime.
         cuda_graph: Run both models by replaying a CUDA graph.
         shapes: Sizes of the dynamic dimensions, as in `superopt.optimize`.
         inputs: Examples of the models' inputs, as in `superopt.optimize`. Outputs are compared on each example too.
-        seconds: The time limit of the timing: seconds, or a text such as "10s".
+        seconds: The time limit of the timing, in seconds or as a text such as "10s".
         seed: The seed of random inputs.
         progress: Receives progress reports.
 
@@ -111,7 +111,7 @@ def _require_same_interface(first: Session, second: Session) -> None:
     """Check that two models have the same inputs and the same outputs.
 
     Raises:
-        CheckFailedError: The names of the inputs or outputs, or the types of the inputs are different.
+        CheckFailedError: The names of the inputs or outputs differ, or the types of the inputs differ.
     """
     described = [{port.name: f"{port.name} ({port.dtype})" for port in session.inputs} for session in (first, second)]
     if described[0] != described[1]:
@@ -128,7 +128,7 @@ def _differences(
     """Yield the differences between the outputs of the two models, for each of a few sets of input values at each of the sizes.
 
     Raises:
-        CheckFailedError: The second model does not run, or an output has another type or shape.
+        CheckFailedError: The second model does not run, or an output has a different type or shape in the second model.
     """
     for at in sizes:
         ports = sessions[0].inputs
@@ -172,6 +172,6 @@ def _floating_difference(name: str, wanted: Array, found: Array) -> OutputDiffer
 
 
 def _worst(differences: Sequence[OutputDifference]) -> OutputDifference:
-    """Return the largest figures of the differences of one output on several inputs."""
+    """Return the largest value of each figure among the differences of one output on several inputs."""
     figures = (max(getattr(one, name) for one in differences) for name in ("largest", "relative", "different"))
     return OutputDifference(differences[0].name, *figures)

@@ -1,7 +1,7 @@
-"""Comparison of a file of rules with another set of rules: which rules of each set follow from the other, and how.
+"""Comparison of a file of rules with another set of rules: which rules of each set follow from the other set, and how.
 
 Every rule of the file gets a result. A rule with a counterexample on random instances is wrong, and nothing is derived from a
-wrong rule. A derived rule is still tried on a few random instances. Each rule is considered only where both of its sides are
+wrong rule. A derived rule is still tested on a few random instances. Each rule is considered only where both of its sides are
 well typed. The conditions that are added for this reason are printed.
 """
 
@@ -28,8 +28,9 @@ from superopt.rules.verdict import Counterexample, Proved
 from superopt.runtime.cache import Json
 
 ASKED = SaturationLimits(PROOF.max_requested_rounds, PROOF.max_requested_terms, PROOF.max_requested_steps, LIMITS.growth)
-"""Limits of a search for a derivation that a user requests. The search that decides whether a rule leaves the core has smaller
-limits (`LIMITS`).
+"""Limits of a search for a derivation that a user requests.
+
+The search that decides whether a rule leaves the core (the minimal rule set) has smaller limits (`LIMITS`).
 """
 
 FOLLOWS = "follows"
@@ -48,7 +49,7 @@ MALFORMED = (SuperoptError, ValueError, TypeError, KeyError, IndexError, Attribu
 class Line:
     """A rule of a file: a name, the text, and the parsed rule or the reason why the text cannot be read.
 
-    A rule without a name in the file is numbered.
+    If a rule has no name in the file, its name contains its position in the file, as in `rule-3`.
     """
 
     name: str
@@ -77,7 +78,7 @@ class Finding:
 
     @property
     def chain(self) -> Chain | None:
-        """The derivation of this equality at the first of its choices of ranks, or None if there is no derivation."""
+        """The derivation of this equality at the first choice of ranks that has a derivation, or None if there is none."""
         return self.chains[0] if self.chains else None
 
     def lines(self, *, chains: bool = True) -> Iterator[str]:
@@ -150,7 +151,7 @@ class FileComparison:
     def ours_following(self, *, partly: bool = False) -> int:
         """Return the number of equalities of the compared set of rules that follow from the rules of the file.
 
-        If `partly` is True, return instead the number of equalities that follow only at some of their ranks.
+        If `partly` is True, return instead the number of equalities that follow only at some choices of ranks.
         """
         return sum(f.word == PARTLY if partly else f.word in (FOLLOWS, NOTATION, CONSTANT) for f in self.ours)
 
@@ -331,7 +332,7 @@ def _proved(finding: Finding, rule: Rule, seed: int) -> Finding:
 def choose_laws(*, given: Path | None = None, core_alone: bool = False, axioms_alone: bool = False) -> list[Rule]:
     """Return the rules to derive from: the axioms, the rules of a file, or the stored rules.
 
-    With `core_alone`, return only the stored core rules, which together imply all stored rules.
+    If `core_alone` is True, return only the stored core rules, which together imply all stored rules.
 
     Raises:
         NotationError: The file, or a rule in the file, cannot be read.
@@ -368,7 +369,7 @@ def _rearranges(equation: Equation) -> bool:
 
 
 def comparison_text(comparison: FileComparison, *, chains: bool = True) -> Iterator[str]:
-    """Yield the lines of a report: the result for each rule of the file and of the set compared with it, and totals."""
+    """Yield the lines of a report: the result for each rule of the file, for each rule of the other set, and totals."""
     for finding in comparison.theirs:
         yield from finding.lines(chains=chains)
     if comparison.ours:

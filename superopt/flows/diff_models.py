@@ -1,4 +1,4 @@
-"""Compare the nodes and the weights of two models, without a run."""
+"""Compare the nodes and the weights of two models without running the models."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def diff_models(first: Source, second: Source) -> ModelDifference:
 
 
 def _nodes(model: Model) -> tuple[dict[tuple[str, str], NodeSummary], dict[tuple[str, str], str]]:
-    """Return the nodes and their digests, each by the path of the graph and the name of the first output."""
+    """Return the nodes and their digests. The keys are pairs: the path of a node's graph, and the name of its first output."""
     nodes: dict[tuple[str, str], NodeSummary] = {}
     digests: dict[tuple[str, str], str] = {}
     for key, node, digest in comparable_nodes(model):
@@ -53,7 +53,7 @@ def _nodes(model: Model) -> tuple[dict[tuple[str, str], NodeSummary], dict[tuple
 
 
 def _weights(model: Model) -> tuple[dict[tuple[str, str], WeightSummary], dict[tuple[str, str], str]]:
-    """Return the initializers and the digests of their elements, each by the path of the graph and the name."""
+    """Return the initializers and the digests of their elements. The keys are pairs: the path of the graph, and the name."""
     weights: dict[tuple[str, str], WeightSummary] = {}
     digests: dict[tuple[str, str], str] = {}
     for key, tensor, digest in comparable_initializers(model):

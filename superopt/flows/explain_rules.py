@@ -24,7 +24,7 @@ SEED = 0
 
 @dataclass(frozen=True)
 class ProofStep:
-    """The use of an axiom in a proof: its name, its statement, and as text the values of the axiom's variables."""
+    """The use of an axiom in a proof: the axiom's name, its statement, and the values of its variables as text."""
 
     axiom: str
     statement: str

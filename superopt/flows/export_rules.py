@@ -73,7 +73,10 @@ class FoundRule(RewriteRuleClassBase):
 
 
 COMMUTATIVE = frozenset({"Add", "And", "Equal", "Max", "Mean", "Min", "Mul", "Or", "Sum", "Xor"})
-"""The operators whose two inputs onnxscript swaps in a pattern. It raises an error if such a node does not have two inputs."""
+"""The operators whose two inputs onnxscript swaps in a pattern.
+
+If a node of such an operator does not have two inputs, onnxscript raises an error.
+"""
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,8 @@ class Left:
 class ExportedRules:
     """Exported rules, as the text of an onnxscript module or as pairs of ONNX functions.
 
-    `written` are the names of the exported rules. `left_out` contains the name of each other rule and the reason.
+    `written` contains the names of the exported rules. `left_out` contains the names of all other rules, each with the reason
+    why the rule was not exported.
     """
 
     written: tuple[str, ...]
@@ -102,7 +106,7 @@ class ExportedRules:
     pairs: tuple[FunctionPair, ...] = ()
 
     def save(self, path: Path) -> None:
-        """Write the text of the module to `path`, or a model without nodes that contains the functions of all pairs.
+        """Write the text of the module to `path`, or write a model that has no nodes and contains the functions of all pairs.
 
         Raises:
             TargetError: The file cannot be written; an existing file is unchanged.
@@ -214,8 +218,9 @@ def _titled(terms: Sequence[Term]) -> dict[str, Term]:
 def _pattern(lowered: Lowered, named: set[str], outputs: int, *, shaped: bool) -> Left | None:
     """Return the nodes as a pattern in which all names are valid in Python, or None if the nodes cannot be a pattern.
 
-    `named` are the variables of the rule's left side. `shaped` says whether the left side contains a reshape. If not, a Reshape
-    node on a variable only prepares broadcasting. Such a node is removed, and the variable replaces its result.
+    `named` are the variables of the rule's left side. `shaped` says whether the left side contains a reshape. If the left
+    side contains none, a Reshape node on a variable only prepares broadcasting. Such a node is removed, and the variable
+    replaces its result.
     """
     if any(len(node.outputs) > 1 for node in lowered.nodes):
         return None
@@ -244,7 +249,7 @@ def _pattern(lowered: Lowered, named: set[str], outputs: int, *, shaped: bool) -
 
 
 def _operand(node: NodeText) -> bool:
-    """Return whether the node computes with all its inputs, so that no input is a parameter such as a shape or an axis."""
+    """Return whether every input of the node is an operand, and no input is a parameter such as a shape or an axis."""
     return node.op_type in {"Add", "Sub", "Mul", "Div", "MatMul", "Gemm", "Conv", "Max", "Min", "Pow", "Where", "Concat"}
 
 

@@ -5,7 +5,7 @@ up to a size are enumerated and grouped by their values. Two terms of equal valu
 if known rules imply it. Otherwise, it is generalised to all sizes and proved. Each direction that may help a search becomes a
 rule. The results of all tasks are merged in the order of the universes. So the order in which tasks finish does not matter.
 
-Rules that other rules imply then leave the core (the minimal rule set). Three kinds of rules are not enumerated, only proved:
+Next, rules that other rules imply leave the core (the minimal rule set). Three kinds of rules are proved without enumeration:
 definitions of composite operators, algorithms such as Winograd's, and generalised mutants. (A mutant equals an operator at some
 output positions.) Each rule gets the floating-point flags that it needs. Finally, rules are generated in the same way from the
 traits and axioms of each operator. This step can be run for one operator alone.
@@ -107,7 +107,7 @@ def generate(
     """Find, prove and store the rules of the families. The same seed always gives the same files.
 
     A family is a group of universes (vocabularies of operators) whose rules are stored in one file. Families before a requested
-    family are enumerated too, because their rules make rules of later families redundant.
+    family are enumerated too, because their rules may make rules of the requested family redundant.
 
     Args:
         seed: The random seed.
@@ -228,7 +228,7 @@ def _of_operators(
 
 
 def _replace(family: str, names: Sequence[str], new: Sequence[_StoredRule], folder: Path | None) -> None:
-    """Replace all rules that were found for the operators in `names` by `new` in a family, and write the family's file."""
+    """In a family's file, replace all rules that were found for the operators in `names` with the rules `new`."""
     families, witnesses = store.families(folder), read_witnesses(family, folder)
     old = [
         _StoredRule(family, rule, entry, tuple(w for w in witnesses if w.rule == rule.name))
@@ -260,7 +260,7 @@ class _StoredRule:
     witnesses: tuple[StoredWitness, ...]
 
     def renamed(self, rule: Rule) -> _StoredRule:
-        """Return this stored rule under the name of `rule`, which is the same rule with another name."""
+        """Return this stored rule under the name of `rule`, which is the same rule with a different name."""
         witnesses = tuple(replace(w, rule=rule.name) for w in self.witnesses)
         return replace(self, rule=rule, entry=replace(self.entry, name=rule.name), witnesses=witnesses)
 

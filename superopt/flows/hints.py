@@ -21,7 +21,7 @@ from superopt.search.ruleset import RuleSet
 from superopt.search.segments import Segment
 
 BY_CHECK, BY_NOISE, BY_MEMORY, IN_CONTEXT = "check", "noise", "memory", "whole model"
-"""The reasons in the report for which improvements are refused."""
+"""The reasons for refused improvements, as the report names them."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,11 @@ class RunFacts:
         accepted: Whether the rewritten model is returned.
         cut_short: Whether the search ended before every part was searched.
         seconds: The seconds of the search.
-        improvements: Pairs of seconds since the start of the search, and predicted seconds saved per run from then on.
+        improvements: Pairs of two numbers: the seconds since the start of the search, and the predicted seconds per run that
+            the best result saves from then on.
         measured: The number of candidates for parts of the model that were measured.
         refused: The number of improvements that were found but not used, by reason.
-        noise: The noise of the last comparison of whole models, as a share, or 0 if there was none.
+        noise: The noise of the last comparison of whole models, as a share, or 0 if nothing was compared.
         contrib_seconds: The seconds per run that ONNX Runtime's own operators would save.
         run_seconds: The seconds of one run of the original, or 0 if they are not known.
         unused: Options that may lead to a gain and were not given, each with its effect.
@@ -56,26 +57,27 @@ class RunFacts:
 
     @property
     def saved(self) -> float:
-        """The predicted seconds per run that the search saved at its end."""
+        """The predicted seconds per run that the final result of the search saves."""
         return self.improvements[-1][1] if self.improvements else 0.0
 
     @property
     def found_at(self) -> float:
-        """The seconds of the search after which its result saved as much as at the end."""
+        """The seconds after which the best result of the search saved as much as the final result."""
         later = itertools.takewhile(lambda improvement: improvement[1] >= self.saved, reversed(self.improvements))
         return min((seconds for seconds, _ in later), default=0.0)
 
     @property
     def saved_early(self) -> float:
-        """The predicted seconds per run that the search had saved after `REPORT.late_improvement_share` of its time."""
+        """The predicted seconds per run that the best result after `REPORT.late_improvement_share` of the search time saves."""
         until = REPORT.late_improvement_share * self.seconds
         return next((saved for seconds, saved in reversed(self.improvements) if seconds <= until), 0.0)
 
     @property
     def is_still_improving(self) -> bool:
-        """Whether the search ended early, and found a part of its gain at the end.
+        """Whether the search ended early, and found a part of its gain late.
 
-        A run that measured nothing read the results of an earlier search, whose times are not known.
+        A run that measured nothing read the results of an earlier search. The times of these results are not known, so the
+        value is False.
         """
         return self.cut_short and self.measured > 0 and self.saved - self.saved_early > REPORT.min_hint_share * self.saved
 
@@ -83,8 +85,8 @@ class RunFacts:
 def refused_improvements(outcomes: Sequence[ModelOutcome], searched: SearchedModel) -> dict[str, int]:
     """Return how many improvements of a search were found but not used, by reason.
 
-    Candidates (whole models) are counted that failed the check, or were not faster by more than the noise and the margin, and
-    improvements of parts whose weights are too large, or that do not make the whole model faster.
+    A candidate (a whole model) counts if it failed the check, or was not faster by more than the noise and the margin. An
+    improvement of a part of the model counts if its weights are too large, or if it does not make the whole model faster.
     """
     best, own = searched.best, [outcome for outcome in outcomes if outcome.candidate.searched is searched]
     useful = sum(bool(gain.found.steps) and gain.seconds > 0 for gain in best.searched)
@@ -199,7 +201,10 @@ def _hints_by_coverage(uncovered: Sequence[UncoveredNodes], dimensions: Sequence
 
 
 def _newer_operators(islands: Sequence[Segment], opset: int) -> tuple[int, list[str]] | None:
-    """Return an opset and operators of this opset that the given opset lacks, if terms of the model equal these operators."""
+    """Return a newer opset, and the operators of this opset that equal terms of the model and that the given opset lacks.
+
+    Returns None if there are no such operators.
+    """
     newest = newest_opset()
     newer = [spec for spec in registry().values() if _exists(spec, newest) and not _exists(spec, opset)]
     rules = RuleSet([rule for rule in fusions_at_opset(newest) if operator_of(rule.name) in newer])

@@ -1,4 +1,4 @@
-"""Inspect a model: what superopt understands of it, without a search and, unless requested, without a run."""
+"""Inspect a model: what superopt understands of it. Nothing is searched, and the model is run only on request."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def inspect_model(source: Source, *, shapes: Sequence[Mapping[str, int]] = (), t
     """Return what superopt understands of a model.
 
     Args:
-        source: The model, in any form that `superopt.optimize` takes.
+        source: The model, in any form that `superopt.optimize` accepts.
         shapes: Sizes of the dynamic dimensions by name. The other dimensions have the default sizes of `superopt.optimize`.
-        time: Measure the share of the run time of the nodes outside the islands, on one thread of the CPU.
+        time: Whether to measure the share of the run time that nodes outside the islands take, on one thread of the CPU.
 
     Raises:
         ModelNotFoundError, InvalidModelError: The model cannot be loaded.
-        DimensionError: The model has no dynamic dimension of a name in `shapes`.
+        DimensionError: A name in `shapes` is not the name of a dynamic dimension of the model.
         RuntimeMissingError: ONNX Runtime is not installed.
     """
     loaded = load(source)

@@ -119,7 +119,7 @@ def optimize(
     The result has the type of the given model. For a path or an open file, the result is an `onnx_ir.Model`. The given model is
     not changed.
 
-    Dynamic dimensions of inputs stay dynamic. The returned model is equivalent at every size. It is measured at each
+    Dynamic dimensions of inputs stay dynamic. The returned model is equivalent at every size, and is measured at each
     combination of sizes in `shapes`. The given model is returned if it cannot be run on random inputs (for example, if it has a
     sequence input), or if no candidate model is faster and passes the numerical check. The report gives the reason.
 
@@ -140,26 +140,26 @@ def optimize(
         inputs: Examples of the model's inputs: mappings from names to arrays, .npz files, or folders of tensors as in the test
             data of ONNX. The model is run, timed and checked on the examples, at their sizes, and checked on random inputs
             too.
-        fix: Values of inputs and sizes of dynamic dimensions, by name, at which alone the result is right, such as
-            `{"sr": 16000}`. The inputs stay. ONNX Runtime raises an error if the result is run with another value or size. A
-            single number fixes all elements of an input.
+        fix: Fixed values of inputs and fixed sizes of dynamic dimensions, by name, such as `{"sr": 16000}`. The result is right
+            only for these values and sizes. The fixed inputs remain inputs of the result. ONNX Runtime raises an error if the
+            result is run with a different value or size. A single number fixes all elements of an input.
         cache: The file for measured times of nodes and for results of searches. By default, it is a file in the user's cache
             folder. If a complete search finds no faster model, this is recorded in the file, and the model is not searched
             again. Whole models are always compared anew.
         fresh: Measure and search again, and replace entries of the cache.
         no_cache: Neither read the cache nor write to it.
-        tune: Measure the model in sessions with different settings first (`superopt.runtime.tuning`), and optimize it for the
-            best settings.
+        tune: First measure the model in sessions with different settings (`superopt.runtime.tuning`), and then optimize the
+            model for the best settings.
         ort_config: With `tune`, write the best settings to the metadata of the result, as far as ONNX Runtime can read them
             from a model (`superopt.model.session_metadata`). The settings are written even if no faster model was found.
         tolerance: The largest rounding error of the result, as a multiple of the original's rounding error. Rounding errors are
             differences from a run in float64. With a larger tolerance, less accurate algorithms are allowed.
         growth: The largest growth of the weights, as a share of their size. By default, weights may grow by 3 times their size
             but at most by 256 MiB. Weights of more than 512 MiB may grow by half their size. In all cases, 1 MiB is added.
-        moves: The kinds of rewrites that the search may use, from `MOVES`. If it is empty, the model is not rewritten.
+        moves: The kinds of rewrites that the search may use, from `MOVES`. If there are none, the model is not rewritten.
         fp: The floating-point mode: "precise", "relaxed" or "fast" (docs/floating-point.md).
-        rules: Files and folders with rules of your own, which `superopt rules add` proved (docs/rules.md). They are used beside
-            superopt's rules.
+        rules: Files and folders with rules of your own, which `superopt rules add` proved (docs/rules.md). They are used in
+            addition to superopt's rules.
         device_profile: A file in which `superopt profile` described another device. The model is optimized for this device, and
             times are predicted instead of measured. A model is returned as faster only if the predicted gain is larger than the
             error of the predictions.
@@ -178,10 +178,10 @@ def optimize(
         ProviderError, RuntimeMissingError: The provider, or ONNX Runtime, is not installed.
         ExampleError: An example cannot be read, or does not fit the model.
         FixedInputError: `fix` names no input or dimension, or a value does not fit the input, or differs from an example.
-        ProfileError: The file is not a device profile, or is a profile of another provider.
+        ProfileError: The file is not a device profile, or is a profile of a different execution provider.
         OpsetError: The model cannot be converted to the opset.
         StoreError: A stored rule, or a rule of `rules`, lacks a valid proof.
-        CheckFailedError: The rewritten nodes cannot be put into the model, because the model would have a cycle.
+        CheckFailedError: The rewritten nodes cannot be put into the model, because the model would then contain a cycle.
         ValueError: A number is too small or NaN, a kind of rewrites or a mode is unknown, `tune` is given with a device
             profile, `ort_config` is given without `tune`, or both `fresh` and `no_cache` are given.
     """
@@ -319,7 +319,7 @@ def spreads_special(prepared: PreparedModel, orders: Sequence[Passes]) -> bool:
 def search_prepared_model(
     prepared: PreparedModel, rules: list[Rule], budget: float, before: SearchedModel, *, strict: bool = False
 ) -> SearchedModel:
-    """Search for rewrites of the model by the given rules, for at most `budget` seconds, and return the result.
+    """Search for rewrites of the model with the given rules, for at most `budget` seconds, and return the result.
 
     `before` is the result of the previous search. If `strict` is True, the search does not conclude that a value is finite from
     the assumption that inputs have ordinary magnitudes.
@@ -377,10 +377,12 @@ def search_prepared_model(
 
 
 def ratio_in_context(prepared: PreparedModel) -> Callable[[Model, Model], tuple[float, float]] | None:
-    """Return a function that times two whole models in turns, or None if times are predicted or the model takes long.
+    """Return a function that times two whole models in turns.
 
-    The function returns the confidence interval of the first model's time over the second model's time. Its first seconds do
-    not count as time of the search, so that a search finds the same with and without it.
+    The function returns the confidence interval of the first model's time divided by the second model's time. The first seconds
+    of such timing do not count as search time, so that a search finds the same results with and without the timing.
+
+    Returns None if times are predicted, or if the model is large, runs long or takes long to open.
     """
     first, judge = prepared.first, prepared.candidate_judge
     large = 2 * weight_bytes(prepared.start) > COMPARISON.max_resident_bytes
@@ -434,7 +436,7 @@ def candidates_to_judge(
     model without rewrites. If all improvements together are too small to compare, or the search found none, a single candidate
     without rewrites is yielded.
 
-    The rules named in `doubtful` may have too large rounding errors. If the search has steps of such rules, no candidate
+    Rules named in `doubtful` may have rounding errors that are too large. If the search has steps of such rules, no candidate
     follows a candidate that failed the numerical check, because other candidates would have such steps too. The iteration also
     ends if checking and timing the candidates has taken too long.
     """
@@ -596,7 +598,7 @@ def report_of(prepared: PreparedModel, outcomes: Sequence[ModelOutcome]) -> Repo
 
 @dataclass(frozen=True)
 class RunExplanation:
-    """The explanation of a run in its report, where the fields are described."""
+    """The explanation of a run in its report. The class `Report` describes the fields."""
 
     why: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()

@@ -52,17 +52,17 @@ class Optimized(Generic[M_co]):
 
     @property
     def session_entries(self) -> dict[str, str]:
-        """Entries for `onnxruntime.SessionOptions.add_session_config_entry`. They are empty if the defaults are best."""
+        """Entries for `onnxruntime.SessionOptions.add_session_config_entry`, or an empty mapping if the defaults are best."""
         return dict(optimized_session_settings(self.report).entries)
 
     @property
     def session_options(self) -> dict[str, int]:
-        """Attributes of `onnxruntime.SessionOptions`, with levels as numbers. They are empty if the defaults are best."""
+        """Attributes of `onnxruntime.SessionOptions`, with levels as numbers, or an empty mapping if the defaults are best."""
         return dict(optimized_session_settings(self.report).options)
 
     @property
     def provider_options(self) -> dict[str, str]:
-        """Options of the CUDA execution provider. They are empty if the defaults are best."""
+        """Options of the CUDA execution provider, or an empty mapping if the defaults are best."""
         return dict(optimized_session_settings(self.report).provider_options)
 
     @functools.cached_property
@@ -92,7 +92,7 @@ class Optimized(Generic[M_co]):
         return card_svg(page_content(self, profiled=False))
 
     def _repr_html_(self) -> str:
-        """Return the page in a frame, for notebooks. The models are not run for it."""
+        """Return the page in a frame, for notebooks. The models are not run for this page."""
         from superopt.flows.report_page import page_content
         from superopt.report.html.rendering import framed_html
 
@@ -101,8 +101,8 @@ class Optimized(Generic[M_co]):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to `path`.
 
-        Tensors go into the data file `<stem>-<digest>.data` beside `path` if some tensors were external, or if all tensors are
-        too large for one file. Readers see both files change in one step (docs/files.md).
+        Tensors go into the data file `<stem>-<digest>.data` beside `path` if some tensors were external, or if all tensors
+        together are too large for one file. Readers see both files change in one step (docs/files.md).
 
         Raises:
             TargetError: The model cannot be written. Existing files are not changed.

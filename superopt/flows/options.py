@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from superopt.report.progress import Listener
 
 Shapes: TypeAlias = "Mapping[str, int | Sequence[int]] | Sequence[Mapping[str, int]]"
-"""Sizes of dynamic dimensions: for each name, one size or several sizes, or a list of mappings from names to sizes."""
+"""Sizes of dynamic dimensions: a mapping from each name to one or several sizes, or a list of mappings from names to sizes."""
 MOVES = ("rules", "mutants")
 """The kinds of rewrites. "rules" applies rewrite rules.
 

@@ -28,7 +28,7 @@ def plan_search(model: Source, **options: Unpack[Options]) -> SearchPlan:
     The model is run, and its nodes are timed briefly. Session settings are not tuned.
 
     Raises:
-        SuperoptError, ValueError: As `superopt.optimize`.
+        SuperoptError, ValueError: See `superopt.optimize`.
     """
     phases = PhaseTimer(options.get("progress") or ignore_progress, STAGES)
     with temporary_scratch() as scratch, reuse_child():

@@ -1,4 +1,4 @@
-"""Prepare a model for the search: load it, read its inputs and sizes, run it once, and find its islands.
+"""Prepare a model for the search: load it, read its inputs and sizes, run it once, and find its islands (rewritable regions).
 
 `read_request` and `prepare` are the first stages of `superopt.optimize`, `superopt.replay` and `superopt optimize --dry-run`.
 """
@@ -85,7 +85,8 @@ def read_request(
 class PhaseTimer:
     """Reports the phases of a run to a listener, and sums up the seconds of each phase.
 
-    After each phase, free memory is returned to the system. Otherwise, a process that optimizes many models keeps growing.
+    After each phase, free memory is returned to the system. Otherwise, the memory of a process that optimizes many models would
+    keep growing.
 
     Args:
         listener: Receives the progress of the run.
@@ -110,7 +111,7 @@ class PhaseTimer:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - start
 
     def listener(self, progress: Progress) -> None:
-        """Report progress, with the stage of the run to which it belongs: the outermost phase."""
+        """Report progress together with the stage of the run. The stage is the outermost phase."""
         stage = self._open[0] if self._open else progress.phase
         place = self._stages.index(stage) + 1 if stage in self._stages else 0
         self._listener(replace(progress, stage=stage, place=place, stages=len(self._stages)))
@@ -131,7 +132,7 @@ class PreparedModel:
         sizings: Sizes of the dynamic dimensions at which the model runs.
         budget: The seconds that the search may take.
         device: The device, with the session settings that tuning found.
-        forecaster: Predicts times of another device. None if times are measured.
+        forecaster: The predictor of times on the device of a device profile, or None if times are measured.
         charts: A cache of copies of models for analysis.
         start: The model that is searched. Its functions are inlined, its inputs and sizes are fixed as requested, branches
             with known conditions are inlined, it has the requested opset, and its constants are folded.

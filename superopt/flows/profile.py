@@ -60,7 +60,7 @@ def profile(
     The device's roofline (its rates of arithmetic and memory traffic) is measured unless the time cache contains it.
 
     Args:
-        models: Models whose nodes, as ONNX Runtime runs them, are timed.
+        models: Models whose nodes are timed after ONNX Runtime's graph optimizations.
         provider: "cpu", "cuda" or "tensorrt".
         threads: The CPU threads of a session.
         shapes: Sizes of the dynamic dimensions, as in `superopt.optimize`.

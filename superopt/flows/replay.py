@@ -1,9 +1,9 @@
-"""Replay a certificate: apply the rewrites of an optimization to another model of the same graph, without a search.
+"""Replay a certificate: apply the rewrites of an optimization to another model with the same graph, without a search.
 
-The other model usually has the same nodes and other weights, because it was trained further. A rewrite is applied where the
+The other model usually has the same nodes and different weights, because it was trained further. A rewrite is applied where the
 nodes compute the recorded terms, and where the floating-point mode permits each step for the values of the present weights
 (`superopt.search.replay`). The weights of the result are computed from the weights of the other model. The numerical check of
-`superopt.optimize` compares both models.
+`superopt.optimize` compares the result with the other model.
 """
 
 from __future__ import annotations
@@ -122,12 +122,13 @@ def replay(
     cache: str | os.PathLike[str] | None = None,
     progress: Listener | None = None,
 ) -> Replayed[Model | ModelProto | bytes | ExportedProgram]:
-    """Apply the rewrites that a certificate records to another model, usually the same graph with other weights.
+    """Apply the rewrites that a certificate records to another model, usually with the same graph and different weights.
 
     Nothing is searched, and nothing is timed unless `compare` is set. A recorded rewrite is applied to each segment (a part of
-    the model) that computes the recorded terms. A rewrite is left out if a segment computes other terms, for example because a
-    number in the model changed. It is also left out if the floating-point mode does not permit one of its steps for the values
-    of the present weights. If no rewrite can be applied, the result is the given model. The report gives the reasons.
+    the model) that computes the recorded terms. A rewrite is left out if a segment computes different terms, for example
+    because a number in the model changed. It is also left out if the floating-point mode does not permit one of its steps for
+    the values of the present weights. If no rewrite can be applied, the result is the given model. The report gives the
+    reasons.
 
     The fixed inputs, sizes, opset and floating-point mode are those of the certificate. The result has the type of the given
     model. For a path or an open file, the result is an `onnx_ir.Model`.
@@ -234,7 +235,7 @@ def _checked(report: ReplayReport, rewritten: Model, prepared: PreparedModel, *,
 
 
 APART = "its nodes are not together in a part of the model that superopt rewrites"
-MADE_ELSEWHERE = "a rewrite that was left makes some of its nodes"
+MADE_ELSEWHERE = "a rewrite that was not applied makes some of its nodes"
 """Reasons why a recorded segment is not found in the model."""
 
 _Located: TypeAlias = "tuple[RewrittenNodes, Segment]"
@@ -248,7 +249,7 @@ class _Replaying:
     Attributes:
         prepared: The model.
         recorded: The certificate.
-        left: For each reason to leave segments (parts of the model) as they are, the outputs of these segments.
+        left: For each reason why segments (parts of the model) were not rewritten, the outputs of these segments.
     """
 
     prepared: PreparedModel
@@ -284,7 +285,7 @@ class _Replaying:
             self.left.setdefault(why, []).extend(place.outputs for place in places)
 
     def _gains(self, here: Model, one: Pass, steps: StepReplay, number: int) -> Iterator[Gain]:
-        """Yield the rewrites of a pass that may be applied to the model."""
+        """Yield the rewrites of a pass that can be applied to the model."""
         parts = _Parts(self.prepared.charts.of(here), self.prepared.runs)
         named = [[parts.named(place) for place in rewrite.places] for rewrite in one.rewrites]
         own = [
@@ -308,9 +309,10 @@ class _Replaying:
             yield from self._permitted(rewrite, equal, steps)
 
     def _permitted(self, rewrite: Rewrite, equal: list[_Located], steps: StepReplay) -> Iterator[Gain]:
-        """Yield the rewrite of those segments for whose present weights the floating-point mode permits every step.
+        """Yield the rewrite of the segments for which the floating-point mode permits every step at the present weights.
 
-        Facts of all segments are joined first, as in a search. If the steps are not permitted, each segment is tried alone.
+        Facts about all segments are joined first, as in a search. If the steps are not permitted for all segments together,
+        each segment is tried by itself.
         """
         taken = tuple(Step(step.rule, step.roots, step.replacements) for step in rewrite.steps)
         found = SearchResult(rewrite.after, taken, 0.0, 0.0, 0, "")
@@ -332,7 +334,7 @@ class _Replaying:
 
 
 class _Parts:
-    """The segments (parts) of a model, found by the names of their nodes or by their terms. Each node is taken once."""
+    """The segments (parts) of a model, found by the names of their nodes or by their terms. Each node is taken at most once."""
 
     def __init__(self, chart: Chart, runs: Runs) -> None:
         self._chart, self._runs = chart, runs

@@ -20,7 +20,7 @@ from superopt.search.judging import ModelOutcome
 
 
 def verdict_reason(outcome: ModelOutcome, details: str, failed: str, threads: int) -> str:
-    """Return the sentence of the report that says why the rewritten model, or else the original, is returned.
+    """Return the report's sentence on why the rewritten model or the original is returned.
 
     `threads` is the number of threads of the sessions that were compared.
     """
@@ -56,7 +56,7 @@ def reason_details(*, apart: bool, found: int, taken: int, too_large: int, small
         found: The number of segments for which an improvement was found.
         taken: The number of segments whose improvements are in the reported candidate model.
         too_large: The number of improvements that are not in the candidate model because the weights would grow too much.
-        small: The share of the run time that all improvements save, if it was too small to be tried, or else 0.
+        small: The share of the run time that all improvements save, if it is too small to try them. Otherwise 0.
     """
     sessions = ", both in tuned sessions" if apart else ""
     some = taken < found and not small
@@ -124,13 +124,13 @@ def version_of(package: str) -> str:
 
 
 def operator_counts(before: Model, after: Model) -> dict[str, tuple[int, int]]:
-    """Return the numbers of nodes of each operator in both models."""
+    """Return, for each operator, the number of its nodes in both models."""
     first, second = (Counter(node.op_type for node in all_nodes(model)) for model in (before, after))
     return {name: (first[name], second[name]) for name in first | second}
 
 
 def changed_counts(before: Model, after: Model | None) -> dict[str, tuple[int, int]]:
-    """Return the numbers of nodes before and after of each operator of which the number changes, the largest change first."""
+    """Return the operators whose numbers of nodes change, each with the numbers before and after, the largest change first."""
     if after is None:
         return {}
     changed = {name: pair for name, pair in operator_counts(before, after).items() if pair[0] != pair[1]}

@@ -77,7 +77,10 @@ def page_content(optimized: Optimized[AnyModel], files: PageFiles | None = None,
 
 
 def _rewrites(stages: Iterator[RewriteStage]) -> list[tuple[RewriteStage, Gain]]:
-    """Return the rewrites of all stages. Rewrites without steps, which write nodes anew, are left out if there are others."""
+    """Return the rewrites of all stages.
+
+    A rewrite without steps only writes nodes anew. Such rewrites are left out if there are rewrites with steps.
+    """
     every = [(stage, gain) for stage in stages for gain in stage.taken]
     return [(stage, gain) for stage, gain in every if gain.found.steps] or every
 

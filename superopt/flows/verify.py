@@ -1,7 +1,8 @@
 """Verify an optimized model independently, by the certificate of its optimization.
 
-The certificate is not trusted, and no code that translates nodes, folds constants or infers shapes for the search is used (see
-`superopt.verification`). Nodes and weights are compared, each rewrite step is checked, and segments and models are run.
+The certificate is not trusted. The verification does not use the search's code for translating nodes, folding constants or
+inferring shapes (see `superopt.verification`). Nodes and weights are compared, each rewrite step is checked, and segments
+(rewritten parts) and models are run.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def verify(
         provider: "cpu", "cuda" or "tensorrt".
         threads: The CPU threads of a session.
         seed: The seed of the random inputs.
-        examples: Values of inputs on which both models run too, as mappings from names to arrays.
+        examples: Additional values of inputs on which both models are run, as mappings from names to arrays.
         user_rules: Files and folders with rules of the user, which the optimization used.
         progress: Receives progress reports.
 
@@ -91,7 +92,7 @@ def verify_certificate(
         raise CertificateError("the certificate has steps, but says that nothing was rewritten")
     if not given.rewritten:
         if given.original != given.optimized and before.digest(metadata=False) != after.digest(metadata=False):
-            raise CertificateError("the certificate says that nothing was rewritten, and the models differ")
+            raise CertificateError("the certificate says that nothing was rewritten, but the models differ")
         return Verification(str(original), str(optimized), [])
     progress(Progress("nodes and weights"))
     special = before.specialized(given.specialization)

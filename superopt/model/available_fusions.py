@@ -1,4 +1,4 @@
-"""Operators that may replace terms: fusions of the model's opset or of ONNX Runtime's own domains, and recognized operators."""
+"""Operators that may replace terms: fusions in the model's opset or in ONNX Runtime's own domains, and recognized operators."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def contrib_fusions() -> tuple[Rule, ...]:
 
 
 def recognizable_operators(*, allow_contrib: bool) -> tuple[str, ...]:
-    """Return the operators that one ONNX operator computes, in alphabetical order.
+    """Return, in alphabetical order, the operators of the algebra that a single ONNX operator computes.
 
-    An operator of the algebra that only an operator of a non-standard domain computes is left out, unless `allow_contrib`.
+    If `allow_contrib` is False, ONNX operators of non-standard domains do not count.
     """
     return tuple(
         spec.name

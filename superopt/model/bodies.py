@@ -69,8 +69,8 @@ def count_body_runs(
     """Return how often each control flow body runs in one run of the model, by the body's location.
 
     The model is run on inputs from `source`, and the executed nodes are counted in ONNX Runtime's trace. The result is the mean
-    over the inputs. At least one input is run, and no further input is run after `seconds`. Inputs on which the model fails do
-    not count. Bodies without nodes are left out. A body that never runs has the count 0.
+    over the inputs. The model is run on at least one input, and no further run starts after `seconds` seconds. Inputs on which
+    the model fails do not count. Bodies without nodes are left out. A body that never runs has the count 0.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load the model.

@@ -1,8 +1,9 @@
 """Decide which values are booleans when terms are written as ONNX nodes.
 
-In the algebra, a condition is a number, 0 or 1. In ONNX, a condition is a boolean. The schema of an ONNX operator gives the
+In the algebra, a condition is the number 0 or 1. In ONNX, a condition is a boolean. The schema of an ONNX operator gives the
 types of its inputs and outputs. Operators that only move elements pass booleans on. Operators that compute with numbers take
-numbers, and operators that require a condition take a boolean. If a value has the other type, a Cast is added.
+numbers, and operators that require a condition take a boolean. If an operand does not have the type that the operator takes, a
+Cast is added.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MOVERS = frozenset(
 )
 """Operators that move elements of any type without arithmetic."""
 CARRIERS = MOVERS | {"And", "Or", "Not"}
-"""Operators that ONNX Runtime runs on both booleans and numbers, or on booleans only."""
+"""Operators that ONNX Runtime runs on both booleans and numbers, or only on booleans."""
 
 
 def resolve_booleans(schema: OpSchema, given: Sequence[bool | None], outputs: int) -> tuple[list[bool | None], list[bool]]:
@@ -33,7 +34,7 @@ def resolve_booleans(schema: OpSchema, given: Sequence[bool | None], outputs: in
         outputs: the number of outputs.
 
     Raises:
-        ShapeError: the operator does not take numbers for an input that has numbers.
+        ShapeError: an input contains numbers, but the operator does not take floating-point numbers for this input.
     """
     allowed = {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
     kinds = [_formal(schema.inputs, position) for position in range(len(given))]
@@ -49,9 +50,9 @@ def resolve_booleans(schema: OpSchema, given: Sequence[bool | None], outputs: in
 
 
 def _boolean(schema: OpSchema, types: frozenset[str], given: Sequence[bool]) -> bool:
-    """Return whether inputs must be boolean. The inputs share one type of the schema, which may be any of `types`.
+    """Return whether the inputs that share one type parameter of the schema must be boolean.
 
-    `given` says which of the inputs are boolean before any cast.
+    The schema allows the types in `types` for these inputs. `given` says which of the inputs are boolean before any cast.
     """
     if types == {BOOLEAN}:
         return True

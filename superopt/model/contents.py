@@ -18,9 +18,9 @@ Key: TypeAlias = "tuple[str, str]"
 def comparable_nodes(model: Model) -> Iterator[tuple[Key, ir.Node, str]]:
     """Yield every node with a key and a digest. The nodes of control flow bodies and of local functions are included.
 
-    The key has the name of the node's first output. The digest covers the operator, the attributes, and the names of inputs and
-    outputs. Bodies of control flow are not part of the digest, because their nodes are yielded too. The name of the node, its
-    doc string and the version of its operator are not part of the digest.
+    The key contains the name of the node's first output. The digest covers the operator, the attributes, and the names of
+    inputs and outputs. Bodies of control flow are not part of the digest, because their nodes are yielded too. The name of the
+    node, its doc string and the version of its operator are not part of the digest.
     """
     for path, graph in _graphs(model):
         for node in graph:

@@ -1,4 +1,4 @@
-"""Convert a model to a newer opset by ONNX's version converter, so that the model may contain newer operators."""
+"""Convert a model to a newer opset with ONNX's version converter, so that the model can contain newer operators."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _require_same_interface(before: Model, after: Model) -> None:
     """Check that the inputs and outputs of both models have the same names in the same order.
 
     Raises:
-        OpsetError: a name differs.
+        OpsetError: a name or the order differs.
     """
     for one, other in ((before.graph.inputs, after.graph.inputs), (before.graph.outputs, after.graph.outputs)):
         if [v.name for v in one] != [v.name for v in other]:

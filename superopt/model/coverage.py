@@ -1,4 +1,4 @@
-"""Coverage: which nodes of a model are outside the islands, why, and which share of the run time they take.
+"""Coverage: which nodes of a model are outside the islands, why they are outside, and what share of the run time they take.
 
 An island is a region of nodes that the algebra can express. A search rewrites only islands.
 """
@@ -45,7 +45,7 @@ class UncoveredNodes:
     Attributes:
         operator: The name of the operator.
         nodes: The number of nodes.
-        share: Their share of the time of all nodes, measured without ONNX Runtime's graph optimizations.
+        share: The share of these nodes in the run time of all nodes, measured without ONNX Runtime's graph optimizations.
         reason: Why the nodes are outside the islands.
     """
 
@@ -57,9 +57,9 @@ class UncoveredNodes:
 
 @dataclass(frozen=True)
 class OperatorShare:
-    """The number of nodes of an operator, and their share of the time of all nodes.
+    """The number of an operator's nodes, and the share of these nodes in the run time of all nodes.
 
-    The time was measured without ONNX Runtime's graph optimizations.
+    The run time is measured without ONNX Runtime's graph optimizations.
     """
 
     operator: str
@@ -68,7 +68,7 @@ class OperatorShare:
 
 
 def operator_shares(chart: Chart, seconds: Mapping[int, float]) -> tuple[OperatorShare, ...]:
-    """Return the share of the run time of each operator, the largest share first. `seconds` is a result of `node_seconds`.
+    """Return each operator's share of the run time, the largest share first. `seconds` is a result of `node_seconds`.
 
     The result is empty if the model could not be timed.
     """
@@ -83,14 +83,14 @@ def operator_shares(chart: Chart, seconds: Mapping[int, float]) -> tuple[Operato
 
 
 def uncovered_nodes(chart: Chart, seconds: Mapping[int, float]) -> tuple[UncoveredNodes, ...]:
-    """Return the nodes that are outside the islands, by operator and reason, the longest run time first.
+    """Return the nodes outside the islands, grouped by operator and reason. The group with the longest run time comes first.
 
-    Nodes whose results do not depend on the inputs are left out, because ONNX Runtime computes them once. All shares are 0 if
-    the model could not be timed.
+    Nodes whose results do not depend on the inputs are left out, because ONNX Runtime computes these results only once. All
+    shares are 0 if the model could not be timed.
 
     Args:
         chart: The model's `Chart`.
-        seconds: The seconds of the nodes, from `node_seconds`.
+        seconds: The run time of each node in seconds, from `node_seconds`.
     """
     whole = sum(seconds.values()) or 1.0
     found: dict[tuple[str, str], tuple[int, float]] = {}
@@ -104,7 +104,7 @@ def uncovered_nodes(chart: Chart, seconds: Mapping[int, float]) -> tuple[Uncover
 
 
 def operator_title(node: ir.Node) -> str:
-    """Return the name of the node's operator, with the domain unless it is a standard operator."""
+    """Return the name of the node's operator, with the domain unless the operator is a standard operator."""
     return node.op_type if node.domain in STANDARD else f"{node.domain}.{node.op_type}"
 
 
@@ -134,12 +134,13 @@ def _is_sized(value: ir.Value, views: Views) -> bool:
 def node_seconds(
     model: Model, device: Device, sizes: Mapping[str, int], source: InputSource, scratch: Scratch
 ) -> dict[int, float]:
-    """Return the seconds of each node in a few runs of the model, by the node's number in topological order.
+    """Return the total run time of each node in a few runs of the model, in seconds and by the node's number in topological
+    order.
 
     The inputs come from `source`, with `sizes` for the dynamic dimensions. `scratch` is a temporary folder for large tensors.
-    Control flow nodes are left out, because the nodes of their bodies are timed. ONNX Runtime adds a suffix such as
-    `/duplicated` to the names of copies that it makes of a node (DequantizeLinear with several readers); their time counts as
-    the node's. The result is empty if the model cannot be run.
+    Control flow nodes are left out, because the nodes of their bodies are timed. ONNX Runtime copies a DequantizeLinear that
+    has several readers, and adds a suffix such as `/duplicated` to the name of each copy. The run time of a copy counts as run
+    time of the original node. The result is empty if the model cannot be run.
     """
     marked = model.clone()
     marked.graph.sort()

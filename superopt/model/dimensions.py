@@ -23,9 +23,10 @@ CACHE_INPUTS: Mapping[tuple[str, str], tuple[int, int]] = {
     ("com.microsoft", "GroupQueryAttention"): (3, 4),
     ("com.microsoft", "MultiHeadAttention"): (6, 7),
 }
-"""Operators that read caches of keys and of values, by domain and name, with the positions of these inputs.
+"""Operators that read a key cache and a value cache, by domain and name, each with the positions of these two inputs.
 
-A cache has the shape [batch, heads, length, size of a head]. The longer caches are the results 1 and 2 of the operators.
+A cache has the shape [batch, heads, length, size of a head]. An operator returns the longer caches as its second and third
+results.
 """
 
 
@@ -63,8 +64,7 @@ def _dynamic(model: Model) -> Iterator[tuple[ir.Value, int, object]]:
 
 
 def dynamic_dimension_names(model: Model) -> dict[str, bool]:
-    """Return a mapping from the name of each dynamic dimension to a flag: whether the dimension is the height or width of an
-    image.
+    """Return, by name, whether each dynamic dimension is the height or width of an image.
 
     Only dimensions of inputs are included. A dimension counts as the height or width of an image if an input of rank 4 has the
     dimension at axis 2 or 3.
@@ -77,7 +77,7 @@ def dynamic_dimension_names(model: Model) -> dict[str, bool]:
 
 
 def dynamic_dimensions(model: Model) -> dict[tuple[str, int], Size]:
-    """Return a mapping from each dynamic dimension of an input, given by input name and axis, to the symbolic extent.
+    """Return the symbolic extent of each dynamic dimension, by input name and axis.
 
     Dimensions with the same name have the same extent, unless the name is a placeholder that exporters write for unnamed
     dimensions.
@@ -115,10 +115,10 @@ def sample_sizings(model: Model) -> tuple[DimBinding, ...]:
 
 
 def dimension_spellings(model: Model) -> dict[str, list[str]]:
-    """Return the names of dynamic dimensions that each spelling of a dimension means.
+    """Return a mapping from each spelling of a dimension to the names of the dynamic dimensions that the spelling refers to.
 
-    A spelling is the name of a dimension, `input[axis]`, or the older `input.axis`. A placeholder name, such as "?", means all
-    dimensions with this placeholder.
+    A spelling is the name of a dimension, `input[axis]`, or the older `input.axis`. A placeholder name, such as "?", refers to
+    all dimensions with this placeholder.
     """
     names = dynamic_dimension_names(model)
     found: dict[str, list[str]] = {name: [name] for name in names}
@@ -131,10 +131,10 @@ def dimension_spellings(model: Model) -> dict[str, list[str]]:
 
 
 def named_sizes(model: Model, given: Sequence[Numbers]) -> list[dict[str, int]]:
-    """Return the mappings from dimensions to sizes, with the dimensions' own names in place of other spellings.
+    """Return the mappings in `given` with each spelling of a dimension replaced by the dimension's own name.
 
     Raises:
-        DimensionError: a name does not belong to a dynamic dimension, or two names of one dimension have different sizes.
+        DimensionError: a name does not belong to a dynamic dimension, or two spellings of one dimension have different sizes.
     """
     spellings = dimension_spellings(model)
     if unknown := sorted({name for numbers in given for name in numbers} - spellings.keys()):
@@ -156,8 +156,8 @@ def representative_sizings(model: Model, given: Sequence[Numbers]) -> list[DimBi
     """Return the choices of sizes for the dynamic dimensions at which the model is measured.
 
     Each mapping from names to sizes in `given` makes one choice. Default sizes are added for dimensions that the mapping does
-    not contain. If `given` is empty, one choice with only default sizes is returned. Names may be any `dimension_spellings`.
-    A model that reads a cache of keys or values decodes one token by default.
+    not contain. If `given` is empty, one choice with only default sizes is returned. A name may be any of the
+    `dimension_spellings`. A model that reads a cache of keys or values decodes one token by default.
 
     Raises:
         DimensionError: a name does not belong to a dynamic dimension.
@@ -182,9 +182,9 @@ def representative_sizings(model: Model, given: Sequence[Numbers]) -> list[DimBi
 def decoded_dimensions(model: Model) -> tuple[set[str], set[str], set[str]]:
     """Return the names of three kinds of dynamic dimensions of a model that decodes with caches of keys and values.
 
-    The kinds are the lengths of the caches that the model reads, the numbers of tokens, and the lengths of the caches that the
-    model returns, which are the sums of the other two. The number of tokens is a dimension of an input of integers. The sets
-    are empty if the model reads no cache or no tokens.
+    The first kind is the length of a cache that the model reads. The second kind is the number of tokens, which is a dimension
+    of an integer input. The third kind is the length of a cache that the model returns, which is the sum of the other two. The
+    sets are empty if the model reads no cache or no tokens.
     """
     names = {(value, axis): dimension_name(value, axis, extent) for value, axis, extent in _dynamic(model)}
     caches = [*_growing_caches(model)]
@@ -199,10 +199,10 @@ def decoded_dimensions(model: Model) -> tuple[set[str], set[str], set[str]]:
 
 
 def _growing_caches(model: Model) -> Iterator[tuple[ir.Value, int, ir.Value | None]]:
-    """Yield the caches that the model reads and returns: the input, the axis of the length, and the longer cache.
+    """Yield each cache that the model reads and makes longer: the input, the axis of the length, and the longer cache.
 
-    A cache is a floating-point input that the model joins with a computed value into an output, or that an attention operator
-    reads as a cache. The longer cache is None if no value holds it.
+    A cache is a floating-point input that the model concatenates with a computed value to form an output, or that an attention
+    operator reads as a cache. The longer cache is None if no value holds it.
     """
     for value in model.graph.inputs:
         for node, position in value.uses() if value.dtype in FLOATS and value.shape is not None else ():

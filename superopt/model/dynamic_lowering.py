@@ -1,8 +1,8 @@
 """ONNX nodes whose shapes, bounds or pads depend on the dynamic dimensions.
 
-When terms are written as ONNX nodes, a node may have a shape, bounds or pads that are expressions over the dynamic dimensions.
-ONNX has special constants from which a node derives such a number at run time. Each expression is replaced by a special
-constant that is proved to mean the same at all sizes:
+When terms are written as ONNX nodes, a node can have a shape, bounds or pads that are expressions over the dynamic dimensions.
+ONNX has special constants from which a node derives the values of such expressions at run time. Each expression is replaced by
+a special constant that is proved to mean the same at all sizes:
 
 - 0 and -1 in the shape of a Reshape,
 - 1 in the shape of an Expand,
@@ -26,7 +26,7 @@ from superopt.policy import MODEL
 from superopt.protobuf.nodes import NodeText
 
 LAST = int(np.iinfo(np.int64).max)
-"""A bound of a Slice that is beyond the end of every axis."""
+"""A bound of a Slice that lies beyond the end of every axis."""
 
 
 def has_dynamic_dimensions(value: object) -> bool:
@@ -37,9 +37,9 @@ def has_dynamic_dimensions(value: object) -> bool:
 def numeric(
     node: NodeText, given: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
 ) -> tuple[NodeText, dict[int, list[int]]]:
-    """Replace expressions over the dynamic dimensions, in a node, by numbers that mean the same at all sizes.
+    """In a node, replace expressions over the dynamic dimensions by numbers that mean the same at all sizes.
 
-    Returns the node with new attributes, and the new elements of operands by the position of the operand.
+    Returns the node with new attributes, and a mapping from the positions of operands to the operands' new elements.
 
     Args:
         node: the node.
@@ -77,7 +77,7 @@ def _with_attribute(node: NodeText, key: str, value: object, shapes: Mapping[str
 
 
 def _auto_pad(node: NodeText, pads: Sequence[object], shapes: Mapping[str, Shape]) -> str:
-    """Return the value of `auto_pad`, `SAME_UPPER` or `SAME_LOWER`, that gives these pads at all sizes.
+    """Return the value of `auto_pad` (`SAME_UPPER` or `SAME_LOWER`) that gives these pads at all sizes.
 
     Raises:
         ShapeError: no value of `auto_pad` gives these pads.
@@ -114,7 +114,7 @@ def unit_axes(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Sha
 
 
 def flattened_axis(node: NodeText, wanted: Sequence[Extent], shapes: Mapping[str, Shape]) -> int | None:
-    """Return the `axis` of a Flatten that equals the given Reshape to the shape `wanted`, or None if there is no such axis.
+    """Return the `axis` with which a Flatten equals the given Reshape to the shape `wanted`, or None if there is no such axis.
 
     The shape `wanted` must consist of two dynamic extents. A Flatten also works for an extent of 0, where a Reshape to
     `[0, -1]` fails.
@@ -136,7 +136,7 @@ def _reshaped(
 ) -> list[int]:
     """Return the target shape of a Reshape as integers that are right at all sizes.
 
-    A dynamic extent becomes 0 if the operand has the same extent at the same axis. At most one other dynamic extent becomes -1.
+    A dynamic extent becomes 0 if the operand has the same extent at the same axis. Any other dynamic extent becomes -1.
 
     Raises:
         ShapeError: more than one extent would become -1.
@@ -169,9 +169,10 @@ def _expanded(
 def _bounds(
     node: NodeText, wanted: Sequence[Extent], given: Mapping[str, Sequence[Extent]], shapes: Mapping[str, Shape]
 ) -> list[int]:
-    """Return the bounds of a Slice as integers. A bound may count from the end, or lie beyond the end, where ONNX clips it.
+    """Return the bounds of a Slice as integers. A bound may count from the end, or lie beyond the end.
 
-    ONNX clips a bound before the start to 0. A slice backwards would then contain the first element.
+    ONNX clips bounds beyond the end. ONNX also clips a bound before the start to 0, but a backward slice would then contain the
+    first element, so such a bound is rejected.
     """
     shape, axes = shapes.get(node.inputs[0]), given.get(node.inputs[3]) if len(node.inputs) > 3 else None
     if shape is None or axes is None:
@@ -182,7 +183,7 @@ def _bounds(
         bound = n if isinstance(n, int) else _bound(n, shape[int(str(axis))])
         forward = isinstance(step, int) and step > 0
         if bound is not n and not forward and -LAST < bound < 0 and not prove(at_least(n, 0)):
-            raise ShapeError(f"the bound {n} of a Slice backwards may lie before the start of the axis")
+            raise ShapeError(f"the bound {n} of a backward Slice may lie before the start of the axis")
         found.append(bound)
     return found
 

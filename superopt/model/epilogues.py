@@ -1,11 +1,11 @@
-"""Epilogue fusion: one ONNX node computes a term together with a bias that is added or a factor that is multiplied.
+"""Epilogue fusion: one ONNX node computes a term and adds a bias to it, or multiplies it by a factor.
 
 For example, one Conv computes a convolution and its bias. The term, here the convolution, is called the host. The bias or
 factor varies along one axis and is called a row.
 
-A spec (a module in `specs/` that defines an operator) says which terms can be hosts. The spec's functions `bias_axis` and
+A spec (a module in `specs/` that defines an operator) states which terms can be hosts. The spec's functions `bias_axis` and
 `factor_axis` take a term and return the axis of its bias or factor, or None if the term cannot be a host. The functions
-`lower_biased` and `lower_scaled` write a host and a row as one node. `DEPTH` is the number of nested operators of a host.
+`lower_biased` and `lower_scaled` write a host and a row as one node. `DEPTH` is the number of nested operators in a host.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ ROLES = {"add": ("bias_axis", "lower_biased", "Add"), "mul": ("factor_axis", "lo
 def fusable_operands(op: str, host: Term, operands: Iterable[Term]) -> list[Term]:
     """Return the operands that one ONNX node can add to, or multiply with, the term `host`.
 
-    `operands` are the operands of a sum (`op` is "add") or a product ("mul"). The result contains constants that are equal
-    everywhere, or that vary only along the axis of the host's bias or factor.
+    `operands` are the operands of a sum (`op` is "add") or a product ("mul"). The result contains only constants whose elements
+    are all equal, or differ only along the axis of the host's bias or factor.
     """
     axis = _axis(op, host)
     return [x for x in operands if axis and x.constant and x.op == "expand" and x.integers("axes") in ((axis,), ())]
 
 
 def row(op: str, host: Term, operand: Term) -> Term:
-    """Return `operand`, a bias or factor of the term `host`, as a vector along the axis on which it may vary.
+    """Return `operand`, a bias or factor of the term `host`, as a vector along the axis on which it can vary.
 
     The operand must be a result of `fusable_operands`. A single number is repeated along the axis.
     """
@@ -50,7 +50,7 @@ def _axis(op: str, host: Term) -> int:
 def emit_epilogue(op: str, host: Term, row: Term, emit: Emit) -> str:
     """Write one node that computes the term `host` plus a bias (`op` is "add") or the term times a factor ("mul").
 
-    Returns the name of the node's result. `row` is the bias or factor, as a vector along the axis on which it may vary.
+    Returns the name of the node's result. `row` is the bias or factor, as a vector along the axis on which it can vary.
     """
     spec = _composite(op, host)
     assert spec is not None

@@ -1,4 +1,4 @@
-"""Example inputs that the user gives: read from files, checked against the model's inputs, and the sizes that they have."""
+"""Example inputs that the user gives. They are read from files and checked against the model's inputs."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ Given: TypeAlias = "str | os.PathLike[str] | Mapping[str, npt.ArrayLike]"
 def read_examples(given: Iterable[Given], model: Model) -> tuple[Example, ...]:
     """Return the examples with arrays of the types of the model's inputs.
 
-    A folder has the tensors of one example in files such as `input_0.pb`, as in the test data of ONNX. A tensor belongs to the
-    input of its name. A tensor whose name is not that of an input belongs to the input at the number of its file.
+    A folder contains the tensors of one example in files such as `input_0.pb`, as in the test data of ONNX. A tensor belongs to
+    the input that has the tensor's name. If no input has this name, the tensor in the n-th file belongs to the n-th input.
 
     Raises:
-        ExampleError: A file cannot be read, or an array does not fit the input of its name.
+        ExampleError: A file cannot be read, or an array does not fit its input.
     """
     inputs = {value.name or "": value for value in model.graph.inputs if not value.is_initializer()}
     return tuple(_fitted(label, arrays, inputs) for label, arrays in (_read(one, [*inputs]) for one in given))
 
 
 def example_sizes(examples: Sequence[Example], model: Model) -> list[dict[str, int]]:
-    """Return the sizes of the dynamic dimensions that the arrays of each example have, without repetition.
+    """Return the sizes that the arrays of each example give to the dynamic dimensions, without repetitions.
 
     Raises:
         ExampleError: Two arrays of an example give one dimension different sizes.
@@ -54,14 +54,14 @@ def example_sizes(examples: Sequence[Example], model: Model) -> list[dict[str, i
                     continue
                 name = dimension_name(value, axis, extent)
                 if sizes.setdefault(name, own) != own:
-                    raise ExampleError(f"the example has two sizes, {sizes[name]} and {own}, of dimension {name!r}")
+                    raise ExampleError(f"the example gives dimension {name!r} two different sizes, {sizes[name]} and {own}")
         if sizes not in found:
             found.append(sizes)
     return [sizes for sizes in found if sizes]
 
 
 def _read(given: Given, names: Sequence[str]) -> tuple[str, dict[str, Array]]:
-    """Return a label for messages, and the arrays by name."""
+    """Return a label for error messages, and the arrays of the example by name."""
     if isinstance(given, Mapping):
         return "the example", {name: np.asarray(value) for name, value in given.items()}
     path = Path(given)
@@ -70,7 +70,7 @@ def _read(given: Given, names: Sequence[str]) -> tuple[str, dict[str, Array]]:
             return str(path), _tensors(path, names)
         opened = np.load(path, allow_pickle=False)
         if not isinstance(opened, np.lib.npyio.NpzFile):
-            raise ExampleError(f"{path}: an array without the name of an input; use numpy.savez to write an .npz file")
+            raise ExampleError(f"{path}: contains an array without the name of an input; use numpy.savez to write an .npz file")
         with opened as stored:
             arrays: dict[str, object] = {name: stored[name] for name in stored.files}
     except ExampleError:
@@ -107,16 +107,16 @@ def _fitted(label: str, arrays: Mapping[str, Array], inputs: Mapping[str, ir.Val
         shape = tuple(value.shape) if value.shape is not None else array.shape
         fixed = [extent if isinstance(extent, int) and extent >= 0 else None for extent in shape]
         if len(fixed) != array.ndim or any(n not in (None, size) for n, size in zip(fixed, array.shape, strict=True)):
-            raise ExampleError(f"{label}: {name!r} has the shape {list(array.shape)}, and the model's input is {value.shape}")
+            raise ExampleError(f"{label}: {name!r} has the shape {list(array.shape)}, but the model's input has {value.shape}")
         fitted[name] = _cast(label, name, array, value)
     return fitted
 
 
 def _cast(label: str, name: str, array: Array, value: ir.Value) -> Array:
-    """Return the array with the type of the input, if this changes no kind of number.
+    """Return the array converted to the type of the input.
 
     Raises:
-        ExampleError: The array has numbers of another kind.
+        ExampleError: The array contains numbers of a different kind, such as floats for an input of integers.
     """
     if value.dtype is None or value.dtype == ir.DataType.STRING:
         return array.astype(object) if value.dtype is not None else array
@@ -124,5 +124,5 @@ def _cast(label: str, name: str, array: Array, value: ir.Value) -> Array:
     if wanted == array.dtype:
         return array
     if not np.can_cast(array.dtype, wanted, "same_kind"):
-        raise ExampleError(f"{label}: {name!r} has elements of type {array.dtype}, and the model's input has {wanted}")
+        raise ExampleError(f"{label}: {name!r} has elements of type {array.dtype}, but the model's input has {wanted}")
     return array.astype(wanted)

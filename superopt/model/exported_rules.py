@@ -2,7 +2,7 @@
 
 `superopt rules export --format onnxscript` writes a module whose rules call `improvement` from their `check`. A rule is applied
 only if its preconditions hold for the shapes and attributes of the matched nodes, and if the new nodes are cheaper. New nodes
-are cheaper if neither their number nor their arithmetic increases, and one of the two decreases. If both are equal, the memory
+are cheaper if neither their number nor their arithmetic increases, and one of the two decreases. If both stay equal, the memory
 traffic must decrease. So rewriting with any set of rules terminates.
 """
 
@@ -61,7 +61,7 @@ class Improvement:
 
 @functools.cache
 def exported_rule_patterns(statement: str) -> tuple[Pattern, ...]:
-    """Return one pattern of the rule in `statement` for every choice of the ranks of the rule's variables."""
+    """Return one pattern of the rule in `statement` for each choice of ranks for the rule's variables."""
     return tuple(Pattern.of(equation) for equation in parse_rule(f"rule: {statement}").equations)
 
 
@@ -88,7 +88,7 @@ def improvement(statement: str, outputs: Sequence[ir.Value], leaves: Iterable[ir
 
 
 def _paying(before: Sequence[Term], after: Sequence[Term], opset: int, outputs: Sequence[ir.Value]) -> Lowered | None:
-    """Return the nodes that compute the terms `after`, or None if these nodes are not cheaper than those of the terms
+    """Return the nodes that compute the terms `after`, or None if these nodes are not cheaper than the nodes of the terms
     `before`.
     """
     known, made = total_work(before), total_work(after)
@@ -110,7 +110,7 @@ def _titled(terms: Sequence[Term]) -> dict[str, Term]:
 
 
 def _executed(terms: Sequence[Term], opset: int) -> int:
-    """Return the number of nodes that a run of the terms executes.
+    """Return the number of nodes that are executed at run time to compute the terms.
 
     Nodes that depend on weights alone do not count, because they are folded before the run.
     """
@@ -173,8 +173,8 @@ def emitted(op: RewriteContext, found: Improvement) -> list[ir.Value]:
 def applied(rules: AppliedRules, model: ir.Model) -> int:
     """Apply an onnxscript `RewriteRuleSet` until no rule applies, and return the number of applications.
 
-    A rule applies only if the new nodes are cheaper. At most `MODEL.max_export_passes` passes are made over the model.
-    Afterwards, the nodes are in topological order.
+    A rule applies only if the new nodes are cheaper. The rules are applied to the whole model at most `MODEL.max_export_passes`
+    times. Afterwards, the nodes are in topological order.
     """
     total = 0
     infer_shapes = ShapeInferencePass()

@@ -1,4 +1,4 @@
-"""Write the large tensors of models to files, so that a ModelProto without these tensors refers to the files."""
+"""Write the large tensors of models to files, and replace these tensors in the ModelProto by references to the files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from superopt.policy import MODEL
 from superopt.protobuf.stored import StoredModel
 
 _KNOWN = frozenset({ir.DataType.BOOL, ir.DataType.INT32, ir.DataType.INT64})
-"""Types of tensors that stay in the ModelProto unless they are large, because readers need the values: conditions, indices."""
+"""Types whose tensors are moved to files only above a larger size, because readers need the values: conditions and indices."""
 _PAGE = 1 << 12
 
 
@@ -93,8 +93,8 @@ class Scratch:
 
 @contextmanager
 def temporary_scratch() -> Iterator[Scratch]:
-    """Yield a `Scratch` (temporary folder for large tensors) that is removed afterwards. Folders that killed runs left are
-    removed too.
+    """Yield a `Scratch` (temporary folder for large tensors) that is removed afterwards. Folders that killed runs left behind
+    are also removed.
 
     Raises:
         TargetError: no temporary folder can be made.
@@ -112,7 +112,7 @@ def _is_large(tensor: ir.TensorProtocol) -> bool:
 
 
 def _store_constants(graph: ir.Graph) -> None:
-    """Replace the graph's Constant nodes with large tensors by initializers of the same names."""
+    """Replace each Constant node that holds a large tensor by an initializer of the same name."""
     for node in list(graph):
         attribute = node.attributes.get("value")
         if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or attribute is None:

@@ -6,8 +6,8 @@ An input counts as ordinary unless the input may be a mask. A mask has infinite 
 mask if its elements reach one of the following through operators that pass the magnitude of elements on:
 
 - operators that absorb infinities: softmax, minimum, maximum, Where, Clip, Relu, maximum pooling,
-- operands that have any magnitude in models: a logarithm's operand, a divisor that is not constant, a power whose exponent is
-  not a natural number.
+- operands that can have any magnitude in models: a logarithm's operand, a divisor that is not constant, a power whose exponent
+  is not a natural number.
 
 Exporters guard attention with `Where(IsNaN(p), 0, p)`, because the softmax of a row that is entirely masked by infinities is
 NaN. Such a guard does nothing if the masks are finite, or if there is no mask.
@@ -75,7 +75,7 @@ INTEGER = Facts(-MODEL.max_ordinary_magnitude, MODEL.max_ordinary_magnitude)
 KNOWN_DOMAINS = frozenset({*STANDARD, "ai.onnx.ml"})
 """The domains whose operators give ordinary results for ordinary operands, except the operators in PARTIAL.
 
-Nothing is known about the results of other operators, and of operators with graphs as attributes.
+Nothing is known about the results of operators in other domains, or of operators that have graphs as attributes.
 """
 SUMS = frozenset({"add", "sub"})
 PRODUCTS = frozenset({"mul", "matmul"})
@@ -90,7 +90,7 @@ MOVING = frozenset(
 """Operators of the algebra that only move elements or fill tensors, and do no arithmetic."""
 GraphOrNone: TypeAlias = "ir.Graph | ir.Function | None"
 Moves: TypeAlias = "tuple[tuple[str, int, tuple[tuple[str, Attribute], ...]], ...]"
-"""The operators that move an operand's elements on their way to a sum: operator, position of the operand and attributes."""
+"""The operators that move an operand's elements on their way to a sum, each with the operand's position and the attributes."""
 
 
 # fmt: off
@@ -102,7 +102,7 @@ _PASSES_ZEROS = frozenset(
     }
 )
 # fmt: on
-"""ONNX operators whose results may be zeros with the signs of zeros of their operands."""
+"""ONNX operators for which the sign of a zero in an operand can determine the sign of a zero in the result."""
 _TELLS_TINY_APART = ("ArgMax", "ArgMin", "Log", "TopK")
 """ONNX operators that give different results for different tiny elements of their first operand."""
 _COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
@@ -114,14 +114,17 @@ _CHAINED = _ROUNDED | {"Expand", "Flatten", "Identity", "Neg", "Reshape", "Squee
 
 
 def _has_steps(node: ir.Node) -> bool:
-    """Return whether the node computes a function with steps of floating-point numbers, such as Floor or a comparison."""
+    """Return whether the node computes a step function of floating-point numbers, such as Floor or a comparison."""
     if node.domain not in STANDARD or not node.inputs or node.inputs[0] is None or node.inputs[0].dtype not in FLOATS:
         return False
     return node.op_type in _STEPS or (node.op_type == "Cast" and node.outputs[0].dtype not in FLOATS)
 
 
 def _chain(value: ir.Value | None) -> tuple[ir.Value | None, list[ir.Node]]:
-    """Return the nodes that compute the value from another value and constants, one after another, and the other value."""
+    """Return the value at which the chain of nodes that computes `value` begins, and the nodes of the chain.
+
+    Each node of the chain has exactly one operand that is not constant.
+    """
     chain: list[ir.Node] = []
     while value is not None and (producer := value.producer()) is not None:
         operands = [v for v in producer.inputs if v is not None and constant_tensor(v) is None]
@@ -151,9 +154,10 @@ def _divides_by_constant(node: ir.Node | None) -> bool:
 
 
 def _divisors(node: ir.Node, *others: str) -> list[ir.Value]:
-    """Return the operands of the node for which a zero gives an infinity whose sign is the sign of the zero.
+    """Return the operands of the node for which a zero gives an infinity that has the sign of the zero.
 
-    The first operands of the operators `others` are returned too. A base is left out if its exponent is a natural number.
+    If the node's operator is one of `others`, its first operand is also returned. The base of a power is left out if the
+    exponent is a natural number.
     """
     if node.domain not in STANDARD:
         return []
@@ -176,7 +180,7 @@ class SumOperand(NamedTuple):
         graph: the graph whose nodes compute the operand.
         constant: whether the operand does not depend on the model's inputs.
         facts: the bounds and other facts of `source`.
-        ordinary: the largest magnitude of a constant that does not round the other operands of the sum.
+        ordinary: the largest magnitude that a constant can have without rounding the other operands of the sum.
     """
 
     sign: int
@@ -189,7 +193,7 @@ class SumOperand(NamedTuple):
 
     @property
     def large_signs(self) -> set[int]:
-        """The signs of the large elements of the operand as it is added or subtracted (`Facts.large_signs`)."""
+        """The signs with which the large elements of the operand enter the sum (`Facts.large_signs`)."""
         return {self.sign * sign for sign in self.facts.large_signs(constant=self.constant, ordinary=self.ordinary)}
 
 
@@ -221,7 +225,7 @@ class ModelFacts:
     def of(self, value: ir.Value) -> Facts:
         """Return the bounds and other facts of a value.
 
-        The value is an input, a weight, or the result of a node that was passed to `tell`.
+        The value must be an input, a weight, or the result of a node that was passed to `tell`.
         """
         if value not in self._known:
             self._known[value] = self._outside(value)
@@ -247,8 +251,8 @@ class ModelFacts:
     def tell(self, node: ir.Node, terms: Mapping[ir.Value, Term] | None) -> None:
         """Derive and record the bounds and other facts of a node's results.
 
-        `terms` contains the terms of the results over values whose facts are recorded already. `terms` is None if the algebra
-        cannot express the node.
+        `terms` contains the terms of the results. The facts of their variables must be recorded already. `terms` is None if the
+        algebra cannot express the node.
         """
         if terms is None:
             self._known.update((v, self._opaque(node, v)) for v in node.outputs)
@@ -261,12 +265,13 @@ class ModelFacts:
     def rounding_sums(self) -> frozenset[ir.Node]:
         """Return the nodes whose results are part of a sum that rounds on purpose.
 
-        Models round numbers by sums of at least three operands, two of which cancel, as in `(x + 1e6) - 1e6`. Two operands
-        cancel if one is the negative of the other, or if one may be large and positive where the other is large and negative.
-        The operands of a sum include the operands of inner sums, also where operators between the sums move or negate elements.
+        Models round numbers on purpose with sums of at least three operands, two of which cancel, as in `(x + 1e6) - 1e6`. Two
+        operands cancel if one is the negative of the other, or if one may be large and positive where the other is large and
+        negative. The operands of a sum include the operands of inner sums, even if operators between the sums move or negate
+        elements.
 
-        Sums of products of such results are included, because they compute rounding errors, as Dekker's product of two numbers
-        does (https://doi.org/10.1007/BF01397083).
+        Sums of products of such results are also included, because such sums compute rounding errors, as Dekker's product of
+        two numbers does (https://doi.org/10.1007/BF01397083).
         """
         found: set[ir.Node] = set()
         seen: set[tuple[GraphOrNone, Term]] = set()
@@ -304,10 +309,12 @@ class ModelFacts:
         return False
 
     def stepped_chains(self) -> frozenset[ir.Node]:
-        """Return nodes that compute with constants, one after another, and lead from exact numbers to a function with steps.
+        """Return the nodes of chains that compute the operand of a step function from an exact number and constants.
 
-        Inputs and converted integers are exact numbers. Models compute positions from them, as in `floor(p * 0.7 / 0.7)`. If
-        such a chain is rounded in another way, a position at a step changes by one.
+        An exact number is an input or a converted integer.
+
+        Models compute positions with such chains, as in `floor(p * 0.7 / 0.7)`. If such a chain is rounded differently, a
+        position at a step changes by one.
         """
         found: set[ir.Node] = set()
         for node in ir.traversal.RecursiveGraphIterator(self._top):
@@ -318,7 +325,7 @@ class ModelFacts:
         return frozenset(found)
 
     def signed_zeros(self) -> frozenset[ir.Value]:
-        """Return the values whose zeros have a sign that may decide the sign of an infinity.
+        """Return the values for which the sign of a zero can determine the sign of an infinity.
 
         These values are divisors that may be 0, and values from which products, sums and moves pass a zero on to such a
         divisor. Sums of many products, such as MatMul and Conv, are not followed, because all of their products would have to
@@ -331,10 +338,10 @@ class ModelFacts:
     def relative_values(self) -> frozenset[ir.Value]:
         """Return products and quotients that need a small relative error.
 
-        They are divisors, operands of a logarithm, operands of an operator that orders elements, or compared with tiny numbers.
-        Quotients are also needed so under a square root, and as factors of numbers larger than ordinary inputs, because a tiny
-        quotient then gives a large result. Products, moves, maxima, sums over axes and sums with tiny numbers pass the need on
-        to their operands. Values that are never near 0 are left out.
+        Such a value is a divisor, an operand of a logarithm or of an operator that orders elements, or is compared with tiny
+        numbers. A quotient also needs a small relative error under a square root, or as a factor of numbers larger than
+        ordinary inputs, because a tiny quotient then gives a large result. Products, moves, maxima, sums over axes and sums
+        with tiny numbers pass this requirement on to their operands. Values that are never near 0 are left out.
         """
         needed: list[ir.Value] = []
         enlarged: list[ir.Value] = []
@@ -365,7 +372,7 @@ class ModelFacts:
     def _may_be_large(self, value: ir.Value) -> bool:
         """Return whether elements may be larger than ordinary inputs.
 
-        An exponential may be, if its operand may be larger than the logarithm of ordinary inputs.
+        An exponential may be larger if its operand may be larger than the logarithm of the largest ordinary input.
         """
         producer = value.producer()
         if producer is None or producer.op_type != "Exp" or producer.inputs[0] is None:
@@ -375,9 +382,11 @@ class ModelFacts:
     def _traced(
         self, values: Iterable[ir.Value], counts: Callable[[Facts], bool], passes: Callable[[ir.Node], bool]
     ) -> frozenset[ir.Value]:
-        """Return the values and, through nodes that `passes` admits, the values from which they are computed.
+        """Return the given values, and the operands that are reached by tracing the values back through nodes.
 
-        Values that are not floating-point numbers, or whose facts `counts` rejects, are left out and not traced.
+        Only nodes for which `passes` returns True are traced through.
+
+        A value is left out and not traced if it is not floating-point, or if `counts` returns False for its facts.
         """
         stack, found = list(values), set[ir.Value]()
         while stack:
@@ -391,7 +400,7 @@ class ModelFacts:
         return frozenset(found)
 
     def is_nested(self, term: Term, graph: GraphOrNone) -> bool:
-        """Return whether an operand of the commutative operator at the root is the result of the same operator.
+        """Return whether an operand of the commutative operator at the root of the term is the result of the same operator.
 
         `graph` is the graph whose nodes compute the term.
         """
@@ -406,9 +415,9 @@ class ModelFacts:
         return []
 
     def _sum(self, root: Term, graph: GraphOrNone, ordinary: float) -> tuple[set[tuple[GraphOrNone, Term]], set[SumOperand]]:
-        """Return a sum and its inner sums, and the operands of all these sums that are no sums themselves.
+        """Return a sum and its inner sums, and the operands of all these sums that are not sums themselves.
 
-        Constants of at most the magnitude `ordinary` do not round the other operands.
+        Constants whose magnitude is at most `ordinary` do not round the other operands.
         """
         sums: set[tuple[GraphOrNone, Term]] = set()
         operands: set[SumOperand] = set()
@@ -536,7 +545,7 @@ def _ordinary_constant(kind: ir.DataType | None) -> float:
 def _cancel(operands: Collection[SumOperand]) -> bool:
     """Return whether a sum of these operands has at least three operands, two of which cancel.
 
-    Constants of ordinary magnitude do not count. Models do not round by them.
+    Constants of ordinary magnitude do not count, because models do not use such constants to round.
     """
     if len(operands) < 3:
         return False
@@ -611,7 +620,9 @@ def _of_weight(tensor: ir.TensorProtocol) -> Facts:
 
 
 def _of_stored(tensor: ir.TensorProtocol) -> Facts:
-    """Return the bounds and other facts of the tensor's elements. If the tensor is in a file, the file is unmapped again."""
+    """Return the bounds and other facts of the tensor's elements. If the tensor's file must be mapped into memory, the file is
+    unmapped afterwards.
+    """
     mapped = isinstance(tensor, ir.ExternalTensor) and tensor.raw is None
     found = _of_array(tensor.numpy())
     if mapped and isinstance(tensor, ir.ExternalTensor):

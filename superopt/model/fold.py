@@ -21,8 +21,9 @@ OPSET = 18
 def fold(terms: Sequence[Term], values: Mapping[str, Array], dtype: npt.DTypeLike | None = None) -> dict[Term, Array]:
     """Evaluate the terms, and return the value of each term.
 
-    The arithmetic is in float64, and only the results are rounded. The arithmetic is in float32 if ONNX Runtime has no float64
-    kernel, or if the terms only move elements and results are float32. Terms that are booleans in ONNX give boolean arrays.
+    The arithmetic is usually in float64, and only the results are rounded. The arithmetic is in float32 if ONNX Runtime has no
+    float64 kernel, or if the terms only move elements and the results are float32. Terms that are booleans in ONNX give boolean
+    arrays.
 
     Args:
         terms: the terms.

@@ -33,9 +33,9 @@ def pair(
 ) -> FunctionPair | str:
     """Return a rule as a pair of ONNX functions.
 
-    `left` and `right` contain the nodes of both sides of the rule at several instances, that is, choices of sizes and
+    `left` and `right` contain the nodes of the two sides of the rule at several instances. An instance is a choice of sizes and
     attributes. An attribute of the left side that differs between instances becomes an attribute of the functions. An attribute
-    of the right side that differs between instances must have the values of an attribute of the left side.
+    of the right side that differs between instances must have the same values as an attribute of the left side.
 
     If the rule cannot be written as such a pair, the reason is returned instead.
     """
@@ -68,8 +68,8 @@ def _shape(lowered: Lowered) -> tuple[tuple[object, ...], ...]:
 def _varying(side: Sequence[Lowered]) -> dict[tuple[int, str], tuple[AttributeValue, ...]]:
     """Return the values of each attribute whose value differs between the items of `side`.
 
-    `side` has the nodes of one side of a rule at several choices of sizes and attributes. A key of the result is the position
-    of a node and the name of an attribute.
+    `side` contains the nodes of one side of a rule at several choices of sizes and attributes. A key of the result is the
+    position of a node and the name of an attribute.
     """
     found = {}
     for position, node in enumerate(side[0].nodes):
@@ -167,7 +167,7 @@ def _changed(shape: tuple[int, ...], rng: np.random.Generator) -> tuple[int, ...
 
 
 def _model(side: Lowered, inputs: Sequence[str], opset: int) -> ModelProto:
-    """Return one side of a rule as a model whose inputs may have any shape. Outputs are values with names like `out0`."""
+    """Return one side of a rule as a model whose inputs may have any shape. Its outputs have names such as `out0`."""
     kind = onnx.TensorProto.FLOAT
     outputs = sorted({n for node in side.nodes for n in node.outputs if n.startswith("out")})
     graph = onnx.helper.make_graph(

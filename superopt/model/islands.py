@@ -1,19 +1,19 @@
 """Islands: the convex regions of a model's graphs that the algebra can express.
 
 A node lifts if the algebra can express the node's results as terms. Only nodes that lift can be in an island. Each node has a
-level. The level rises by one where a path from the inputs returns to nodes that lift after it passed other nodes. An island is
-a connected set of nodes that lift, with one level and one floating-point type. Nodes that read the same value count as
-connected. So no path leaves an island and returns to it, and replacing the island's outputs cannot close a cycle through the
-rest of the model.
+level. On a path from the inputs, the level rises by one each time the path returns from nodes that do not lift to nodes that
+lift. An island is a connected set of nodes that lift and that have the same level and the same floating-point type. Nodes that
+read the same value count as connected. Because all nodes of an island have the same level, no path leaves an island and returns
+to it. So replacing the island's outputs cannot close a cycle through the rest of the model.
 
-A node may use only the known shape of a value. After rewriting, the node no longer reads such a value. So only the variables
-of a node's terms count as values that the node reads.
+Some nodes use only the shape of a value. If the shape is known, such a node no longer reads the value after rewriting. So the
+values that a node reads are the variables of the node's terms.
 
-Nodes that only combine weights, or only move integers, are in no island. The terms of an island that uses such nodes include
-the computation of these nodes.
+Nodes that only combine weights, or only move integers, are not in any island. If an island uses the results of such nodes, the
+island's terms include the computation of these results.
 
-Every graph of the model, the top graph or a control flow body, has its own islands. A value that a body captures from an outer
-graph counts as an input of the body's islands.
+The top graph and every control flow body have their own islands. A value that a body captures from an outer graph counts as an
+input of the body's islands.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from superopt.policy import MODEL
 from superopt.rules.fp_flags import FpMode
 
 RANDOM = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "RandomUniformLike"})
-"""Operators that have inputs and may give random results."""
+"""Operators that have inputs and can give random results."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +60,9 @@ class Island:
         conditions: names of the outputs that are booleans.
         sizings: bindings of the dynamic dimensions to sample sizes.
         scope: the location of the graph that contains the nodes.
-        facts: bounds of the variables, by name, and whether a variable may be infinite or NaN.
-        signed: whether the sign of a zero that the island computes may decide the sign of an infinity.
-        relative: whether a value of the island needs a small relative error, because its logarithm or a quotient is computed.
+        facts: for each variable, by name, its bounds, and whether it can be infinite or NaN.
+        signed: whether the sign of a zero that the island computes can determine the sign of an infinity.
+        relative: whether a value of the island needs a small relative error, for example because the value is a divisor.
     """
 
     nodes: tuple[ir.Node, ...]
@@ -110,8 +110,9 @@ class Chart:
         model: the model.
         views: the `Views` object of the model, if the caller has one.
         mode: the floating-point mode. See `chart_of` for the relaxed mode.
-        rounding: nodes whose rounding must stay, such as parts of a sum that rounds on purpose. No island contains them.
-        native_half: whether kernels compute in float16. If not, no island of the precise mode contains float16 values.
+        rounding: nodes whose rounding must not change, such as parts of a sum that rounds on purpose. No island contains these
+            nodes.
+        native_half: whether kernels compute in float16. If False, no island contains float16 values in the precise mode.
     """
 
     def __init__(
@@ -141,7 +142,10 @@ class Chart:
             self._place(node)
 
     def covers(self, node: ir.Node) -> bool:
-        """Return whether the node is in an island, or needs none, because its result is constant or part of other terms."""
+        """Return whether the node is in an island or needs no island.
+
+        A node needs no island if its results are constant or part of other terms.
+        """
         return node in self._levels or all(v in self._inlined or v in self._settled or is_stored(v) for v in node.outputs)
 
     def islands(self) -> list[Island]:
@@ -159,7 +163,7 @@ class Chart:
     def island(self, nodes: Sequence[ir.Node]) -> Island:
         """Return an `Island` that contains only the given nodes of one island.
 
-        The nodes must be consecutive in the topological order of their island, so that the result is convex too.
+        The nodes must be consecutive in the topological order of their island, so that the result is also convex.
         """
         terms: dict[ir.Value, Term] = {}
         for node in nodes:
@@ -204,9 +208,10 @@ class Chart:
     def _place(self, node: ir.Node) -> None:
         """Decide whether the node can be in an island (a convex region of the model), and record the result.
 
-        If the node can be in an island, its level is recorded. The level rises where a path returns to such nodes after other
-        nodes, so all nodes of an island have one level. If the node only combines weights or moves integers, its terms are
-        recorded, and the terms of other nodes will include them.
+        If the node can be in an island, this method records the node's level. All nodes of an island have the same level,
+        because the level rises where a path returns from other nodes to nodes that can be in an island. If the node only
+        combines weights or moves integers, this method records the node's terms, and the terms of other nodes will include
+        them.
         """
         lifted = self._lifted(node, {})
         self.facts.tell(node, lifted)
@@ -240,8 +245,8 @@ class Chart:
     def _is_too_wide(self, graph: ir.Graph, lifted: Mapping[ir.Value, Term]) -> bool:
         """Return whether the node extends a sum or product of earlier nodes beyond `MODEL.max_chain_operands` operands.
 
-        An island must end before such a node, because nested sums are one term. This method also records the number of operands
-        that each result has as a sum or product within its island.
+        An island must end before such a node, because nested sums are one term. If a result is a sum or product within its
+        island, this method also records the number of its operands.
         """
         cut = False
         for term in lifted.values():
@@ -271,7 +276,7 @@ class Chart:
         return is_stored(value) or (not self.views.dynamic and constant_tensor(value) is not None)
 
     def _leave(self, node: ir.Node) -> None:
-        """Exclude a node that the algebra cannot express, and the nodes that it depends on, from the islands.
+        """Exclude from the islands a node that the algebra cannot express, and all nodes that it depends on.
 
         The node must not depend on the model's inputs. ONNX Runtime computes all these nodes once, when it loads the model.
         """
@@ -327,14 +332,15 @@ class Chart:
     def _keeps_rounding(self, node: ir.Node, lifted: Mapping[ir.Value, Term]) -> bool:
         """Return whether the floating-point mode permits computing the node's results from its terms.
 
-        Computing from terms may change rounding, because terms flatten nested sums and express some operators by several other
+        Computing from terms can change rounding, because terms flatten nested sums and express some operators by several other
         operators. In the precise mode, the terms must consist of one operator, apart from operators that only move elements,
-        and must not be a sum of a sum or a product of a product. A constant may only be moved, because constants are computed
-        in float64. The operator must not be a reciprocal, because a product with a reciprocal becomes a Div. ONNX Runtime's
-        kernel for the operator must not round an element by its position, because a rewrite may move elements.
+        and must not be a sum of a sum or a product of a product. Constants may be moved, but no other operator may be applied
+        to constants, because constants are computed in float64. The operator must not be a reciprocal, because a product with a
+        reciprocal becomes a Div. In ONNX Runtime's kernel for the operator, the rounding of an element must not depend on its
+        position, because a rewrite may move elements.
 
         On a CPU, ONNX Runtime computes in float32 instead of float16, and rounds a value to float16 only if the next node reads
-        float16. So moving a node may change the rounding of its neighbours.
+        float16. So moving a node can change the rounding of its neighbours.
         """
         if self.mode is not FpMode.PRECISE:
             return node not in self._rounding
@@ -351,10 +357,10 @@ class Chart:
         return not any(len(t.args) > 2 or self.facts.is_nested(t, graph) for t in commutative)
 
     def _float_type(self, node: ir.Node) -> ir.DataType | None:
-        """Return the floating-point type that the node computes with, or None if there is no such single type.
+        """Return the floating-point type that the node computes with, or None if there is not exactly one such type.
 
-        A node with boolean results has the only floating-point type of the model. The result is None if such a node also has
-        values of another floating-point type.
+        For a node with boolean results, the result is the only floating-point type of the model. It is None if the node also
+        has values of a different floating-point type.
         """
         own = _float_type([*node.outputs, *node.inputs])
         if any(v.dtype == ir.DataType.BOOL for v in node.outputs):
@@ -363,7 +369,7 @@ class Chart:
 
 
 def _computed_in(kind: ir.DataType) -> str:
-    """Return the type in which ONNX Runtime computes elementwise functions of the given type on a CPU."""
+    """Return the type in which ONNX Runtime computes elementwise functions on a CPU if the operands have the given type."""
     return "float64" if kind == ir.DataType.DOUBLE else "float32"
 
 
@@ -382,7 +388,7 @@ class Charts:
     """A cache of charts. A chart is a copy of a model for analysis, divided into islands.
 
     The models must not change. The cache keeps the first chart and the last chart. `native_half` is whether kernels compute in
-    float16, as those of GPUs do.
+    float16, as GPU kernels do.
     """
 
     def __init__(self, mode: FpMode = FpMode.FAST, *, native_half: bool = False) -> None:
@@ -402,8 +408,8 @@ class Charts:
         return made
 
     def begun(self, model: Model) -> Model:
-        """Return the model with constants folded by `fold_known_values`, and cache the `Chart` (copy with islands) of the
-        result.
+        """Return the model with constants folded by `fold_known_values`, and cache the `Chart` (a copy divided into islands) of
+        the result.
         """
         views = Views(model)
         start = fold_known_values(model, views.model)
@@ -443,7 +449,7 @@ def _name(value: ir.Value) -> str:
 
 
 def _float_type(values: Sequence[ir.Value | None]) -> ir.DataType | None:
-    """Return the floating-point type of the values, or None if there is no such type or more than one."""
+    """Return the floating-point type of the values, or None if the values do not have exactly one such type."""
     types = {v.dtype for v in values if v is not None and v.dtype in FLOATS}
     return types.pop() if len(types) == 1 else None
 

@@ -46,7 +46,7 @@ def sink_unit_axes(term: Term, alone: Callable[[Term], bool]) -> Term | None:
 def _kept(x: Term, shape: tuple[int, ...], alone: Callable[[Term], bool]) -> Term | None:
     """Return `x` reshaped to `shape`, with the reshape moved inwards to the reductions. The order of operands does not change.
 
-    The result is None if a reduction with `keepdims` would have another shape, or if `x` has several users.
+    The result is None if a reduction with `keepdims` would have a different shape, or if `x` has several users.
     """
     if x.constant:
         return _constant(x, shape)
@@ -66,7 +66,7 @@ def _kept(x: Term, shape: tuple[int, ...], alone: Callable[[Term], bool]) -> Ter
 
 
 def _constant(x: Term, shape: tuple[int, ...]) -> Term:
-    """Return a constant in another shape. Ones, zeros and multiples of ones are written without a reshape."""
+    """Return the constant `x` in the shape `shape`. Ones, zeros and multiples of ones are written without a reshape."""
     match x.op:
         case "ones" | "zeros":
             return apply(x.op, shape=shape)

@@ -1,4 +1,4 @@
-"""Lifting: read ONNX nodes as terms of the algebra, by the operator definitions in specs/.
+"""Lifting: read ONNX nodes as terms of the algebra, using the operator definitions in specs/.
 
 A node whose operator has no definition cannot be lifted.
 """
@@ -32,7 +32,7 @@ SMALLEST_OPSET = 7
 STANDARD = ("", "ai.onnx")
 _OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 UNIFORM = {"zeros": 0.0, "ones": 1.0}
-"""Operators whose results contain one number everywhere, each with this number."""
+"""Operators that fill a tensor with a single number, each with this number."""
 
 
 Contents: TypeAlias = "Callable[[ir.Value], npt.NDArray[np.object_] | None]"
@@ -48,9 +48,9 @@ def lift_node(
 ) -> tuple[Term, ...] | None:
     """Return the terms of the node's outputs, or None if no definition in specs/ covers the node.
 
-    `inputs` has a term for every input of the node. The term is None for an input that is left out, and for an input without
-    known shape or with a type that the algebra does not have. Constant operands (axes, shapes, numbers) are read from the node
-    itself. Integer operands that depend only on the dynamic dimensions are read by the function `contents`.
+    `inputs` contains an entry for every input of the node: a term or None. The entry is None if the input is left out, if its
+    shape is not known, or if the algebra does not have its type. Constant operands (axes, shapes, numbers) are read from the
+    node itself. Integer operands that depend only on the dynamic dimensions are read by the function `contents`.
     """
     if opset < SMALLEST_OPSET or node.overload:
         return None
@@ -72,7 +72,7 @@ def lift_node(
 
 
 def _sliced(node: _Node) -> Term:
-    """Return the term of a Slice. A bound that may be beyond the axis is clamped to the axis by minima and maxima."""
+    """Return the term of a Slice. A bound that may lie beyond the axis is clamped to the axis by minima and maxima."""
     x = node.operand(0)
     starts, ends = node.attribute("starts"), node.attribute("ends")
     axes, steps = node.attribute("axes", tuple(range(len(starts)))), node.attribute("steps", (1,) * len(starts))
@@ -108,7 +108,7 @@ def _picked(node: _Node) -> Term:
             raise ShapeError(f"{node.op_type}: the algebra does not have this form of the operator")
         return term
     if not prove(at_least(n, max(-i if i < 0 else i + 1 for i in numbers))) and len(numbers) > 1:
-        raise ShapeError(f"{node.op_type}: the positions may be outside the axis at some sizes")
+        raise ShapeError(f"{node.op_type}: the positions may lie outside the axis at some sizes")
     wanted = (*x.shape[:axis], *shape, *x.shape[axis:][1:])
     first = numbers[0] + n if numbers[0] < 0 else numbers[0]
     if list(numbers) == list(range(numbers[0], numbers[0] + len(numbers))):
@@ -128,13 +128,13 @@ Whether a position is beyond the axis cannot always be decided for all sizes.
 
 
 UNDEFINED_BUT_LIFTED = frozenset({"Cast", "CastLike", "Dropout", "Identity", "IsInf", "IsNaN"})
-"""Operators without a definition in specs/, of which some nodes are terms all the same."""
+"""Operators without a definition in specs/ for which some nodes can still be expressed as terms."""
 MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 """Errors raised while reading a node that has attributes of the wrong kind. ONNX Runtime ignores some such attributes."""
 
 
 def _lifted(lifted: _Node, name: str) -> tuple[Term, ...] | None:
-    """Return the terms of the node's outputs by the first definition of the operator `name` that covers the node.
+    """Return the terms of the node's outputs according to the first definition of the operator `name` that covers the node.
 
     Returns None if no definition covers the node.
     """
@@ -175,8 +175,8 @@ def leaf_of(value: ir.Value) -> Term | None:
     """Return a variable that stands for the value in terms, or None.
 
     The variable has the value's name and shape. A variable for a weight is constant, a variable for booleans is a condition,
-    and a variable for computed integers is a position. The result is None if an extent of the value is 0 or not a number, for
-    constant integers, and for types that the algebra does not have.
+    and a variable for computed integers is a position. The result is None if an extent of the value is 0 or not a number, if
+    the value is a constant of integers, or if the algebra does not have its type.
     """
     shape, condition, position = value.shape, value.dtype == ir.DataType.BOOL, BITS.get(value.dtype, 0)
     if value.name is None or shape is None or not (condition or position or value.dtype in FLOATS):
@@ -217,7 +217,10 @@ def is_stored(value: ir.Value) -> bool:
 
 
 def has_definition(name: str) -> bool:
-    """Return whether a definition in specs/ covers some nodes of the ONNX operator. A name has its domain before it."""
+    """Return whether a definition in specs/ covers some nodes of the ONNX operator.
+
+    The name of a non-standard operator begins with its domain.
+    """
     return name in UNDEFINED_BUT_LIFTED or bool(_bindings(name))
 
 
@@ -251,7 +254,7 @@ def _keeps_type(node: ir.Node) -> bool:
 
 
 def _picks_rows(node: ir.Node) -> bool:
-    """Return whether the node is a GatherND that selects positions of the first axis only, as a Gather at axis 0 does."""
+    """Return whether the node is a GatherND that selects only along the first axis, as a Gather at axis 0 does."""
     places = node.inputs[1] if node.op_type == "GatherND" else None
     shape = None if places is None else places.shape
     return shape is not None and len(shape) > 1 and shape[-1] == 1 and not node.attributes.get_int("batch_dims", 0)
@@ -411,7 +414,7 @@ class _Node:
 
 @dataclass(frozen=True)
 class _Rows(_Node):
-    """A GatherND that selects along the first axis only, presented as a Gather.
+    """A GatherND that selects only along the first axis, presented as a Gather.
 
     The indices of such a GatherND have a last axis of extent 1, which is removed.
     """
@@ -470,7 +473,7 @@ CLAMPING = frozenset({"Conv", "ConvTranspose"})
 
 
 def _needed_pads(image: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
-    """Return, for each axis, the sum of both pads with which the output has the extent ceil(image extent / stride)."""
+    """Return, for each axis, the sum of the two pads that gives the output the extent ceil(image extent / stride)."""
     return [(-(-n // s) - 1) * s + (k - 1) * d + 1 - n for n, k, s, d in zip(image, kernel, strides, dilations, strict=True)]
 
 
@@ -488,7 +491,8 @@ def _same_pads(needed: Sequence[int], *, more_before: bool) -> tuple[int, ...]:
 def _ceil_pads(
     image: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], pads: Sequence[int]
 ) -> tuple[int, ...]:
-    """Return the pads with which a pooling with `ceil_mode=0` has the result that `ceil_mode=1` has with the given pads.
+    """Return pads such that a pooling with `ceil_mode=0` gives the same result as a pooling with `ceil_mode=1` and the given
+    pads.
 
     With `ceil_mode=1`, a partial last window counts if it begins within the image or within the pads before the image.
     """

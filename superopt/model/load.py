@@ -81,7 +81,8 @@ class Loaded:
 
 
 def load(source: Source) -> Loaded:
-    """Return the model with its nodes in topological order, after a check that its external data files exist and can be read.
+    """Check that the model's external data files exist and can be read, and return the model with its nodes in topological
+    order.
 
     ONNX requires topological order, but ONNX Runtime also accepts models in other orders.
 
@@ -106,7 +107,7 @@ def load(source: Source) -> Loaded:
 
 
 def _model_in_memory(source: object) -> Model | None:
-    """Return the `onnx_ir.Model` that the source is or holds, or None for a source in another form."""
+    """Return the `onnx_ir.Model` that the source is or contains, or None for any other source."""
     held = source if isinstance(source, Model) else getattr(source, "model", None)
     return held if isinstance(held, Model) else None
 
@@ -138,7 +139,7 @@ def _parse(path: Path) -> ModelProto:
 
 def _read(proto: ModelProto, path: Path, label: str) -> Model:
     if not proto.HasField("graph") or not proto.HasField("ir_version") or not proto.opset_import:
-        raise InvalidModelError(f"{label}: not an ONNX model (no graph, IR version or opset in it)")
+        raise InvalidModelError(f"{label}: not an ONNX model (the graph, the IR version or the opset is missing)")
     if proto.training_info:
         raise InvalidModelError(f"{label}: training information is not supported")
     require_well_formed(proto, label)

@@ -1,4 +1,4 @@
-"""Lowering: write terms as ONNX nodes, by the operator definitions in specs/, at the opset of the target model.
+"""Lowering: write terms as ONNX nodes, using the operator definitions in specs/ and the opset of the target model.
 
 Lowering writes the usual ONNX forms: `expand` is left out where ONNX broadcasts, slices that together cover an axis become one
 Split, a bias becomes part of its convolution or Gemm, and weight-only terms become initializers.
@@ -75,9 +75,9 @@ def lower(
     Args:
         outputs: the terms, by the names of their results.
         opset: the opset of the nodes.
-        constant: a function that computes a weight-only term that is not a variable, so that the term becomes an initializer.
-            If `constant` is None, only terms without variables become initializers, and nodes compute the other weight-only
-            terms.
+        constant: a function that computes the value of a weight-only term that is not a variable. The term becomes an
+            initializer. If `constant` is None, only terms without variables become initializers, and nodes compute the other
+            weight-only terms.
         dtype: the type in which numbers are stored.
         prefix: the prefix of every new name.
         conditions: the names of the outputs that are booleans. All other outputs are numbers. If `conditions` is None, the term
@@ -94,7 +94,7 @@ def lower(
 
 
 class _UnavailableError(ShapeError):
-    """The opset has no node for a composite operator, that is, an operator defined by smaller operators.
+    """The opset has no node for a composite operator. A composite operator is defined in terms of smaller operators.
 
     The message of the error is the name of the composite operator.
     """
@@ -131,7 +131,10 @@ def _broadcast_shape(terms: Sequence[Term]) -> Shape:
 
 @dataclass
 class _Lowering:
-    """The state while terms are written as ONNX nodes. Implements `op.Emit`, the interface that the code in specs/ calls."""
+    """The state of a translation of terms into ONNX nodes.
+
+    The class implements `op.Emit`, the interface that the code in specs/ calls.
+    """
 
     wanted: Mapping[str, Term]
     opset: int
@@ -287,7 +290,7 @@ class _Lowering:
     def _with_units(self, node: NodeText, dropped: Sequence[int], added: Sequence[int]) -> Iterator[NodeText]:
         """Yield nodes that replace a Reshape: a Squeeze of the axes `dropped` and an Unsqueeze of the axes `added`.
 
-        A node without axes is left out. If both are left out, an Identity is yielded.
+        A node without axes is left out. If both nodes are left out, an Identity is yielded.
         """
         source, (target,) = node.inputs[0], node.outputs
         steps = [(op, axes) for op, axes in (("Squeeze", dropped), ("Unsqueeze", added)) if axes]
@@ -302,9 +305,10 @@ class _Lowering:
             source = name
 
     def _may_block(self, term: Term) -> bool:
-        """Return whether DepthToSpace or SpaceToDepth may replace the term, a transpose (see `image_blocks`).
+        """Return whether the term is a transpose that DepthToSpace or SpaceToDepth may replace (see `image_blocks`).
 
-        The elements must be floating-point numbers of at least 32 bits, because all kernels of these operators accept them.
+        The elements must be floating-point numbers of at least 32 bits, because all kernels of these operators accept such
+        numbers.
         """
         fixed = all(isinstance(n, int) for n in term.shape)
         return fixed and self.dtype.itemsize >= 4 and term.op == "transpose" and self._kind(self.name_of(term.args[0])) is False
@@ -366,8 +370,9 @@ class _Lowering:
     ) -> str:
         """Write nodes of the operator `op_type` that combine the operands from left to right, and return the result's name.
 
-        `term` is the sum or product of the operands. `first`, if given, is the name of a value of the term's shape with which
-        the operands are combined. `inverse` may replace some nodes: `Sub` for the negation of an operand, for example.
+        `term` is the sum or product of the operands. If `first` is given, it is the name of a value that has the term's shape,
+        and the operands are combined with this value. `inverse` can replace some nodes. For example, a Sub replaces the Add of
+        a negated operand.
         """
         if operator(term.op).commutative and self.constant is not None:
             operands = merge_constants(term.op, operands)
@@ -384,7 +389,7 @@ class _Lowering:
         )
 
     def _steps(self, op_type: str, operands: list[Term], inverse: Inverse | None) -> list[tuple[str, Term]]:
-        """Return an ONNX operator and an operand for each operand of a chain, in the order in which nodes combine them.
+        """Return an ONNX operator and an operand for each operand of a chain, in the order in which nodes combine the operands.
 
         For example, an operand `-x` of a sum becomes `Sub` and `x`. The first pair has the operator `op_type`.
         """
@@ -480,7 +485,7 @@ class _Lowering:
         return name
 
     def _kind(self, name: str) -> bool | None:
-        """Return whether the value is a boolean, or None for other values than booleans and floating-point numbers.
+        """Return whether the value is a boolean, or None if the value is neither a boolean nor a floating-point number.
 
         The result is also None for an empty name, which stands for an absent input.
         """
@@ -489,7 +494,7 @@ class _Lowering:
         return name in self.booleans if known else None
 
     def _cast(self, name: str, *, boolean: bool) -> str:
-        """Return the name of the value cast to booleans, or to numbers if `boolean` is False. A needless cast is not added."""
+        """Return the name of the value cast to booleans, or to numbers if `boolean` is False. No needless cast is added."""
         if (name in self.booleans) == boolean:
             return name
         if name not in self.casts:
@@ -524,17 +529,17 @@ class _Lowering:
         """Return the number in the type of the nodes.
 
         Raises:
-            ShapeError: The type has no number near the number. For example, 1e-8 in float16 is 0.
+            ShapeError: The type cannot represent any number near the given number. For example, 1e-8 becomes 0 in float16.
         """
         try:
             number = float(given)
         except OverflowError:
-            raise ShapeError(f"the type {self.dtype} has no number as large as an attribute") from None
+            raise ShapeError(f"the type {self.dtype} cannot represent a number as large as an attribute") from None
         with np.errstate(over="ignore"):
             found = np.asarray(number, dtype=self.dtype)
         far = float(found) != number and abs(float(found) - number) > MODEL.max_rounding_share * abs(number)
         if far and math.isfinite(number):
-            raise ShapeError(f"the type {self.dtype} has no number near {number:g}")
+            raise ShapeError(f"the type {self.dtype} cannot represent a number near {number:g}")
         return found
 
     def _symbolic(self, numbers: Iterable[Extent]) -> str:

@@ -18,9 +18,9 @@ _USUAL: Mapping[str, object] = {
     "auto_pad": "NOTSET",
     "approximate": "none",
 }
-"""Values of attributes that say nothing to a reader. A list of integers is usual if all of its elements are."""
+"""Usual values of attributes, which a drawing leaves out. A list is left out if all of its elements have the usual value."""
 _OMITTED = frozenset({"momentum", "training_mode", "spatial", "epsilon"})
-"""Attributes that a drawing leaves out."""
+"""Attributes that a drawing always leaves out."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class DrawnNode:
 
 @dataclass(frozen=True)
 class DrawnPart:
-    """A part of a model: its nodes and the values that they read, each after its operands."""
+    """A part of a model: its nodes and the outside values that the nodes read. Each node comes after its operands."""
 
     nodes: tuple[DrawnNode, ...]
 
     @property
     def operators(self) -> tuple[str, ...]:
-        """The operator of each node. Values from outside are left out."""
+        """The operator of each node. Values from outside the part are left out."""
         return tuple(node.operator for node in self.nodes if node.operator)
 
 
@@ -62,7 +62,7 @@ def part_of_model(model: Model, scope: Scope, outputs: Iterable[str], inputs: Co
     Args:
         model: The model.
         scope: The location of the graph with the nodes.
-        outputs: The names of the values to compute. Names that the graph does not have are ignored.
+        outputs: The names of the values to compute. Names that do not occur in the graph are ignored.
         inputs: The names of the values where the part begins.
     """
     graph = control_flow_graphs(model)[scope]

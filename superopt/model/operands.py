@@ -21,10 +21,11 @@ from superopt.protobuf.nodes import Deferred, materialize_initializer
 
 
 def order_lowered_operands(term: Term, live: Sequence[Term]) -> tuple[Term, ...]:
-    """Return the operands of a term in the order in which ONNX nodes combine them. `live` are all terms that nodes compute.
+    """Return the operands of a term in the order in which ONNX nodes combine them. `live` contains all terms that nodes
+    compute.
 
     If the term's operator is not commutative, the order does not change. Otherwise, an operand and an elementwise function of
-    this operand come first, such as `x` and `sigmoid(x)`. Then come terms in `live` that combine some of the operands already,
+    this operand come first, such as `x` and `sigmoid(x)`. Terms in `live` that already combine some of the operands come next,
     the term with the most operands first. Such a term replaces the operands that it combines. The remaining operands come last.
     Constants that are equal along axes are written as an `expand` of a smaller constant.
     """
@@ -44,7 +45,7 @@ def order_lowered_operands(term: Term, live: Sequence[Term]) -> tuple[Term, ...]
 
 
 def _with_function(operands: Sequence[Term]) -> tuple[Term, ...]:
-    """Return two operands of which the second is an elementwise function of the first, or an empty tuple.
+    """Return two operands such that the second is an elementwise function of the first, or an empty tuple.
 
     Runtimes can fuse such operands if they are next to each other, for example `x` and `sigmoid(x)` in a longer product.
     """
@@ -78,7 +79,7 @@ def narrow_constant(constant: Term) -> Term:
 
     For example, the sum of two constants that expand along the same axes becomes an `expand` of the sum of the smaller
     constants. A reshape of an `expand` that only adds or drops axes of size 1 becomes an `expand`. A constant without variables
-    is evaluated, to find the axes along which its elements are equal.
+    is evaluated to find the axes along which its elements are equal.
     """
     done: dict[Term, Term] = {}
     for term in subterms(constant):
@@ -179,5 +180,5 @@ def positions(given: npt.NDArray[Any] | Deferred, extent: int) -> npt.NDArray[np
     exact = array.dtype.kind == "i" or extent * np.finfo(array.dtype).eps <= 1
     whole = np.trunc(array)
     if not exact or (whole < -extent).any() or (whole >= extent).any():
-        raise ShapeError(f"some indices are no positions of an axis of extent {extent}")
+        raise ShapeError(f"some indices are not valid positions on an axis of extent {extent}")
     return np.asarray(whole % extent, dtype=np.int64)

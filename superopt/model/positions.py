@@ -1,8 +1,8 @@
 """Recognize terms that are integers in ONNX: axis positions that are known only at run time.
 
-In the algebra, positions are numbers like all others. In ONNX, positions are integers, and most floating-point operators do not
-accept integers. So a node that reads such integers is expressed as a term only if the node moves the integers, or selects rows
-by them as a Gather does.
+In the algebra, positions are numbers like all other numbers. In ONNX, positions are integers, and most floating-point operators
+do not accept integers. So a node that reads such integers is expressed as a term only if the node moves the integers, or uses
+the integers to select rows, as a Gather does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The provenance of a rewritten model in its metadata: which version of superopt made the model, of which original, and how.
+"""The provenance of a rewritten model in its metadata: the version of superopt, the original model, and the rewrites.
 
 The metadata has no date, so that the same optimization always writes the same bytes.
 """
@@ -38,8 +38,8 @@ KEYS = tuple(f"{PREFIX}{name}" for name in Provenance.__dataclass_fields__)
 def with_provenance(model: Model, provenance: Provenance | None) -> Model:
     """Return a copy of the model with this provenance in its metadata.
 
-    If `provenance` is None, the copy has no provenance. An earlier provenance, of the model from which this model was made, is
-    replaced or removed. If there is nothing to change, the model itself is returned.
+    If `provenance` is None, the copy has no provenance. An earlier provenance in the model's metadata is replaced or removed.
+    If there is nothing to change, the model itself is returned.
     """
     entries = {} if provenance is None else {f"{PREFIX}{name}": str(value) for name, value in asdict(provenance).items()}
     if all(model.metadata_props.get(key) == entries.get(key) for key in KEYS):

@@ -52,9 +52,9 @@ def save(model: Model, path: str | os.PathLike[str], *, external: bool = False) 
 def loadable(model: Model, scratch: Scratch, path: Path | None = None) -> Loadable:
     """Return the model in a form that ONNX Runtime loads without a large ModelProto.
 
-    If the tensors that are not external have at most `MODEL.max_message_bytes` bytes, the result is a ModelProto, and external
-    tensors stay in their files. Otherwise, the result is `path`, the file of the model, if `path` is given and the model has
-    external tensors. In all other cases, the large tensors are written to files of `scratch`, a temporary folder.
+    If the tensors that are not external have at most `MODEL.max_message_bytes` bytes in total, the result is a ModelProto, and
+    external tensors stay in their files. Otherwise, the result is `path`, the file of the model, if `path` is given and the
+    model has external tensors. In all other cases, the large tensors are written to files of `scratch`, a temporary folder.
 
     Raises:
         TargetError: a file for tensors cannot be written.

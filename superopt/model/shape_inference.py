@@ -148,7 +148,7 @@ def _learn_shape(node: ir.Node, opset: int) -> None:
 
 
 def _learn_contrib(node: ir.Node, opset: int) -> bool:
-    """Set the result shapes of a node of a non-standard operator, by the operator's definition in specs/.
+    """Set the result shapes of a node of a non-standard operator, using the operator's definition in specs/.
 
     Returns whether shapes were set. For a standard operator, nothing is done.
     """
@@ -172,7 +172,7 @@ def _is_fixed(value: ir.Value) -> bool:
 
 
 def _learn_shapes(model: ir.Model) -> None:
-    """Infer shapes again in a copy of the model in which constants replace the values that are known, and keep new shapes."""
+    """Infer shapes again in a copy of the model in which constants replace the known values, and store the new shapes."""
     copy = model.clone()
     pairs = zip(_nodes(model), list(_nodes(copy)), strict=True)
     for number, (node, twin) in enumerate(pairs):

@@ -1,10 +1,10 @@
 """Shape inference with symbolic sizes: shapes, and the results of shape computations, as expressions over dynamic dimensions.
 
-`ShapeValues` visits every node, and repeats this walk at most `MODEL.max_assumption_rounds` times while it finds new
-assumptions. The walk computes the shape of each value, and the elements of each small tensor of integers or booleans. Sizes and
-elements are `Extent` and `Cond` expressions (see `superopt.algebra.integers`) that are right at all sizes at which the model
-runs, 0 included. A distinct symbol for an unknown integer stands for an element or a size that depends on data. If all elements
-of a tensor are the same at all sizes, the tensor is stored as the `const_value` of its value.
+`ShapeValues` visits every node. This walk is repeated while it finds new assumptions, up to a total of
+`MODEL.max_assumption_rounds` walks. The walk computes the shape of each value, and the elements of each small tensor of
+integers or booleans. Sizes and elements are `Extent` and `Cond` expressions (see `superopt.algebra.integers`) that are right at
+all sizes at which the model runs, including 0. Each element or size that depends on data is represented by its own symbol for
+an unknown integer. If no element of a tensor depends on sizes or data, the tensor is stored as the `const_value` of its value.
 
 Constraints that the model itself imposes (for example, that the inner dimensions of a product agree) are assumed, and listed
 in `assumptions`.
@@ -106,8 +106,9 @@ BROADCAST = frozenset(
 class ShapeValues:
     """The shapes of a model's values, and the elements of small integer tensors, as expressions over the dynamic dimensions.
 
-    The expressions are right at all sizes at which the model runs. `dimensions` maps each dynamic dimension of an input, given
-    by input and axis, to its expression. The model is modified in place: its values get the computed shapes and constants.
+    The expressions are right at all sizes at which the model runs. `dimensions` maps the input and axis of each dynamic
+    dimension to the expression for this dimension. The model is modified in place: its values get the computed shapes and
+    constants.
     """
 
     def __init__(self, model: ir.Model, opset: int, dimensions: Mapping[tuple[ir.Value, int], Size]) -> None:
@@ -137,9 +138,9 @@ class ShapeValues:
     # ------------------------------------------------------------ inference by onnx
 
     def _inferred(self) -> dict[ir.Value, tuple[str | int | None, ...]]:
-        """Return the shapes that the shape inference of the package onnx gives, also in control flow bodies and functions.
+        """Return the shapes that the package onnx infers, including shapes in control flow bodies and functions.
 
-        An extent is a number, a name, or None.
+        Each extent is a number, a name, or None if the extent is not known.
         """
         titles = {f"superopt.d{n}": extent for n, extent in enumerate(dict.fromkeys(self._dimensions.values()))}
         names = {extent: title for title, extent in titles.items()}
@@ -265,7 +266,7 @@ class ShapeValues:
         return [self._seed(v) if s is None and v.name else s for v, s in itertools.zip_longest(node.outputs, found)]
 
     def _of_spec(self, node: ir.Node) -> Sequence[Shape | None] | None:
-        """Return the result shapes of a non-standard operator by its definition in specs/, or None if specs/ has no
+        """Return the result shapes of a non-standard operator according to its definition in specs/, or None if there is no
         definition.
         """
         lifted = lift_node(node, [None if v is None else self.leaf(v) for v in node.inputs], self.opset, self.content)
@@ -281,7 +282,7 @@ class ShapeValues:
         """Return a variable that stands for the value in terms, or None. Extents may be expressions over the dynamic
         dimensions.
 
-        The result is None if the shape or the type of the value is not known or cannot be that of a variable.
+        The result is None if the shape or the type of the value is not known, or if a variable cannot have this shape or type.
         """
         shape = self.shapes.get(value)
         if shape is None or all(isinstance(n, int) for n in shape):
@@ -296,7 +297,7 @@ class ShapeValues:
         return variable(value.name, extents, condition=condition, position=position)
 
     def _by_schema(self, node: ir.Node) -> Sequence[Shape | None]:
-        """Return the result shapes that the shape inference of the package onnx gives for this node alone.
+        """Return the result shapes that the package onnx infers for this node alone.
 
         During this inference, a name stands for each distinct expression in the shapes of the inputs. This method also sets
         missing element types of the results.
@@ -372,7 +373,7 @@ class ShapeValues:
                     break
 
     def _agree(self, one: Extent, other: Extent) -> Extent:
-        """Assume that two extents are equal because the node requires it, and return one of the two extents."""
+        """Assume that two extents are equal because the node requires equal extents, and return one of the two."""
         if isinstance(other, int):
             one, other = other, one
         if not prove_equal(one, other, 0) and self._runs:
@@ -436,8 +437,8 @@ class ShapeValues:
     def _windows(self, node: ir.Node, image: Shape, kernel: Sequence[int]) -> Shape:
         """Return the number of windows along each axis of an image.
 
-        ONNX Runtime deviates from ONNX in two cases: pooling with dilations and `auto_pad=SAME_*`, whose extents count as
-        unknown, and pooling of an image that is smaller than a window, which is assumed not to occur.
+        ONNX Runtime deviates from ONNX in two cases. For a pooling with dilations and `auto_pad=SAME_*`, the extents of the
+        result count as unknown. The pooling of an image that is smaller than a window is assumed not to occur.
         """
         count = len(kernel)
         strides = _attribute(node, "strides", (1,) * count)
@@ -500,7 +501,7 @@ class ShapeValues:
                 result.append(_given(x)[axis])
             elif not prove(at_least(n, 0), 0):
                 raise ShapeError(
-                    f"the new shape of a Reshape has the extent {n}, which may be -1, so the inferred axis is not known"
+                    f"the new shape of a Reshape has the extent {n}, which might be -1, so the inferred axis is not known"
                 )
             elif copies and x is not None and axis < len(x):
                 result.append(n if n == x[axis] or prove(at_least(n, 1), 0) else choose(same(n, 0), x[axis], n))
@@ -650,7 +651,8 @@ class ShapeValues:
     # ------------------------------------------------------------ operands that are numbers
 
     def _numbers(self, node: ir.Node, position: int, name: str) -> Sequence[Extent]:
-        """Return the integers in the operand at `position`, or in the attribute `name`, which older opsets have instead.
+        """Return the integers in the operand at `position`, or in the attribute `name`, which replaces the operand in older
+        opsets.
 
         Raises:
             ShapeError: the integers are not known.
@@ -661,7 +663,8 @@ class ShapeValues:
         return found
 
     def _optional(self, node: ir.Node, position: int, name: str) -> Sequence[Extent] | None:
-        """Return the integers in the operand at `position`, or in the attribute `name`, which older opsets have instead.
+        """Return the integers in the operand at `position`, or in the attribute `name`, which replaces the operand in older
+        opsets.
 
         Returns None if the node has neither the operand nor the attribute.
 
@@ -679,7 +682,8 @@ class ShapeValues:
         return [_whole(e) for e in found.ravel().tolist()]
 
     def _elements(self, value: ir.Value) -> Contents | None:
-        """Return the elements of a small tensor as expressions, or None if the tensor is too large or of another type.
+        """Return the elements of a small tensor as expressions, or None if the tensor is too large or elements of its type are
+        not tracked.
 
         A symbol for an unknown integer stands for an element that is not known. Repeated calls return the same symbol.
         """
@@ -776,7 +780,7 @@ class ShapeValues:
     def _moved(self, node: ir.Node) -> Contents:
         """Return the result elements of a node that only moves elements: an Identity, Transpose, Gather or reshaping.
 
-        Positions and shapes must be the same at all sizes. The moved elements are expressions.
+        The indices and shapes must be the same at all sizes. The moved elements can be expressions.
         """
         source, *_ = node.inputs
         assert source is not None
@@ -937,7 +941,7 @@ def _whole(element: Element) -> Extent:
 
 
 def _condition(element: Element) -> Cond:
-    """Return an element of a tensor as a condition. The condition of a number is that the number is not 0."""
+    """Return an element of a tensor as a condition. A number becomes the condition that the number is not 0."""
     if isinstance(element, bool) or not isinstance(element, int | Fraction | Size | float):
         return element
     return negation(same(element, 0))
@@ -975,7 +979,7 @@ def _total(extents: Iterable[Extent]) -> Extent:
 
 
 def _single(extent: Extent) -> Dim | None:
-    """Return the dynamic dimension that the expression consists of, or None for any other expression."""
+    """Return the dynamic dimension if the expression consists of a single dynamic dimension, and None otherwise."""
     if not isinstance(extent, Size) or len(extent.terms) != 1:
         return None
     ((monomial, coefficient),) = extent.terms
@@ -983,7 +987,7 @@ def _single(extent: Extent) -> Dim | None:
 
 
 def _cut(n: Extent, first: Extent | None, last: Extent | None, step: int) -> Extent:
-    """Return the number of positions in a slice, from `first` to `last` in steps of `step`, of an axis of extent `n`."""
+    """Return the number of positions in the slice from `first` to `last` in steps of `step` along an axis of extent `n`."""
     assert first is not None
     assert last is not None
     require_end(last, step)
@@ -1024,7 +1028,7 @@ def describe_inferred_sizes(given: Extent | Cond) -> str:
 
 
 def _scaled(*extents: Extent) -> tuple[Extent, ...]:
-    """Return the expressions multiplied by the least common denominator of all coefficients, so that coefficients become
+    """Return the expressions multiplied by the least common denominator of all coefficients, so that all coefficients become
     integers.
     """
     by = math.lcm(*(Fraction(c).denominator for e in extents for _, c in terms_of(e) if isinstance(c, int | Fraction)))
@@ -1123,7 +1127,7 @@ def _cast(values: ShapeValues, node: ir.Node, floats: bool, element: Element) ->
         and BITS.get(target, 0) < BITS.get(given, max(BITS.values()))
         and any(map(is_unknown, atoms(number)))
     ):
-        raise ShapeError("an integer that depends on data may not be a number of the type that it is cast to")
+        raise ShapeError("a data-dependent integer might not be representable in the type that it is cast to")
     if not floats or target in FLOATS:
         if floats:
             values._float()
@@ -1163,7 +1167,7 @@ def _xor(a: Cond, b: Cond) -> Cond:
 def _same_elements(_v: ShapeValues, node: ir.Node, floats: bool, one: Element, other: Element) -> Element:
     if isinstance(_whole(one), Size | int | Fraction):
         return _comparison(_equal)(_v, node, floats, one, other)
-    raise ShapeError(f"the operands of {node.op_type} are conditions, which are not compared")
+    raise ShapeError(f"the operands of {node.op_type} are conditions, and conditions are not compared")
 
 
 def _sign(_v: ShapeValues, _n: ir.Node, _f: bool, element: Element) -> Element:
@@ -1225,7 +1229,9 @@ _FUNCTIONS: Mapping[str, Function] = {
     "Xor": _logic(_xor),
 }
 _MODULAR = frozenset({"Add", "And", "Mul", "Neg", "Not", "Or", "Pow", "ReduceProd", "ReduceSum", "Sub", "Sum", "Where", "Xor"})
-"""Operators that are right for integers that overflow: sums and products modulo a power of two follow the laws of integers."""
+"""Operators whose results are right even if integers overflow, because sums and products modulo a power of two obey the same
+laws as sums and products of integers.
+"""
 _REDUCTIONS: Mapping[str, Callable[[list[Extent]], Extent]] = {
     "ReduceProd": _product,
     "ReduceSum": _total,

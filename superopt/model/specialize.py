@@ -1,7 +1,8 @@
-"""Specialize a model to fixed inputs and sizes, and inline the branches that are then known.
+"""Specialize a model to fixed inputs and sizes, and inline each branch whose condition is then known.
 
-Exporters write an If where an operator's effect depends on a size, such as a Squeeze of an axis that may be 1, or where an
-input selects a part of the model. Such a condition is known if it is the same at all sizes at which the model runs.
+Exporters write an If where an operator's effect depends on a size, or where an input selects a part of the model. For example,
+the effect of a Squeeze depends on whether the extent of an axis is 1. The condition of an If is known if it is the same at all
+sizes at which the model runs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from superopt.protobuf.specialize import Specialization, branch_nodes, fix_input
 from superopt.runtime.input_source import Example
 
 Fixable: TypeAlias = "str | npt.ArrayLike"
-"""The value of a fixed input, as a number, an array or a text such as `16000` or `true`, or the size of a dimension."""
+"""The size of a dimension, or the value of a fixed input: a number, an array, or a text such as `16000` or `true`."""
 
 
 def read_fixed(given: Mapping[str, Fixable], model: Model) -> Specialization:
@@ -47,7 +48,7 @@ def read_fixed(given: Mapping[str, Fixable], model: Model) -> Specialization:
             size = _size(name, value)
             for own in spellings[name]:
                 if sizes.setdefault(own, size) != size:
-                    raise FixedInputError(f"dimension {own!r} is fixed to {sizes[own]}, and as {name!r} to {size}")
+                    raise FixedInputError(f"dimension {own!r} is fixed to {sizes[own]}, but {name!r} fixes it to {size}")
         else:
             known = ", ".join([*filter(None, inputs), *dynamic_dimension_names(model)])
             raise FixedInputError(f"the model has no input and no dynamic dimension {name!r} to fix; it has {known}")
@@ -61,7 +62,7 @@ def _value(value: ir.Value, given: Fixable) -> npt.NDArray[np.generic]:
     wanted = np.dtype(object) if value.dtype == ir.DataType.STRING else value.dtype.numpy()
     array = _parsed(given, wanted, value.name or "")
     if array.size != 1 and array.shape != tuple(shape):
-        raise FixedInputError(f"input {value.name!r} has the shape {shape}, and the fixed value has {[*array.shape]}")
+        raise FixedInputError(f"input {value.name!r} has the shape {shape}, but the fixed value has the shape {[*array.shape]}")
     return np.array(np.broadcast_to(array.reshape(()) if array.size == 1 else array, [int(str(n)) for n in shape]))
 
 
@@ -103,32 +104,34 @@ def at_fixed_sizes(given: Sequence[Mapping[str, int]], fixed: Specialization) ->
     """Return the sizes that the user gave, together with the fixed sizes.
 
     Raises:
-        FixedInputError: A dimension was given another size than its fixed size.
+        FixedInputError: A given size differs from the fixed size of the dimension.
     """
     for sizes in given:
         for name, size in fixed.sizes.items():
             if sizes.get(name, size) != size:
-                raise FixedInputError(f"dimension {name!r} is fixed to {size}, and also given the size {sizes[name]}")
+                raise FixedInputError(f"dimension {name!r} is fixed to {size}, but is also given the size {sizes[name]}")
     return [{**sizes, **fixed.sizes} for sizes in given or [{}] if sizes or fixed.sizes]
 
 
 def agreeing_examples(examples: Sequence[Example], fixed: Specialization) -> tuple[Example, ...]:
-    """Return the examples.
+    """Return the examples if they agree with the fixed inputs.
 
     Raises:
-        FixedInputError: An example has another value of a fixed input.
+        FixedInputError: An example has a different value for a fixed input.
     """
     for example in examples:
         for name, value in fixed.values.items():
             if name in example and not np.array_equal(example[name], value):
                 raise FixedInputError(
-                    f"input {name!r} is fixed to {value.tolist()}, and an example has {example[name].tolist()}"
+                    f"input {name!r} is fixed to {value.tolist()}, but an example has {example[name].tolist()}"
                 )
     return (*examples,)
 
 
 def specialize(model: Model, fixed: Specialization) -> tuple[Model, Specialization]:
-    """Return an equivalent model at the fixed inputs and sizes, in which known branches are inlined, and what was done.
+    """Fix the inputs and sizes, inline the branches that are then known, and return the new model and a record of the changes.
+
+    At the fixed inputs and sizes, the new model is equivalent to `model`.
 
     Inputs and outputs do not change, except that fixed dimensions are no longer dynamic. The model itself is returned if
     nothing is fixed and no branch is known.

@@ -29,19 +29,19 @@ from superopt.protobuf.map_types import has_maps
 from superopt.protobuf.nodes import CONTRIB_VERSION, Deferred, NodeText, domains
 
 MADE_NAME = re.compile(r"superopt\.(\d+)\.")
-"""The pattern for the beginning of the names of nodes, values and weights that splicing added."""
+"""A pattern that matches the beginning of each name that splicing gives to new nodes, values and weights."""
 
 
 @dataclass(frozen=True, eq=False)
 class Replacement:
-    """New terms for some values of a graph. Nodes that compute these terms replace the nodes that compute the values now.
+    """New terms for some values of a graph. Nodes that compute these terms replace the nodes that currently compute the values.
 
     A variable of the terms stands for the value with the same name.
 
     Attributes:
         outputs: the terms, by the names of the values that the terms replace.
         dtype: the type of all values, except booleans.
-        conditions: the outputs that are booleans. Variables that are conditions are booleans too.
+        conditions: the names of the outputs that are booleans. Variables that are conditions are booleans too.
         sizings: bindings of the dynamic dimensions to sample sizes.
         scope: the location of the graph that contains the values.
     """
@@ -176,9 +176,9 @@ class _Splicing:
             self.retired.append(new)
 
     def sweep(self) -> None:
-        """Remove the nodes and weights that nothing uses after new nodes took the place of old nodes.
+        """Remove the nodes and weights that nothing uses after new nodes have replaced old nodes.
 
-        A replaced value whose node is still needed gets another name.
+        If the node of a replaced value is still needed, the value gets a new name.
         """
         for value in self.retired:
             self._bury(value)
@@ -247,9 +247,10 @@ class _Splicing:
         return ir.LazyTensor(lambda: ir.tensor(array.computed(), name=name), kind, shape, name=name, cache=cache)
 
     def _prefix(self) -> str:
-        """Return a new prefix `superopt.N.` for names, where `N` is larger than in any name of the model.
+        """Return a new prefix `superopt.N.` for names. The number `N` is larger than in any name of the model.
 
-        So names from different passes differ, and a certificate can distinguish values of the first and the last model by name.
+        So names from different passes differ, and a certificate can use names to distinguish values of the first and the last
+        model.
         """
         return f"superopt.{next(self.numbers)}."
 
@@ -285,7 +286,7 @@ def _node(text: NodeText, known: Mapping[str, ir.Value], name: str) -> ir.Node:
 
 
 def _names(model: Model) -> Iterator[str]:
-    """Yield every name of a value or node of the model, also in subgraphs."""
+    """Yield every name of a value or node of the model, including names in subgraphs."""
     for graph in model.graphs():
         values: Iterable[ir.Value | None] = (*graph.inputs, *graph.outputs, *graph.initializers.values())
         yield from (v.name for v in values if v is not None and v.name)

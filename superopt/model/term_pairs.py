@@ -1,6 +1,6 @@
 """Compare pairs of terms that should be equal by running them in ONNX Runtime.
 
-Many pairs are computed by one model, because a session of ONNX Runtime takes long to create.
+Many pairs are computed by one model, because creating a session of ONNX Runtime takes a long time.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ OPSET = 20
 
 @dataclass(frozen=True, eq=False)
 class TermPair:
-    """Two tuples of terms, of which `left[i]` should equal `right[i]`, and a float32 array for each variable. All extents are
-    numbers.
+    """Two tuples of terms such that each `left[i]` should equal `right[i]`, and a float32 array for each variable. All extents
+    are numbers.
     """
 
     left: tuple[Term, ...]

@@ -23,7 +23,7 @@ GENERAL = (
 
 
 class Views:
-    """A copy of a model for analysis, whose values can be expressed as variables and whose nodes as terms.
+    """A copy of a model for analysis. Its values can be expressed as variables, and its nodes as terms.
 
     Terms have symbolic sizes for dynamic dimensions. A node is expressed as terms only if the terms are proved to have the
     node's result shapes at all sizes of at least 1. Equalities of extents that the terms require must be proved for all sizes
@@ -71,7 +71,7 @@ class Views:
         """Return the terms of the node's outputs. `operands` are the terms of the node's inputs, or None where there is no
         term.
 
-        Returns None if the algebra cannot express the node, or if the terms are not proved right at all sizes.
+        Returns None if the algebra cannot express the node, or if the terms are not proved to be right at all sizes.
         """
         if not self.dynamic:
             return _of_known_shape(node, lift_node(node, operands, self.opset), self.opset)
@@ -97,7 +97,7 @@ class Views:
         return all(prove_equal(mine, its) for mine, its in zip(term.shape, shape, strict=True))
 
     def _canonical(self, extent: Extent) -> Extent:
-        """Return one expression for all extents that are proved equal at all sizes: the expression that was seen first."""
+        """Return one expression for all extents that are proved equal at all sizes: the first such expression."""
         if not isinstance(extent, Size):
             return extent
         known = self._known.setdefault(self._numbers(extent), [])

@@ -16,7 +16,7 @@ A rule is `lhs => rhs for x[2, 3], y[2] where condition, condition`. `for` lists
 The rule is stated for all well-typed combinations of these ranks. A rule without variables has no `for`. Several outputs are
 written as a tuple. `for` may also list
 
-    k[-1, -2]                                          an axis variable and the axes it may be: concat(x, y, axis=k)
+    k[-1, -2]                                          an axis variable and its possible axes: concat(x, y, axis=k)
     s[2]                                               a tuple of attribute variables s0, s1: strides=s is strides=(s0, s1)
 """
 
@@ -101,7 +101,7 @@ def parse(
     Raises:
         NotationError: The text is not valid notation.
         ShapeError: A term is not well typed.
-        SpecError: No file of specs/ defines an operator.
+        SpecError: No file in specs/ defines one of the operators.
     """
     scope = Scope(variables, reals=real_names(text) if reals is None else reals, numbers=numbers or {})
     tree = expression(text)
@@ -164,11 +164,11 @@ def _term(node: ast.expr, scope: Scope) -> Term:
         case ast.Name(name):
             found = scope.named.get(name) or scope.variables.get(name)
             if found is None:
-                raise _fail(node, "a tensor that is not declared")
+                raise _fail(node, "the tensor is not declared")
             return found
         case ast.NamedExpr(ast.Name(name), value):
             if name in scope.named or name in scope.variables:
-                raise _fail(node, "a name that is taken")
+                raise _fail(node, "the name is already in use")
             scope.named[name] = _term(value, scope)
             return scope.named[name]
         case ast.BinOp(left, symbol, right) if type(symbol) in INFIX:
@@ -414,7 +414,7 @@ def _rank(node: ast.expr) -> int:
 
 
 def equation_at_ranks(statement: Statement, ranks: Mapping[str, int]) -> Equation:
-    """Parse the statement at these ranks of its variables. For an axis variable, `ranks` has an axis, which is negative.
+    """Parse the statement at these ranks of its variables. For an axis variable, `ranks` contains an axis, which is negative.
 
     Raises:
         NotationError: The statement is not valid notation.

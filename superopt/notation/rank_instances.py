@@ -1,7 +1,7 @@
-"""A rule or an axiom at every combination of ranks and axes of its variables at which it is well typed.
+"""The equations of a rule or an axiom, one for each well-typed combination of its variables' ranks and axes.
 
 A statement with many variables has many combinations of ranks. In nearly all combinations, some small subterm is ill typed.
-Small subterms are therefore typed first. The result is cached for each combination of the ranks of the subterm's own variables.
+Small subterms are therefore typed first. The result for a subterm is cached for each combination of its variables' ranks.
 """
 
 from __future__ import annotations

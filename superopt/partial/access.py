@@ -1,8 +1,8 @@
 """Find the elements that a program reads at chosen output positions, as an explicit sum of products.
 
-Operator definitions are interpreted with arrays of integers as indices. The last axis of such an array is the chosen output
-positions, and every summation adds an axis in front. A value is a sum of products. Each product is a number times elements of
-variables.
+Operator definitions are interpreted with arrays of integers as indices. The last axis of such an array enumerates the chosen
+output positions, and every summation adds an axis in front. A value is a sum of products. Each product is a number times
+elements of variables.
 """
 
 # ruff: noqa: ARG002 (the methods are those of every interpretation)
@@ -32,7 +32,7 @@ class ElementProduct:
     """A product of a number and elements of variables, for each chosen output position and each combination of summation
     indices.
 
-    The arrays of all attributes broadcast to one shape. The last axis of this shape is the chosen output positions.
+    The arrays of all attributes broadcast to one shape. The last axis of this shape enumerates the chosen output positions.
 
     Attributes:
         coefficient: The number.
@@ -52,7 +52,8 @@ class ElementProduct:
 class SummedProducts:
     """A value at chosen output positions: the sum of all `products`.
 
-    A product has arrays whose last axis is the output position. The products are summed over all axes before the last axis.
+    The arrays of a product have the output position as their last axis. Each product is summed over all axes before the last
+    axis.
     """
 
     products: tuple[ElementProduct, ...]
@@ -83,7 +84,7 @@ class SummedProducts:
         return SummedProducts(tuple(replace(p, seen=p.seen & condition) for p in self.products))
 
     def value(self) -> Array | int:
-        """Return the sum of the products' numbers. No product may have elements of variables as factors."""
+        """Return the sum of the products' numbers. The products must not have elements of variables as factors."""
         return sum(np.where(p.seen, p.coefficient, 0.0) for p in self.products)
 
 
@@ -114,7 +115,7 @@ class _Products:
         )
 
     def maximum(self, extent: Extent, body: Callable[[Array], SummedProducts]) -> SummedProducts:
-        raise Undecidable("a maximum of elements is not a polynomial of the inputs")
+        raise Undecidable("a maximum of elements is not a polynomial in the inputs")
 
     def select(self, condition: Array | np.bool_ | bool, then: SummedProducts, other: SummedProducts) -> SummedProducts:
         if isinstance(condition, bool | np.bool_):
@@ -122,11 +123,11 @@ class _Products:
         return then.only(condition) + other.only(~condition)
 
     def picked(self, value: SummedProducts, extent: Extent, body: Callable[[Array], SummedProducts]) -> SummedProducts:
-        raise Undecidable("an element at a position that is read at run time is not a polynomial of the inputs")
+        raise Undecidable("an element at a position that is read at run time is not a polynomial in the inputs")
 
     def call(self, function: str, *arguments: SummedProducts) -> SummedProducts:
         if function != "reciprocal" or not arguments[0].is_number:
-            raise Undecidable(f"the function {function} of input elements is not a polynomial of the inputs")
+            raise Undecidable(f"the function {function} of input elements is not a polynomial in the inputs")
         value = np.asarray(arguments[0].value(), dtype=np.float64)
         return SummedProducts((ElementProduct(np.divide(1.0, value, out=np.zeros_like(value), where=value != 0)),))
 
@@ -143,7 +144,9 @@ class _Products:
 
 
 def _counted(value: SummedProducts, extent: int, axis: int) -> SummedProducts:
-    """Return the sum over one array axis (a summation index) of `value`, whose products are numbers without variables."""
+    """Return the sum of `value` over one array axis (a summation index). The products in `value` must be numbers without
+    variables.
+    """
     numbers = np.asarray(value.value(), dtype=np.float64)
     along = numbers.ndim > axis and numbers.shape[-axis - 1] == extent
     summed = numbers.sum(axis=-axis - 1, keepdims=True) if along else numbers * extent

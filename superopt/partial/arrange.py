@@ -1,9 +1,9 @@
 """Construct a weight as a term that rearranges the elements of given weights, with zeros in between.
 
 The wanted weight is an array of integers. Each integer is the row-major position of an element in the given weights. In a
-regular array, this position is a sum over the axes of index times stride, so the wanted weight is a view of a given weight.
-Reshapes, slices and a transpose compute a view. Bands of zeros become padding. An array that is not a view is concatenated from
-views.
+regular array, this position is index times stride, summed over all axes. The wanted weight is then a view of a given weight.
+Reshapes, slices and a transpose compute a view. Bands of zeros become padding. An array that is not a view is a concatenation
+of views.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ class _Arrangement:
     def _joined(self, wanted: Array, owners: Array) -> Term | None:
         """Return a term with the elements `wanted` as a concatenation along an axis, or None if the elements are too irregular.
 
-        A new part begins where the elements come from another given weight. If all elements are from the same given weight, a
-        new part begins where the distance between consecutive elements changes.
+        A new part begins where the elements come from a different given weight. If all elements are from the same given weight,
+        a new part begins where the distance between consecutive elements changes.
         """
         for axis in (a for a, n in enumerate(wanted.shape) if n > 1):
             rows = np.moveaxis(owners, axis, 0).reshape(wanted.shape[axis], -1)
@@ -201,8 +201,8 @@ class Digit:
 def _digits(at: Array) -> list[Digit] | None:
     """Return the extents and strides of a view with the row-major positions `at`, or None if there is no such view.
 
-    In a view, the first position is 0. Each position is a sum with one summand per axis, and each summand depends on the index
-    along its axis only.
+    In a view, the first position is 0. Each position is a sum with one summand per axis, and each summand depends only on the
+    index along its axis.
     """
     lines = [np.moveaxis(at, axis, 0).reshape(n, -1)[:, 0] for axis, n in enumerate(at.shape)]
     if at.flat[0] or not np.array_equal(at, functools.reduce(np.add, np.ix_(*lines))):

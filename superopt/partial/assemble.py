@@ -78,11 +78,12 @@ def _pieces(run: Run) -> Iterator[tuple[int, int]]:
 
 
 def assemble_boxes(sizes: Sequence[int], labelled: Sequence[tuple[Box, Label]], other: Label, make: Make[Label]) -> Term:
-    """Return a tensor of these sizes, assembled from the tensors that `make(box, label)` returns for boxes with one label.
+    """Return a tensor of these sizes, assembled from tensors `make(box, label)`. All positions of such a box have the same
+    label.
 
     Straight cuts divide the tensor into few boxes, each with a single label. Positions outside all boxes in `labelled` have the
-    label `other`. If a box takes every `step`-th position of an axis that `step` divides, each residue class of positions is
-    assembled separately.
+    label `other`. If a box takes every `step`-th position of an axis whose extent is a multiple of `step`, each residue class
+    of positions is assembled separately.
     """
     for axis, n in enumerate(sizes):
         step = math.lcm(*(box.runs[axis].step for box, _ in labelled if box.runs[axis].count > 1), 1)
@@ -94,8 +95,8 @@ def assemble_boxes(sizes: Sequence[int], labelled: Sequence[tuple[Box, Label]], 
 def _interleaved(
     sizes: Sequence[int], labelled: Sequence[tuple[Box, Label]], other: Label, make: Make[Label], axis: int, step: int
 ) -> Term:
-    """Return the tensor that `assemble_boxes` returns, with each residue class of positions modulo `step` along the axis
-    assembled separately.
+    """Return the same tensor as `assemble_boxes`, but assemble each residue class of positions modulo `step` along the axis
+    separately.
 
     The other arguments are those of `assemble_boxes`.
     """
@@ -126,7 +127,7 @@ def concat_nested(parts: Sequence[Term], axis: int) -> Term:
 
 
 def _side_by_side(cells: Cells[Label], make: Make[Label]) -> Term:
-    """Return the concatenation of the tensors make(box, label) for boxes into which straight cuts divide the grid `cells`.
+    """Divide the grid `cells` into boxes by straight cuts, and return the concatenation of the tensors `make(box, label)`.
 
     All cells in a box have the same label. On small grids, the number of boxes is the smallest possible.
     """
@@ -180,7 +181,7 @@ def piecewise_constant(sizes: Sequence[int], labelled: Sequence[tuple[Box, Fract
 
 
 def _filled(box: Box, number: Fraction) -> Term:
-    """Return a tensor of the box's shape in which each element is `number`."""
+    """Return a tensor of the box's shape. Each element is `number`."""
     if number in (0, 1):
         return apply("ones" if number else "zeros", shape=box.shape)
     return apply("scale", apply("ones", shape=box.shape), factor=number)
@@ -189,9 +190,9 @@ def _filled(box: Box, number: Fraction) -> Term:
 def box_covers(sizes: Sequence[int], boxes: Sequence[Box]) -> list[tuple[Box, ...]]:
     """Return several covers of the boxes. A cover is a tuple of boxes that together contain all the given boxes.
 
-    One cover consists of the given boxes themselves, and one of the smallest box around all of them. Further covers consist of
-    the given boxes extended to whole axes. Covers of the whole tensor are left out. Within a cover of extended boxes, boxes
-    inside other boxes are dropped.
+    One cover consists of the given boxes. Another is the single smallest box that contains all of them. Further covers consist
+    of the given boxes extended along whole axes. In such a cover, a box that is inside a different box is dropped. Covers that
+    contain the whole tensor are left out.
     """
     whole = [Run(0, n) for n in sizes]
     found = {tuple(sorted(boxes)): None, (functools.reduce(Box.hull, boxes),): None}

@@ -41,7 +41,7 @@ class Run:
         return self.start + self.step * np.arange(self.count, dtype=np.int64)
 
     def cut(self, points: Iterable[int]) -> tuple[Run, ...]:
-        """Split the run before its i-th position for each i in `points`. Each i is from 1 to count - 1."""
+        """Split the run before its i-th position, counted from 0, for each i in `points`. Each i is from 1 to count - 1."""
         edges = [0, *sorted(set(points)), self.count]
         return tuple(Run(self.start + a * self.step, b - a, self.step) for a, b in itertools.pairwise(edges))
 
@@ -135,7 +135,7 @@ def full_box(shape: Sequence[int]) -> Box:
 
 def merge_boxes(boxes: Iterable[Box]) -> tuple[Box, ...]:
     """Return disjoint boxes that cover the same positions as the given disjoint boxes, in sorted order. Boxes that differ along
-    one axis only are merged where this gives fewer boxes.
+    only one axis are merged if the merger gives fewer boxes.
     """
     found = sorted(set(boxes))
     while True:

@@ -1,4 +1,4 @@
-"""Evaluate reciprocals of terms without variables to one number per box of positions.
+"""Evaluate reciprocals of terms without variables. The result is one number for each box of positions.
 
 A mutant is a term that equals a program at some positions. A mutant can be corrected by a factor: the program applied to ones,
 divided by the mutant applied to ones. At given sizes, this factor is a constant that changes only at borders. The factor is
@@ -27,8 +27,8 @@ def fold_reciprocals(term: Term) -> Term:
     The constant tensor is built from one number for each box of positions.
 
     Raises:
-        Undecidable: A reciprocal is not constant in each region (box in which the term reads its inputs in one way), or divides
-            by zero.
+        Undecidable: A reciprocal divides by zero or is not constant in a region. A region is a box in which the term reads its
+            inputs in one way.
     """
     found = {t: _constant(t) for t in subterms(term) if t.op == RECIPROCAL and not any(s.is_variable for s in subterms(t))}
     return replace_subterms(term, found) if found else term
@@ -44,19 +44,19 @@ def _constant(quotient: Term) -> Term:
     for region in regions([below]):
         number = ratio(ones, below, region)
         if number is None:
-            raise Undecidable(f"1 / {below.op} is not a ratio of small integers at the positions {region}")
+            raise Undecidable(f"1 / {below.op} is not the same small fraction at all positions of {region}")
         boxes.setdefault(number, []).append(region)
     return piecewise_constant(quotient.sizes, [(b, n) for n, held in boxes.items() for b in merge_boxes(held)], Fraction(1))
 
 
 def rescale_mutant(program: Term, mutant: Term) -> Iterator[Term]:
-    """Yield two versions of the term `mutant`, each multiplied by a correction factor. A term on ones is the term with ones in
-    place of its variables. The versions are, in this order:
+    """Yield two versions of the term `mutant`, each multiplied by a correction factor. "A term on ones" means the term with
+    ones in place of its variables. The versions are, in this order:
 
     - the mutant divided by the mutant on ones,
     - the mutant divided by the mutant on ones, times the program on ones.
 
-    The mutant equals the program at some positions, and a version may equal the program everywhere. If the program on ones is 1
+    The mutant equals the program at some positions. A version can equal the program everywhere. If the program on ones is 1
     everywhere, the two versions are equal.
     """
     factor = apply(RECIPROCAL, _of_ones(mutant))

@@ -1,5 +1,5 @@
-"""Recognize matrix products from the elements that a program reads. Each axis of the data is mapped to an output axis or summed
-over.
+"""Recognize matrix products from the elements that a program reads. Each axis of the data either corresponds to an output axis
+or is summed over.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class MatrixProduct:
-    """A matrix product of data and a weight. The data's axes are grouped into batch, rows and inner axis.
+    """A matrix product of data and a weight. The data's axes are grouped into batch axes, row axes and inner axes.
 
     Attributes:
         x_shape: The shape of the data.
         y_shape: The shape of the output.
-        batch: For the batch, pairs of a data axis and the corresponding output axis.
-        rows: For the rows, pairs of a data axis and the corresponding output axis.
+        batch: The batch axes, as pairs of a data axis and the corresponding output axis.
+        rows: The row axes, as pairs of a data axis and the corresponding output axis.
         inner: The data axes that are summed over.
-        free: The output axes that come from the weight alone.
+        free: The output axes that come only from the weight.
         left: Whether the data is the left factor.
         heads: Whether the weight has the batch axes too.
     """
@@ -93,8 +93,8 @@ class MatrixProduct:
 
 
 def products(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> Iterator[Form]:
-    """Yield the matrix products that read the same elements as the program, first with the data as left factor, then as right
-    factor.
+    """Yield the matrix products that read the same elements as the program: first with the data as the left factor, then with
+    the data as the right factor.
 
     `sample` holds the elements that the program reads at some output positions. Nothing is yielded if no axis is summed over.
     The weight has batch axes only if one weight for the whole batch contradicts the sample.
@@ -133,7 +133,7 @@ def _carried(sample: Sample, x_shape: Sequence[int], y_shape: Sequence[int]) -> 
 def _heads(form: MatrixProduct, sample: Sample) -> tuple[tuple[int, int], ...] | None:
     """Return the batch axes, along which the weight must vary to match `sample`, as pairs of a data axis and an output axis.
 
-    `sample` has the elements that the program reads at some output positions. The choices tried are no axis, each single axis
+    `sample` holds the elements that the program reads at some output positions. The choices tried are no axis, each single axis
     of the rows, and all axes of the rows. Return None if no choice matches.
     """
     for some in ((), *((pair,) for pair in form.rows), form.rows):

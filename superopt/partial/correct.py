@@ -1,10 +1,10 @@
 """Corrections, which turn a mutant into a term that equals the program everywhere.
 
 A mutant is a term that equals the program only in some boxes of output positions. There are four kinds of correction. The first
-inserts zeros between elements that the mutant places side by side. The second multiplies the mutant by a constant in each box.
-The third recomputes boxes with the needed part of the program. The fourth combines the second and the third kind. A correction
-is returned only after `judge` has found the corrected term equal to the program everywhere. The caller's cost model gives the
-cost of the corrected term.
+kind inserts zeros between elements that the mutant places side by side. The second kind multiplies the mutant by a constant in
+each box. The third kind recomputes boxes with the needed part of the program. The fourth kind combines the second and the third
+kind. A correction is returned only after `judge` has found the corrected term equal to the program everywhere. The caller's
+cost model gives the cost of the corrected term.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Corrected:
     Attributes:
         term: The corrected term.
         kind: The kind of correction: "equal" (no correction is needed), "spaced" (zeros are inserted), "scaled" (boxes are
-            multiplied by constants), "recomputed" (by the program's operators), or "scaled and recomputed".
+            multiplied by constants), "recomputed" (boxes are recomputed by the program's operators), or "scaled and
+            recomputed".
         boxes: The boxes of output positions that are recomputed by the program's operators.
         judgement: The partition of the output into boxes where the corrected term equals the program and boxes where it
             differs. The `equal` boxes cover the whole output.
@@ -57,7 +58,7 @@ class _Draft:
 def estimate_correction_operations(term: Term) -> float:
     """Return an estimate of the time to compute the term, in arithmetic operations.
 
-    Each byte of memory traffic and each started operator counts as a fixed number of operations. The estimate sorts terms whose
+    Each byte of memory traffic and each started operator counts as a fixed number of operations. The estimate ranks terms whose
     times are not measured.
     """
     counted = total_work([term])

@@ -30,8 +30,8 @@ class Extremes:
             magnitudes.
         denominator: The base-2 logarithm of a common denominator of the coefficients.
         counts: Some values count the summation indices at which conditions hold, such as the positions of a window that are
-            inside an image. `counts` has the extent of each sum of such a value, and is empty for other values. The value is a
-            product of one count for each sum, because each condition depends on the index of one sum.
+            inside an image. `counts` holds the extent of each sum in such a value, and is empty for all other values. The value
+            is a product of one count for each sum, because each condition depends on the index of one sum.
     """
 
     degree: int = 0
@@ -91,15 +91,15 @@ class Bounds:
         """
         value = arguments[0]
         if function != "reciprocal" or value.degree or value.denominator or not value.counts:
-            raise Undecidable(f"the function {function} of input elements is not a polynomial of the inputs")
+            raise Undecidable(f"the function {function} of input elements is not a polynomial in the inputs")
         multiple = sum(math.log2(math.lcm(*range(1, count + 1))) for count in value.counts)
         return Extremes(0, multiple, multiple)
 
     def maximum(self, extent: Extent, body: Callable[[int], Extremes]) -> Extremes:
-        raise Undecidable("a maximum of elements is not a polynomial of the inputs")
+        raise Undecidable("a maximum of elements is not a polynomial in the inputs")
 
     def picked(self, value: Extremes, extent: Extent, body: Callable[[int], Extremes]) -> Extremes:
-        raise Undecidable("an element at a position that is read at run time is not a polynomial of the inputs")
+        raise Undecidable("an element at a position that is read at run time is not a polynomial in the inputs")
 
     def entry(self, matrix: object, row: object, column: object) -> Extremes:
         raise Undecidable("an entry of a constant table is read at a position that depends on the output position")
@@ -125,7 +125,7 @@ def extremes(program: Term) -> Extremes:
 
 
 def bounds(term: Term, known: Mapping[Term, Extremes], meaning: Bounds) -> Extremes:
-    """Return bounds on the degree and the coefficients of a term as a polynomial. `known` has the bounds of the term's
+    """Return bounds on the degree and the coefficients of a term as a polynomial. `known` gives the bounds of the term's
     operands.
 
     `meaning` is the interpretation of index notation, whose values are `Extremes`.

@@ -2,8 +2,9 @@
 
 Mutants of one program at several sizes are generalised to a term over symbolic sizes. If this term is wrong at some positions,
 it is multiplied by a correction factor. The term is then compared with the program at other sizes, by `superopt.partial.judge`.
-If the term is not right at all of them, a condition on sizes is searched for. The term is accepted if, at the sizes tried, it
-equals the program exactly where the condition holds. An accepted term becomes a stored rule only if it is proved for all sizes.
+If the term is wrong at some of these sizes, a condition on sizes is searched for. The term is accepted if it equals the program
+at exactly those tested sizes at which the condition holds. An accepted term becomes a stored rule only if it is proved for all
+sizes.
 """
 
 from __future__ import annotations
@@ -207,7 +208,10 @@ class _Bench:
         return None
 
     def _general(self, term: Term) -> bool:
-        """Return whether the term equals the program at more than half of the sizes drawn to satisfy `typical` in round 0."""
+        """Return whether the term equals the program at more than half of the typical sizes in round 0 of the tests.
+
+        The typical sizes are drawn so that they satisfy the family's conditions `typical`.
+        """
         left = MUTANT.trial_size_count // 2
         for draw in self._round(0)[: MUTANT.trial_size_count]:
             left -= not self._tried(term, draw).holds

@@ -30,7 +30,7 @@ MOST_TERMS = 1 << 20
 
 
 class TooLarge(Exception):  # noqa: N818 (no error: the caller evaluates fewer positions at a time)
-    """Raised when an evaluation would need too much memory. The caller then evaluates fewer positions at a time."""
+    """Raised if an evaluation would need too much memory. The caller then evaluates fewer positions at a time."""
 
 
 @functools.cache
@@ -48,7 +48,7 @@ def program_field_primes(count: int) -> tuple[int, ...]:
 def _is_prime(odd: int) -> bool:
     """Return whether an odd number below 3,215,031,751 is prime.
 
-    The test is that of Miller and Rabin, which is exact below this bound with the bases 2, 3, 5 and 7.
+    The test is the Miller-Rabin test. With the bases 2, 3, 5 and 7, it is exact below this bound.
     """
     twos = ((odd - 1) & -(odd - 1)).bit_length() - 1
     for base in (2, 3, 5, 7):
@@ -190,7 +190,7 @@ class PrimeFields:
         return value.sum()
 
     def max(self, value: FieldResidues) -> FieldResidues:
-        raise Undecidable("a maximum of elements is not a polynomial of the inputs")
+        raise Undecidable("a maximum of elements is not a polynomial in the inputs")
 
     def select(self, condition: Array | bool, then: FieldResidues, other: FieldResidues) -> FieldResidues:
         return self.read(np.where(np.asarray(condition)[..., None], then.array, other.array))
@@ -210,7 +210,7 @@ class PrimeFields:
 
     def call(self, function: str, *values: FieldResidues) -> FieldResidues:
         if function != "reciprocal":
-            raise Undecidable(f"the function {function} of input elements is not a polynomial of the inputs")
+            raise Undecidable(f"the function {function} of input elements is not a polynomial in the inputs")
         array = values[0].array
         known, places = np.unique(array.reshape(-1, len(self.primes)), axis=0, return_inverse=True)
         inverses = [[pow(int(v), -1, p) if v else 0 for v, p in zip(row, self.primes, strict=True)] for row in known]
@@ -227,12 +227,12 @@ def residues(number: Number, moduli: Sequence[int]) -> tuple[int, ...]:
         raise Undecidable(f"the number {number} has no value in a prime field")
     fraction = Fraction(number)
     if any(fraction.denominator % p == 0 for p in moduli):
-        raise Undecidable(f"the number {number} has no value in a prime field whose prime divides the denominator")
+        raise Undecidable(f"the number {number} has no value in a prime field whose prime divides the number's denominator")
     return tuple(fraction.numerator * pow(fraction.denominator, -1, p) % p for p in moduli)
 
 
 def reconstruct_rational(residue: int, modulus: int) -> Fraction | None:
-    """Return the fraction whose residue modulo `modulus` is `residue`, or None if no such fraction is small.
+    """Return the small fraction whose residue modulo `modulus` is `residue`, or None if there is no such fraction.
 
     A fraction is small if its numerator and denominator are at most the square root of half the modulus.
     """
@@ -245,7 +245,7 @@ def reconstruct_rational(residue: int, modulus: int) -> Fraction | None:
 
 
 def draw_residues(name: str, positions: Array, seed: int, moduli: Array) -> Array:
-    """Return pseudorandom residues for the elements of a variable at row-major positions, of shape (positions, fields).
+    """Return pseudorandom residues, of shape (positions, fields), for the elements of a variable at row-major positions.
 
     Each residue depends only on the name, the position, the field and the seed.
     """

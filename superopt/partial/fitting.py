@@ -1,6 +1,6 @@
 """Find expressions for a number that varies with sizes: sums, products and quotients of other numbers.
 
-Numbers are observed at several draws, which assign a number to each symbolic size (`superopt.partial.sizes`). A column holds
+Numbers are observed at several draws. A draw assigns a number to each symbolic size (`superopt.partial.sizes`). A column holds
 the values of one number, one for each draw. An expression fits a column if it has the same value at every draw. Expressions
 with fewer operations come first. The caller must confirm an expression at other draws.
 """

@@ -1,8 +1,8 @@
 """Recognize convolutions from the elements that are read: a window that slides with the output position.
 
 A sample lists, at chosen output positions, the elements of the data that are read and the factor of each element. A form is an
-operator that reads the same elements of the data, in some layout. The weight of the operator is then solved for
-(`superopt.partial.arrange`).
+operator that reads the same elements of the data, in some layout. `superopt.partial.arrange` then computes the weight of the
+operator.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Sample:
     optionally an element of a weight.
 
     Attributes:
-        y: The output positions, one array per axis.
-        x: The position of each product's element of the data, one array of shape (products, positions) per axis.
-        of: The position of each product's weight element in the flattened weights, as in `arrange.Elements`.
-        factor: The number in each product, as in `arrange.Elements`.
+        y: The output positions, as one array per axis.
+        x: The position of each product's data element, as one array of shape (products, positions) per axis.
+        of: The position of each product's weight element in the flattened weights, in the form of `arrange.Elements`.
+        factor: The number in each product, in the form of `arrange.Elements`.
         seen: A flag for each array entry: whether the entry is a product.
     """
 
@@ -77,7 +77,7 @@ class Form(Protocol):
     def places(self, sample: Sample) -> Array:
         """Return the row-major position of the weight element that each product uses, of shape (products, positions).
 
-        `sample` has the products that a program sums at some output positions.
+        `sample` holds the products that a program sums at some output positions.
         """
 
     def term(self, x: Term, weight: Term) -> Term:
@@ -173,7 +173,7 @@ def _groups(sample: Sample, channels: int, features: int) -> Iterator[int]:
 def _sliding(sample: Sample, axis: int, extent: int, wanted: int) -> WindowAxis | None:
     """Return a window that slides along an axis and reads the positions in `sample`, or None if there is no such window.
 
-    `sample` has the elements that a program reads at some output positions. The end of the axis is padded so that the output
+    `sample` holds the elements that a program reads at some output positions. The end of the axis is padded so that the output
     has the extent `wanted`.
     """
     big = np.iinfo(sample.x[axis].dtype).max
@@ -199,10 +199,10 @@ def _sliding(sample: Sample, axis: int, extent: int, wanted: int) -> WindowAxis 
 
 
 def is_consistent(form: Form, sample: Sample) -> bool:
-    """Return whether no two products that the program sums need different values for the same element of the form's weight.
+    """Return whether one weight of the form fits all products in `sample`, which a program sums at some output positions.
 
-    `sample` has these products at some output positions. The weight must not be too large, and every product must use an
-    element within the weight.
+    Two products must not need different values for the same weight element. Every product must use an element within the
+    weight. The weight must not be too large.
     """
     places = form.places(sample)[sample.seen]
     size = math.prod(form.weight_shape)

@@ -61,7 +61,7 @@ def _count(value: Attribute) -> int:
 
 
 def generalise_terms(drawn: Sequence[FamilyDraw], terms: Sequence[Term]) -> Iterator[Term]:
-    """Yield a few terms over the family's symbolic sizes that equal the given terms, the simplest first.
+    """Yield a few terms over the family's symbolic sizes that become `terms` at numeric sizes. The simplest term comes first.
 
     `terms` has one term for each draw in `drawn`. A draw is the family's program at random numeric sizes.
     """
@@ -77,13 +77,13 @@ def generalise_terms(drawn: Sequence[FamilyDraw], terms: Sequence[Term]) -> Iter
 
 
 class _UnfitError(Exception):
-    """Raised when terms cannot be generalised: for a number that varies with the sizes, no tried expression fits."""
+    """Raised if terms cannot be generalised, because no tried expression fits a number that varies with the sizes."""
 
 
 class _Writer:
-    """Rebuilds terms at different numeric sizes, which differ only in numbers, as one term over symbolic sizes.
+    """Merges terms at different numeric sizes into one term over symbolic sizes. The merged terms differ only in numbers.
 
-    Several expressions may fit a number that varies with the sizes. The first `choice` of them are skipped.
+    Several expressions may fit a number that varies with the sizes. The first `choice` expressions are skipped.
     """
 
     def __init__(self, drawn: Sequence[FamilyDraw], choice: int) -> None:
@@ -186,7 +186,7 @@ def _unmerged(outer: Term) -> Term:
 
 
 def _finer(coarse: Sequence[Extent], axes: Sequence[Extent]) -> list[list[Extent]]:
-    """Split each extent in `coarse` into factors: some consecutive extents of `axes`, and the quotient that remains."""
+    """Split each extent in `coarse` into factors: some consecutive extents of `axes`, and the remaining quotient."""
     found: list[list[Extent]] = []
     left = list(axes)
     for axis in coarse:

@@ -24,7 +24,7 @@ Vector: TypeAlias = "tuple[int, ...]"
 
 
 class Cut(Exception):  # noqa: N818 (no error: the analysis starts again with the pieces)
-    """Raised when a condition or an integer quotient does not have the same outcome in the whole box.
+    """Raised if a condition or an integer quotient does not have the same outcome in the whole box.
 
     `pieces` is a partition of the box. The analysis is repeated for each piece.
     """
@@ -112,7 +112,7 @@ class Affine:
             divisor * f.
 
         Raises:
-            Cut: The quotient is no affine function in the whole box.
+            Cut: The quotient is not an affine function in the whole box.
         """
         quotient = tuple(int(math.copysign(abs(c) // divisor, c)) for c in self.coefficients)
         rest = tuple(c - divisor * d for c, d in zip(self.coefficients, quotient, strict=True))
@@ -125,8 +125,8 @@ class Affine:
     def _pieces(self, rest: Vector, divisor: int) -> list[Box]:
         """Cut the box along one axis, into residue classes or where `(rest . q + offset) // divisor` changes.
 
-        The position in the box is q. Of all cuts, the one that is expected to lead to the fewest pieces, after all further
-        cuts, is chosen.
+        The position in the box is q. The chosen cut is the cut that is expected to lead to the fewest pieces after all further
+        cuts.
         """
         ways = [
             [self.box.along(axis, part) for part in parts]
@@ -143,7 +143,7 @@ class Affine:
         return min((pieces for pieces in ways if len(pieces) > 1), key=promise)
 
     def _jumps_in(self, piece: Box, rest: Vector, divisor: int) -> bool:
-        """Return whether `(rest . q + offset) // divisor` is no affine function of the position q in the part `piece`."""
+        """Return whether `(rest . q + offset) // divisor` is not an affine function of the position q in the part `piece`."""
         start, left = 0, []
         for r, whole, part in zip(rest, self.box.runs, piece.runs, strict=True):
             start += r * ((part.start - whole.start) // whole.step)
@@ -196,9 +196,9 @@ class SummationGuard:
     Attributes:
         sure: For each choice, whether the condition holds at every position of the box.
         possible: For each choice, whether the condition may hold at some position of the box.
-        causes: The comparisons in the condition that are undecided for some choices, each as (index, equality, undecided). An
-            undecided comparison is neither true nor false at all positions of the box. If `equality` is True, the index is
-            compared with 0 by `==`, else by `>=`. The flags in `undecided` select the choices.
+        causes: The comparisons in the condition that are undecided for some choices. Each comparison is a tuple (index,
+            equality, undecided). An undecided comparison is neither true nor false at all positions of the box. If `equality`
+            is True, the index is compared with 0 by `==`, else by `>=`. The flags in `undecided` select the choices.
     """
 
     __slots__ = ("causes", "possible", "sure")
@@ -249,7 +249,7 @@ class SummationGuard:
         """Return, for each choice of summation indices, whether the condition holds at every position of the box.
 
         Raises:
-            Cut: For some choice, the condition may hold in a part of the box only.
+            Cut: For some choice, the condition may hold in only a part of the box.
         """
         undecided = self.possible & ~self.sure
         if undecided.any():
@@ -279,7 +279,8 @@ NEVER = SummationGuard(np.zeros((), np.bool_), np.zeros((), np.bool_))
 
 
 def _cut(box: Box, causes: Sequence[tuple[Affine, bool, Array]]) -> list[Box]:
-    """Cut the box wherever the outcome of one of the comparisons changes. Only comparisons that depend on one axis are used.
+    """Cut the box wherever the outcome of one of the comparisons changes. Only comparisons that depend on a single axis are
+    used.
 
     If every comparison depends on several axes, cut the box in halves.
     """
@@ -302,7 +303,7 @@ def _cut(box: Box, causes: Sequence[tuple[Affine, bool, Array]]) -> list[Box]:
 
 
 def _changes(coefficient: int, equality: bool, offsets: Array) -> set[int]:
-    """Return each q at which coefficient * q + offset >= 0 has another outcome than at q - 1, for some of the offsets.
+    """Return each q at which the outcome of coefficient * q + offset >= 0 differs from the outcome at q - 1, for some offset.
 
     If `equality` is True, the comparison is coefficient * q + offset == 0.
     """

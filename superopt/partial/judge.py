@@ -40,7 +40,7 @@ class Judgement:
         equal: The boxes where mutant and program are equal. The probability that mutant and program differ in any of these
             boxes is at most 2 ** `log2_error`.
         unequal: The boxes where mutant and program certainly differ.
-        tests: The number of random inputs, each in a prime field of its own.
+        tests: The number of random inputs. Each input is in a different prime field.
         positions: The number of positions at which mutant and program were evaluated.
         total: The number of positions of the output.
         log2_error: The base-2 logarithm of the error probability.
@@ -82,10 +82,10 @@ def judge(program: Term, mutant: Term, *, tests: int | None = None, seed: int = 
 
 
 def _tests(program: Term, mutant: Term, tests: int | None) -> tuple[int, int]:
-    """Return the number of random inputs, and the number of prime fields in which a nonzero polynomial may become zero.
+    """Return the number of random inputs, and the largest number of prime fields in which a nonzero polynomial can become zero.
 
     The polynomial is the difference of the terms `program` and `mutant`. It becomes zero in a field if the field's prime
-    divides all its coefficients. Each random input is in a prime field of its own. If `tests` is given, it is the number of
+    divides all its coefficients. Each random input is in a different prime field. If `tests` is given, it is the number of
     random inputs.
     """
     if not all(isinstance(n, int) for term in subterms(program, mutant) for n in term.shape):
@@ -111,7 +111,7 @@ def _points(program: Term, tests: int, seed: int) -> Points:
 
 @dataclass(frozen=True)
 class _Part:
-    """A box in which the terms `program` and `mutant` read uniformly: positions that are read are affine in the output
+    """A box in which the terms `program` and `mutant` read uniformly: each position read is an affine function of the output
     position.
 
     See `superopt.partial.region.regions`.
@@ -119,7 +119,8 @@ class _Part:
     Attributes:
         box: The box.
         mixed: The axes along which two reads of one variable move differently (see `_mixed`).
-        free: A flag for each position along the mixed axes: whether no two such reads can read the same element (see `_mixed`).
+        free: A flag for each position along the mixed axes. The flag is True if no two such reads can read the same element
+            (see `_mixed`).
     """
 
     box: Box
@@ -128,7 +129,7 @@ class _Part:
 
     def at(self, along: Sequence[int]) -> tuple[int, ...]:
         """Return an output position in the box. Along the mixed axes (see `_mixed`), the position is `along` steps after the
-        first. Along the other axes, the position is the first.
+        first position of the box. Along all other axes, it is the first position of the box.
         """
         chosen = dict(zip(self.mixed, along, strict=True))
         return tuple(run.start + run.step * int(chosen.get(axis, 0)) for axis, run in enumerate(self.box.runs))
@@ -155,13 +156,13 @@ class _Part:
         bound = np.argwhere(~self.free)
         if len(bound) > MUTANT.max_compared_positions:
             raise Undecidable(
-                f"{len(bound)} output positions would have to be compared one by one, more than {MUTANT.max_compared_positions}"
+                f"{len(bound)} output positions must be compared one by one, but the limit is {MUTANT.max_compared_positions}"
             )
         return map(self.at, bound.tolist())
 
 
 class _Pair:
-    """The terms `program` and `mutant` with the same random inputs. `positions` counts the compared positions."""
+    """The terms `program` and `mutant`, evaluated on the same random inputs. `positions` counts the compared positions."""
 
     def __init__(self, program: Term, mutant: Term, points: Points) -> None:
         self.program = program
@@ -212,7 +213,7 @@ def _one_by_one(part: _Part, found: Sequence[bool]) -> _Part:
 
 
 def _parts(program: Term, mutant: Term, box: Box) -> Iterator[_Part]:
-    """Yield the parts of the box in which each term reads uniformly: positions that are read are affine in the output
+    """Yield the parts of the box in which each term reads uniformly: each position read is an affine function of the output
     position.
     """
     for outer, of_program in cached_split(program, box):
@@ -271,7 +272,7 @@ def _mixed(box: Box, programs: Sequence[Mapping[Term, Family]]) -> tuple[tuple[i
     if free.size > MUTANT.max_compared_positions:
         raise Undecidable(
             f"elements of one input are read with different strides at {free.size} positions, "
-            f"more than {MUTANT.max_compared_positions}"
+            f"but the limit is {MUTANT.max_compared_positions}"
         )
     for family in together.values():
         for one, other in itertools.combinations(family, 2):

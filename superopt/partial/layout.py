@@ -1,4 +1,4 @@
-"""Layouts: regroupings of a tensor's axes by moving a factor of one axis into another, exchanging axes, or adding zeros.
+"""Layouts: regroupings of a tensor's axes by moving a factor of one axis into another axis, exchanging axes, or adding zeros.
 
 A layout is a sequence of such steps. The steps determine the resulting shape and the new position of each element. They also
 determine a term of reshapes, transposes and pads that computes the layout. The inverse steps in reverse order undo the layout.
@@ -34,7 +34,7 @@ class Fold:
         target: The axis that gains the factor.
         size: The factor.
         from_inner: Whether the factor is the fast part of the source: its index is the position modulo `size`. Otherwise the
-            factor is the slow part: its index is the number of a block of consecutive positions.
+            factor is the slow part: its index says in which block of consecutive positions the position lies.
         to_inner: Whether the factor becomes the fast part of the target. Otherwise the factor becomes the slow part.
     """
 
@@ -124,7 +124,7 @@ class Grow:
         return tuple(-(-n // self.multiple) * self.multiple if axis == self.axis else n for axis, n in enumerate(shape))
 
     def to(self, at: Coordinates, shape: Sequence[int]) -> Coordinates:
-        """Return the positions unchanged: zeros are added after the last element only."""
+        """Return the positions unchanged: zeros are added only after the last element."""
         return at
 
     back = to
@@ -148,7 +148,7 @@ class Layout:
         """The shape of a tensor in this layout.
 
         Raises:
-            ShapeError: A step cannot be applied to the shape before it.
+            ShapeError: A step cannot be applied to the shape that the earlier steps produce.
         """
         return self.shapes()[-1]
 
@@ -160,15 +160,15 @@ class Layout:
         return found
 
     def to(self, at: Coordinates) -> Coordinates:
-        """Return the positions in this layout of the elements at positions `at` in the original tensor."""
+        """Return the new positions, in this layout, of the elements at positions `at` in the original tensor."""
         for step, shape in zip(self.steps, self.shapes(), strict=False):
             at = step.to(at, shape)
         return at
 
     def back(self, at: Coordinates) -> Coordinates:
-        """Return the positions in the original tensor of the elements at positions `at` in this layout.
+        """Return the original positions, in the original tensor, of the elements at positions `at` in this layout.
 
-        A layout may add zeros to an axis. The position of an added zero gives a position past the end of an original axis.
+        A layout may add zeros to an axis. For an added zero, the result is a position past the end of an original axis.
         """
         for step, shape in reversed([*zip(self.steps, self.shapes(), strict=False)]):
             at = step.back(at, shape)
@@ -298,7 +298,7 @@ def _together(order: Sequence[int], wanted: Sequence[int]) -> tuple[list[tuple[i
 
 
 def reshape_term(x: Term, shape: tuple[int, ...]) -> Term:
-    """Return the elements of `x` in row-major order under another shape. Nested reshapes are merged."""
+    """Return `x` reshaped to `shape`. The row-major order of the elements is kept. Nested reshapes are merged."""
     while x.op == "reshape":
         x = x.args[0]
     return x if x.shape == shape else apply("reshape", x, shape=shape)

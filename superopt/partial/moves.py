@@ -1,4 +1,4 @@
-"""Enumerate layouts to try for an operator, on the data alone or on both data and output."""
+"""Enumerate layouts to try for an operator, either on the data alone or on both the data and the output."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from superopt.policy import MUTANT
 def layouts(
     x: Sequence[int], y: Sequence[int], factors: Collection[int], steps: int
 ) -> Iterator[tuple[Layout, Layout, tuple[Step, ...]]]:
-    """Yield triples to try: a layout of the data, a layout of the output, and the steps of the data's layout. Fewer steps come
-    first.
+    """Yield triples to try: a layout of the data, a layout of the output, and the steps of the data's layout. Triples with
+    fewer steps come first.
 
-    The output's layout has all, some or none of these steps. A step on axes that the output lacks is not applied to the output.
-    A fold moves a whole axis, or a factor of an axis, into another axis. If the factor does not divide the axis, the axis is
-    padded first.
+    The output's layout has all, some or none of these steps. A step is not applied to the output if the output lacks one of the
+    step's axes. A fold moves a whole axis, or a factor of an axis, into a different axis. If the factor does not divide the
+    axis, the axis is padded first.
 
     Args:
         x: The shape of the data.
         y: The shape of the output.
         factors: The factors that folds may move.
-        steps: The largest number of steps in a layout. Numbers above 2 have the effect of 2.
+        steps: The largest number of steps in a layout. Numbers above 2 have the same effect as 2.
     """
     x, y = tuple(x), tuple(y)
     yield Layout(x, ()), Layout(y, ()), ()
@@ -86,7 +86,7 @@ def _pairs(ones: Sequence[Step]) -> Iterator[tuple[Step, Step]]:
 def _layout(shape: tuple[int, ...], steps: Sequence[Step]) -> Layout:
     """Return the layout with the given steps.
 
-    A fold moves a factor of one axis into another axis. If the factor does not divide the axis, the axis is padded first.
+    A fold moves a factor of one axis into a different axis. If the factor does not divide the axis, the axis is padded first.
     """
     taken: list[Step] = []
     current = shape

@@ -1,9 +1,10 @@
-"""Generate mutants: terms with a program's inputs and output shape that equal the program at some, often most, positions.
+"""Generate mutants: terms with a program's inputs and output shape that equal the program at some positions, often at most
+positions.
 
-Mutants are not written from a list. The data is put in another layout. In this layout, an operator is searched for that reads
-the same elements as the program, at least away from the borders (`forms`, `contraction`). The weight of the operator is then
-solved for (`arrange`). Other mutants come from changed attributes and from rules whose conditions are ignored (`alter`), and
-from omitted zero blocks (`blocks`).
+Mutants are not written from a list. The layout of the data is changed. A search then looks for an operator that reads the same
+elements as the program, at least away from the borders (`forms`, `contraction`). Finally, the weight of the operator is
+computed (`arrange`). Other mutants come from changed attributes and from rules whose conditions are ignored (`alter`), and from
+omitted zero blocks (`blocks`).
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ class SplitOperator:
 def recognize_operators(source: StackedSource, factors: Collection[int], steps: int, most: float) -> Iterator[Recognized]:
     """Yield every operator that reads the same elements as the program `source`, after a change of layout.
 
-    A change of layout regroups the axes of the operator's data and result. Reads are only compared at output positions that
+    A change of layout regroups the axes of the operator's data and result. Reads are compared only at the output positions that
     read the most elements. Operators with more than `most` arithmetic operations are left out. `factors` and `steps` limit the
     layouts (see `moves.layouts`).
     """
@@ -200,8 +201,8 @@ def _forms(sample: Sample, before: Layout, after: Layout, plain: bool, most: flo
 
 
 def splits(source: StackedSource, most: float) -> Iterator[SplitOperator]:
-    """Yield the operator of `source` split into 2, 4 or 8 parts along an output axis, if each part needs only a part of the
-    data.
+    """Yield versions of the operator of `source` that are split into several parts along an output axis. Each part must need
+    only a part of the data.
 
     Parts with more than `most` arithmetic operations are not used.
     """
@@ -223,7 +224,8 @@ def splits(source: StackedSource, most: float) -> Iterator[SplitOperator]:
 class Sketch:
     """A term that is intended to equal a program at some output positions (a mutant). Its weights are not computed yet.
 
-    `term` has variables in place of the weights. `cost` is the cost of `term` by the cost function given to `sketches`.
+    `term` has variables in place of the weights. `cost` is the cost of `term` according to the cost function that was given to
+    `sketches`.
     """
 
     term: Program
@@ -248,14 +250,14 @@ def mutants(
 ) -> Iterator[Mutant]:
     """Yield distinct mutants of the program, cheapest first, in a deterministic order.
 
-    A mutant has the program's inputs and output shape, and is intended to equal the program at some output positions. A mutant
-    may also equal the program everywhere. Mutants that cost more than the program come last.
+    A mutant has the program's inputs and output shape, and is intended to equal the program at some output positions. Some
+    mutants equal the program everywhere. Mutants that cost more than the program come last.
 
     Args:
         program: The program.
         cost: A function that returns the cost of a program. By default, the arithmetic and memory traffic of its operators.
         depth: The largest number of layout steps (moves of an axis or of a factor of an axis) in one change of layout.
-        rules: Rules that are applied even where their conditions do not hold.
+        rules: Rules that are also applied where their conditions do not hold.
     """
     known: set[Program] = set()
     for sketch in sketches(program, cost=cost, depth=depth, rules=rules):

@@ -58,8 +58,8 @@ class Place:
             yield single_source(cut, data, tuple(a for a in cut.args if a is not data))
 
     def copied(self, source: StackedSource) -> Iterator[StackedSource]:
-        """Yield versions of the program `source` with several copies of its data along the channels. Each copy is used for a
-        part of the output's channels.
+        """Yield versions of the program `source` with several copies of its data concatenated along the channel axis. Each copy
+        is used for a part of the output's channels.
         """
         if source.x.rank == len(source.shape) == 4:
             several = [copies(source, times, 1, 1) for times in MUTANT.copy_counts]
@@ -109,7 +109,9 @@ def operator_places(outputs: Sequence[Term]) -> Iterator[Place]:
 
 
 def _kinds(live: Sequence[Term]) -> Iterator[tuple[Term, ...]]:
-    """Yield groups of operators of one kind at the same depth of the program. No operator of a group depends on another."""
+    """Yield groups of operators of one kind at the same depth of the program. No operator of a group depends on another
+    operator of the group.
+    """
     levels: dict[Term, int] = {}
     for term in subterms(*live):
         levels[term] = max((levels[a] for a in term.args), default=0) + (term in live)

@@ -40,7 +40,7 @@ class Points:
         self._known: dict[Term, tuple[Array, Array]] = {}
 
     def values(self, program: Term, positions: Array) -> Array:
-        """Return the residues of the program at n output positions, of shape (n, fields).
+        """Return the residues of the program at n output positions, as an array of shape (n, fields).
 
         `positions` is int64 of shape (n, rank).
 
@@ -56,7 +56,7 @@ class Points:
         self._known = {term: known for term, known in self._known.items() if term in kept}
 
     def _at(self, term: Term, flat: Array) -> Array:
-        """Return the values of the term at row-major positions, of shape (*flat.shape, fields). Each distinct position is
+        """Return the values, of shape (*flat.shape, fields), of the term at row-major positions. Each distinct position is
         computed once.
         """
         wanted, places = _distinct(flat.reshape(-1), math.prod(term.sizes))
@@ -124,7 +124,7 @@ class Points:
 def _product(flat: Array, sizes: Sequence[int]) -> tuple[Array, ...]:
     """Convert the row-major positions `flat` in a tensor to one index array per axis of the tensor.
 
-    Together, the arrays broadcast to the positions in `flat` and perhaps a few others. The positions in `flat` must be
+    Together, the arrays broadcast to the positions in `flat` and perhaps a few other positions. The positions in `flat` must be
     distinct. If the positions are all combinations of some positions along one axis with some positions along the other axes,
     this axis gets an array axis of its own. Sums of products then become matrix products.
     """
@@ -176,7 +176,8 @@ def _distinct(flat: Array, size: int) -> tuple[Array, Array]:
 
 
 def evaluate_residues(programs: tuple[Term, ...], domain: PrimeFields, seed: int) -> tuple[Array, ...]:
-    """Return the residues of the programs at every output position, of shape (*sizes, fields), by evaluating whole tensors.
+    """Return the residues of each program at every output position, as an array of shape (*sizes, fields). Whole tensors are
+    evaluated.
 
     The random inputs are the same as those of `Points` with this seed.
 

@@ -42,16 +42,16 @@ def expand_program_composites(term: Term) -> Term:
         try:
             inner = None if each.is_variable else unfolded(rebuilt)
         except ShapeError as error:
-            raise Undecidable(f"{each.op} cannot be written out at these sizes: {error}") from error
+            raise Undecidable(f"the operator {each.op} cannot be expanded at these sizes: {error}") from error
         known[each] = rebuilt if inner is None else expand_program_composites(inner)
     return known[term]
 
 
 @dataclass(frozen=True)
 class Item:
-    """A number or an operand's element on which a value depends where the condition `guard` holds.
+    """A number, or an element of an operand. Where the condition `guard` holds, a value depends on this item.
 
-    `operand` is the number of the operand, and `position` the position of the element. For a number, `operand` is None.
+    `operand` is the index of the operand, and `position` is the position of the element. For a number, `operand` is None.
     """
 
     guard: SummationGuard
@@ -59,7 +59,7 @@ class Item:
     position: tuple[Affine | int, ...] = ()
 
     def where(self, guard: SummationGuard) -> Item:
-        """Return the item with the conjunction of its own condition and `guard` as condition."""
+        """Return the item with its condition replaced by the conjunction of this condition and `guard`."""
         return self if guard is ALWAYS else Item(self.guard & guard, self.operand, self.position)
 
 
@@ -91,7 +91,8 @@ class Reading:
 
     An index is an affine function of the position in the box (`Affine`), and a value is the set of the elements on which it
     depends (`Parts`). A definition is interpreted at many positions at once: at all combinations of several offsets along each
-    axis of the result. The last axes of an array of offsets are these axes. Every summation index adds an axis in front.
+    axis of the result. The last axes of an array of offsets correspond to these axes. Every summation index adds an axis in
+    front.
     """
 
     def __init__(self, box: Box, depth: int) -> None:
@@ -105,7 +106,7 @@ class Reading:
         """Do nothing: terms are already well typed."""
 
     def operand(self, number: int, shape: tuple[Extent, ...]) -> index.Tensor:
-        """Return an operand whose element at a position is a value that depends on this element only."""
+        """Return an operand. Its element at each position is a value that depends only on this element."""
         return index.Tensor(shape, lambda *position: Parts((Item(ALWAYS, number, position),), ALWAYS))
 
     def total(self, extent: Extent, body: Callable[[Affine], Parts]) -> Parts:
@@ -139,14 +140,14 @@ class Reading:
     def call(self, function: str, *arguments: Parts) -> Parts:
         """Return the value of a function whose arguments are numbers, not elements of operands. The result is a number."""
         if any(item.operand is not None for value in arguments for item in value.items):
-            raise Undecidable(f"the function {function} of input elements is not a polynomial of the inputs")
+            raise Undecidable(f"the function {function} of input elements is not a polynomial in the inputs")
         return Parts(tuple(item for value in arguments for item in value.items), ALWAYS)
 
     def maximum(self, extent: Extent, body: Callable[[Affine], Parts]) -> Parts:
-        raise Undecidable("a maximum of elements is not a polynomial of the inputs")
+        raise Undecidable("a maximum of elements is not a polynomial in the inputs")
 
     def picked(self, value: Parts, extent: Extent, body: Callable[[Affine], Parts]) -> Parts:
-        raise Undecidable("an element at a position that is read at run time is not a polynomial of the inputs")
+        raise Undecidable("an element at a position that is read at run time is not a polynomial in the inputs")
 
     def entry(self, matrix: object, row: object, column: object) -> Parts:
         raise Undecidable("an entry of a constant table is read at a position that depends on the output position")
@@ -163,7 +164,7 @@ def read_demands(root: Term, box: Box) -> Mapping[Term, Demand]:
     q of the box, the positions read are linear . q + offset, with each of the offsets of each axis.
 
     Raises:
-        Cut: A condition holds in a part of the box only.
+        Cut: A condition holds in only a part of the box.
         Undecidable: The program is not a polynomial.
     """
     found: dict[Term, Demand] = {term: {} for term in subterms(root)}
@@ -206,7 +207,7 @@ def _read(term: Term, linear: Linear, offsets: Offsets, box: Box, found: Mapping
 
 
 def _offsets(position: Affine | int, chosen: Array) -> Array:
-    """Return the distinct offsets of an index, in order, for the combinations of summation indices with a flag in `chosen`."""
+    """Return the distinct offsets of an index, in order, for the combinations of summation indices that `chosen` flags."""
     if not isinstance(position, Affine):
         return np.asarray([position])
     offsets = position.offsets

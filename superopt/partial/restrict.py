@@ -1,9 +1,9 @@
 """Compute a part of a program's output by the program's own operators, from only the parts of the inputs that are needed.
 
-No table lists the attributes with which an operator computes a part of its result, so the attributes are searched for.
-Attributes that give the shape of the part are tried, those with the fewest changes first. Attributes are accepted if the result
-equals the part at sampled positions. For example, a pad shrinks to the padding inside the part. A stride becomes 1 if the
-inputs hold only the positions that the stride keeps. A group count shrinks with the channels.
+No table lists the attributes with which an operator computes a part of its result, so a search finds the attributes. The search
+tries attributes that give the shape of the part. Attributes with fewer changed numbers come first. Attributes are accepted if
+the result equals the part at sampled positions. For example, a pad shrinks to the padding inside the part. A stride becomes 1
+if the inputs hold only the positions that the stride keeps. A group count shrinks with the channels.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def _cut(term: Term, axis: int, run: Run) -> Term:
 def restrict_program(program: Term, box: Box) -> Term:
     """Return a term that equals the program in the box, and that reads only the needed parts of the program's variables.
 
-    The term applies the program's own operators to these parts. For some operators, no attributes may be found that compute the
-    needed part of the result. Such an operator computes a larger part, at worst its whole result, and the needed part is sliced
-    from it.
+    The term applies the program's own operators to these parts. Sometimes no attributes are found with which an operator
+    computes only the needed part of its result. Such an operator computes a larger part, at worst its whole result, and the
+    needed part is sliced from it.
     """
     if program.is_variable:
         return slice_box(program, box)
@@ -113,11 +113,11 @@ def _part(term: Term, axis: int, run: Run) -> Term | None:
 
 
 def _needed(alone: Term, operands: Sequence[Term], box: Box) -> dict[int, Box] | None:
-    """Return, for each operand that is read, the box of its positions that are needed to compute `box` of the result. Keys are
-    operand numbers.
+    """Return, for each operand that is read, the box of its positions that are needed to compute `box` of the result. The keys
+    are operand indices.
 
-    Along an axis where `box` needs the same positions as the whole result, the operand's box is the whole axis. Return None if
-    the operator is not a polynomial.
+    Along an axis where `box` needs the same positions as the whole result, the operand's box spans the whole axis. Return None
+    if the operator is not a polynomial.
     """
     try:
         part, most = variable_halos(alone, box), variable_halos(alone, full_box(alone.sizes))
@@ -171,7 +171,7 @@ class _Number:
     Attributes:
         name: the name of the attribute.
         place: the position of the number in the attribute, or None if the attribute is a single number.
-        others: the values to try instead when the operator computes a part of its result.
+        others: the alternative values to try when the operator computes a part of its result.
     """
 
     name: str
@@ -188,8 +188,8 @@ class _Number:
 def _attributes(
     term: Term, axis: int, operands: Sequence[Term], box: Box, halos: Mapping[int, Box]
 ) -> Iterator[dict[str, Attribute]]:
-    """Yield attributes to try for an operator on parts of its operands: the term's own, then versions with a few numbers
-    changed.
+    """Yield attributes to try for an operator on parts of its operands: the term's own attributes, then versions with changed
+    numbers.
 
     With the attributes, the operator should compute the part `box` of its result. A `shape` attribute is always the shape of
     `box`.
@@ -213,10 +213,11 @@ def _attributes(
 
 
 def _numbers(term: Term, box: Box, halos: Mapping[int, Box]) -> Iterator[_Number]:
-    """Yield each number in the attributes of the term, with other values to try for computing only `box` of the result.
+    """Yield each number in the attributes of the term, with alternative values for computing only the part `box` of the result.
 
-    The operator then needs only the part `halos[i]` of its operand i. The values include smaller numbers, extents of the parts,
-    the number times the step between a part's positions, and the number plus or minus the first position of a part.
+    To compute `box`, the operator needs only the part `halos[i]` of its operand i. The alternative values include smaller
+    numbers, extents of the parts, the number times the step between a part's positions, and the number plus or minus the first
+    position of a part.
     """
     parts = [(box, term), *((h, term.args[place]) for place, h in halos.items())]
     cut_runs = [r for b, t in parts for r, n in zip(b.runs, t.sizes, strict=True) if r.count < n]
@@ -237,8 +238,8 @@ def _numbers(term: Term, box: Box, halos: Mapping[int, Box]) -> Iterator[_Number
 def _along_axis(
     number: _Number, term: Term, axis: int, operands: Sequence[Term], own: Mapping[str, Attribute], plain: Term
 ) -> _Number:
-    """Return `number` with only those values that keep the operator well typed and keep all extents of the result except along
-    `axis`.
+    """Return `number` with only those values that keep the operator well typed and that do not change the result's extents
+    along axes other than `axis`.
     """
 
     def sensible(value: int) -> bool:

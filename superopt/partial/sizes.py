@@ -1,4 +1,4 @@
-"""Programs of one operator at random sizes, for finding mutants and testing rules.
+"""Programs of one operator at random sizes, for the discovery of mutants and tests of rules.
 
 A family is a program in the rule notation with symbolic extents and attributes. A draw assigns a number to each extent and
 attribute such that the program is well typed.
@@ -156,7 +156,7 @@ class FamilyDraw:
 def draws(family: ProgramFamily, within: Range, rng: np.random.Generator, *, where: Cond = True) -> Iterator[FamilyDraw]:
     """Yield distinct random assignments of numbers to the family's extents and attributes, as many as the caller takes.
 
-    The program is well typed and `where` holds at each assignment. An equation among the conditions determines one of its
+    The program is well typed and `where` holds at each assignment. Each equation among the conditions determines one of its
     variables.
 
     Raises:
@@ -179,14 +179,15 @@ def draws(family: ProgramFamily, within: Range, rng: np.random.Generator, *, whe
         tries = 0
         yield draw
     raise InstantiationError(
-        f"{family.name}: only {len(known)} choices of sizes were found at which {family.text} is well typed"
+        f"{family.name}: only {len(known)} choices of sizes were found that satisfy the conditions and typing of {family.text}"
     )
 
 
 def neighbours(draw: FamilyDraw) -> Iterator[FamilyDraw]:
     """Yield the assignments of sizes in which one number differs from `draw` by one.
 
-    If sizes must satisfy an equation, another number is adapted too. The program is well typed at each assignment.
+    If the sizes must satisfy an equation, a second number is adapted to the equation. The program is well typed at each
+    assignment.
     """
     needed = conjunction(*_typing(draw.family))
     for atom in draw.family.atoms:
@@ -218,7 +219,7 @@ def _typed(draw: FamilyDraw) -> bool:
 
 
 def _bounds(family: ProgramFamily, within: Range, needed: Cond) -> dict[Atom, tuple[int, int]]:
-    """Return the half-open range of random values for each atom, narrowed by the conditions that contain this atom only.
+    """Return the half-open range of random values for each atom, narrowed by the conditions that contain only this atom.
 
     An atom is a symbolic extent or an attribute variable.
     """
@@ -241,8 +242,8 @@ def _bounds(family: ProgramFamily, within: Range, needed: Cond) -> dict[Atom, tu
 def _settle(values: dict[Atom, int], left: Size, kept: Atom | None = None) -> None:
     """Solve the equation `left` == 0 for a variable that is a summand by itself, and store its value in `values`.
 
-    The rest of the equation is evaluated at the old `values`. So `n - 2 * (n // 2) == 0` rounds n down to a multiple of 2. The
-    variable `kept` is never changed.
+    The rest of the equation is evaluated at the old `values`. For example, `n - 2 * (n // 2) == 0` rounds `n` down to a
+    multiple of 2. The variable `kept` is never changed.
     """
     for monomial, coefficient in left.terms:
         if len(monomial) == 1 and abs(coefficient) == 1 and monomial[0] in values and monomial[0] != kept:

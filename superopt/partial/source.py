@@ -29,12 +29,13 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Member:
-    """A box of a program's output, and the position of this box in a concatenation of several outputs, the stacked output.
+    """A box of a program's output, and the position of this box in the stacked output. The stacked output is a concatenation of
+    several outputs.
 
     Attributes:
         program: The program.
-        data: The program's data. The data of all programs is concatenated. The axes of `data` are the last axes of the
-            concatenation, the stacked data.
+        data: The program's data. The data of all programs is concatenated to the stacked data. The axes of `data` are the last
+            axes of the stacked data.
         start: The first position of the box in the program's own output.
         extents: The extents of the box.
         place: The first position of the box in the stacked output.
@@ -51,7 +52,7 @@ class Member:
 
 @dataclass(frozen=True)
 class StackedSource:
-    """Programs, called members, with concatenated data and concatenated outputs, called stacked.
+    """Programs, called members, whose data and outputs are concatenated. The concatenated tensors are called stacked.
 
     Attributes:
         x: The stacked data.
@@ -76,7 +77,8 @@ class StackedSource:
         Positions outside the outputs of all members read nothing.
 
         Raises:
-            Undecidable: A product does not have exactly one element of the data and at most one weight element as factors.
+            Undecidable: A product does not have exactly one data element as a factor, or has more than two factors besides
+                numbers.
         """
         count = len(y[0])
         found: list[tuple[Array, list[Array]]] = []
@@ -113,7 +115,7 @@ class StackedSource:
     def _product(self, member: Member, read: Reads) -> list[Array]:
         if read.variables.count(member.data) != 1 or len(read.variables) > 2:
             raise Undecidable(
-                f"a product in the program {member.program.op} has factors besides one data element and one weight element"
+                f"a product in the program {member.program.op} is not one data element times at most one weight element"
             )
         position = read.variables.index(member.data)
         coordinates = read.at[position]
@@ -131,11 +133,11 @@ class StackedSource:
         return sum(math.prod(w.sizes) for w in before)
 
     def probe(self, seed: int) -> Sample:
-        """Return the elements that are read at some output positions. Of the positions tried, those that read the most elements
-        are used.
+        """Return the elements that are read at some output positions. Of all positions tried, the positions that read the most
+        elements are used.
 
-        For each member, some positions are chosen at random. Other positions differ along one axis from one of the random
-        positions that reads the most elements.
+        For each member, some positions are chosen at random. Further positions differ along one axis from a random position
+        that reads the most elements.
         """
         rng = np.random.default_rng(seed)
         chosen = [self._probed(member, rng) for member in self.members]
@@ -217,7 +219,7 @@ def part(source: StackedSource, of_y: int, start: int, stop: int) -> StackedSour
     the first, middle and last positions of the part along each axis.
 
     Raises:
-        Undecidable: The part reads no data, or `StackedSource.sample` raises this error.
+        Undecidable: The part reads no data, or `StackedSource.sample` raises this exception.
     """
     (member,) = source.members
     extents = _at(member.extents, of_y, stop - start)
@@ -240,18 +242,18 @@ def part(source: StackedSource, of_y: int, start: int, stop: int) -> StackedSour
 
 
 def stack_sources(sources: Sequence[StackedSource], of_x: int, of_y: int, *, shared: bool, level: bool) -> StackedSource:
-    """Return one source for several sources, with their data and outputs concatenated. Each of the sources has a single
+    """Return one source for several sources, with their data and outputs concatenated. Each of the given sources has a single
     program.
 
-    Axes are counted from the end. An axis number one beyond the rank means a new axis in front.
+    Axes are counted from the end: -1 is the last axis. The axis -(rank + 1) means a new axis in front.
 
     Args:
         sources: The sources.
         of_x: The axis along which the data is concatenated.
         of_y: The axis along which the outputs are concatenated.
         shared: Whether all sources have the same data. The data is then not repeated.
-        level: Whether each source is padded to the longest source along the concatenated axes. Other axes are always padded to
-            the longest source.
+        level: Whether each source is padded to the largest extent along the concatenated axes. All other axes are always padded
+            to the largest extent.
     """
     rank_x, rank_y = max(sources[0].x.rank, -of_x), max(len(sources[0].shape), -of_y)
     xs = [(1,) * (rank_x - s.x.rank) + s.x.sizes for s in sources]

@@ -1,9 +1,9 @@
 """Correct mutants by inserting zeros between elements that a mutant places side by side.
 
 A program that slides a window over images reads zeros around each image. A mutant that places the images side by side reads the
-neighbouring image instead. If enough zeros for the window's overhang separate the images, the mutant is right. The mutant is
-therefore rebuilt on padded inputs. Sizes among its attributes are adapted to the padding, and the result is cut to the
-program's shape.
+neighbouring image instead. If enough zeros separate the images, the window does not reach the neighbouring image, and the
+mutant is right. The mutant is therefore rebuilt on padded inputs. The sizes in its attributes are adapted to the padding, and
+the result is cut to the program's shape.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _on(mutant: Term, x: Term, padded: Term) -> Iterator[Term]:
 
 
 def _again(term: Term, args: Sequence[Term]) -> Iterator[tuple[Term, bool]]:
-    """Yield the operator of the term applied to operands of other sizes, and whether its attributes changed.
+    """Yield the operator of the term applied to operands with different sizes, and whether its attributes changed.
 
     The attributes are the operator's own attributes, unchanged or with one extent scaled in proportion to an operand's extent.
     """

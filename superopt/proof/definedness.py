@@ -1,10 +1,10 @@
-"""The choice of axiom instances that a proof may use, for operators that are not defined everywhere, such as division.
+"""The selection of axiom instances for proofs with operators that are not defined everywhere, such as division.
 
 The sides of an `==` axiom are defined on the same inputs. The right side of a `=>` axiom is defined wherever its left side is.
 Congruence closure treats both kinds of axiom as equalities. The closure is sound on the inputs where both sides of a rule are
-defined, as long as every term of an instance is also defined on these inputs. A term that divides (or takes a root, a power or
-a logarithm) is known to be defined in two cases: if the rule contains the term and depends on every element of the term, or if
-the term is in one side of an instance and the other side is known to be defined. One claim remains and is checked separately:
+defined, as long as every term of the axiom instances is also defined on these inputs. A term that divides (or takes a root, a
+power or a logarithm) is known to be defined in two cases: if the rule contains the term and depends on every element of the
+term, or if the term is on one side of an axiom instance and the other side is known to be defined. A separate check shows that
 the rule's right side is defined wherever its left side is.
 """
 
@@ -27,7 +27,7 @@ from superopt.rules.rule import axioms
 STRICT = frozenset(
     {"concat", "expand", "matmul", "reduce_max", "reduce_mean", "reduce_sum", "repeat", "reshape", "reverse", "tile"}
 )
-"""Operators, besides the elementwise ones, whose result depends on every element of their operands."""
+"""Operators that are not elementwise and whose result depends on every element of their operands."""
 
 
 def undefined_somewhere(assumptions: Assumptions) -> bool:
@@ -88,9 +88,9 @@ def defined_instances(assumptions: Assumptions, grounds: Sequence[Ground]) -> li
 
 
 def _sources(ground: Ground) -> tuple[Term, ...]:
-    """Return each side of the instance that is defined only where the other side is also defined.
+    """Return each side of the axiom instance with this property: wherever the side is defined, the other side is defined too.
 
-    This is the left side of a `=>` axiom, and each side of an `==` axiom.
+    The left side of a `=>` axiom and both sides of an `==` axiom have this property.
     """
     axiom = axioms().get(ground.axiom)
     directed = ground.directed or (axiom is not None and axiom.statement.arrow == "=>")
@@ -107,7 +107,7 @@ def _all_defined(side: Term, closure: Closure, defined: Iterable[Term], facts: G
 def _counting(term: Term) -> Iterator[Term]:
     """Yield subterms that must be defined wherever the term is defined.
 
-    Each subterm has a partial operator, such as a division. The term depends on every element of the subterm.
+    Each subterm applies a partial operator, such as division, and the term depends on every element of the subterm.
     """
     if is_partial(term):
         yield term
@@ -143,7 +143,7 @@ def _facts_of(term: Term) -> tuple[bool, bool]:
 
 
 def _value(term: Term) -> tuple[Sum, tuple[object, ...]]:
-    """Return one element of the operator's result on unknown operands, at a symbolic position, and this position."""
+    """Return the element at a symbolic position of the operator's result on unknown operands, and the position."""
     notation = Normal()
     with index.interpreted(notation):
         operands = [notation.read(f"e{place}", a.shape) for place, a in enumerate(term.args)]

@@ -1,6 +1,6 @@
-"""Denominators in attributes: a term with attribute `1 / a` or `n // a` does not exist where `a` is zero.
+"""Denominators in attributes: a term with the attribute `1 / a` or `n // a` does not exist where `a` is zero.
 
-A rule may divide by an attribute variable on its right side only if the variable cannot be zero. The variable cannot be zero if
+The right side of a rule may divide by an attribute variable only if the variable cannot be zero. The variable cannot be zero if
 a condition of the rule excludes zero, if the left side divides by the variable too, or if the left side is undefined where the
 variable is zero.
 """
@@ -28,7 +28,7 @@ from superopt.proof.definitions.sums import Guard
 
 
 def denominators(*roots: Term) -> tuple[Extent, ...]:
-    """Return the extents that attributes of the terms divide by, in a fixed order. A product is split into its factors."""
+    """Return the extents by which attributes of the terms divide, in a fixed order. A product is split into its factors."""
     found: dict[Extent, None] = {}
     for atom in sorted(attribute_atoms(*roots), key=str):
         if isinstance(atom, Floor | Inverse):
@@ -39,7 +39,7 @@ def denominators(*roots: Term) -> tuple[Extent, ...]:
 def denominator_factors(extent: Extent) -> Iterator[Extent]:
     """Yield the factors of `extent`. The extent is nonzero exactly where all yielded factors are nonzero.
 
-    Sizes of tensors and reciprocals are left out, because they are never zero.
+    Reciprocals and extents of tensors are left out, because they are never zero.
     """
     if not isinstance(extent, Size) or len(extent.terms) > 1:
         yield extent

@@ -1,8 +1,8 @@
 """The check that a rule's right side is defined wherever its left side is, for divisions, roots, powers and logarithms.
 
 An equation between values is proved only where both values are defined. A rule also needs a right side that is defined wherever
-its left side is. The right side is defined where some values are not zero, not negative, or positive. Each such demand must
-follow from the structure of the value, or the left side must make the same demand.
+its left side is. The right side is defined where certain values are not zero, not negative, or positive. Each of these demands
+must follow from the structure of the value, or the left side must make the same demand.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ class DomainDemand:
     """A condition that a value must satisfy so that an expression is defined, such as "not zero" for a divisor.
 
     Attributes:
-        kind: NOT_ZERO, NOT_NEGATIVE or POSITIVE. With EXISTS, the value's power to the symbolic `exponent` must exist.
-        chosen: Pairs of a condition of a `where` operator and an outcome. The demand applies only where all conditions have
+        kind: NOT_ZERO, NOT_NEGATIVE or POSITIVE. For EXISTS, the power of the value with the symbolic exponent `exponent` must
+            exist.
+        chosen: Pairs of a condition (of a `where` operator) and its outcome. The demand applies only where all conditions have
             these outcomes.
         candidate: The value, with bound indices and a guard (conditions on these indices). The demand applies at all values of
             the bound indices where the guard holds.
@@ -57,7 +58,7 @@ class DomainDemand:
 
 
 def implied_signs(facts: Guard, value: Sum, notation: Normal) -> tuple[tuple[Sum, Sign], ...]:
-    """Return pairs of a value and a sign. The pair's value has this sign wherever the argument `value` is defined.
+    """Return pairs of an expression and the sign that the expression has wherever `value` is defined.
 
     For example, x is positive wherever log(x) is defined.
     """
@@ -75,8 +76,8 @@ def is_undefined(facts: Guard, left: Sum, right: Sum, notation: Normal, divisors
 
     False means that `right` is shown to be defined wherever `left` is.
 
-    `divisors` has the extents that attributes of the right side divide by. `facts` must include that the divisors of the left
-    side are not zero.
+    `divisors` contains the extents by which attributes of the right side divide. `facts` must state that the divisors of the
+    left side are not zero.
     """
     open_ = [_divisor(d) for d in divisors if not is_nonzero(facts, d)]
     if not has_partial_function(right) and not open_:
@@ -92,7 +93,10 @@ def is_undefined(facts: Guard, left: Sum, right: Sum, notation: Normal, divisors
 
 
 def _divisor(extent: Extent, where: DomainDemand | None = None) -> DomainDemand:
-    """Return the demand that an extent is not zero. If `where` is given, the demand applies only where `where` applies."""
+    """Return the demand that an extent is not zero.
+
+    If the demand `where` is given, the new demand applies only where the demand `where` applies.
+    """
     value: Sum = (Summand(extent),)
     if where is None:
         return DomainDemand(NOT_ZERO, (), GuardedValue((), (), value))
@@ -137,7 +141,7 @@ def domain_demands(facts: Guard, value: Sum, notation: Normal) -> list[DomainDem
 
 
 def _strict(demand: DomainDemand, others: Mapping[object, DomainDemand]) -> DomainDemand:
-    """Return the demand (a condition on a value), made stronger if a demand in `others` says that the same value is not zero.
+    """Strengthen the demand (a condition on a value) if a demand in `others` says that the same value is not zero.
 
     A value that is neither negative nor zero is positive. For a nonzero value, `value ** a` exists exactly where `value ** -a`
     exists. The demands for the exponents `a` and `-a` therefore become equal.

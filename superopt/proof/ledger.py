@@ -1,4 +1,4 @@
-"""The work of `superopt prove`: proves every axiom, and replays or renews the proof of every stored rule."""
+"""The implementation of `superopt prove`, which proves every axiom and replays or renews the proof of every stored rule."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ class LedgerRow:
     """The verdict on one axiom or rule.
 
     Attributes:
-        how: The means of the proof: "definitions", "axioms", "index" or "replayed".
-        ranks: The choices of ranks at which the rule is stated.
+        how: The kind of proof: "definitions" for an axiom, "axioms" or "index" for a new proof of a rule, or "replayed" for a
+            stored proof. Empty if a new proof failed.
+        ranks: The choices of ranks at which the axiom or rule is stated.
         entry: The ledger entry of a stored rule, if there is one.
     """
 
@@ -88,7 +89,7 @@ def _axiom(name: str, seed: int) -> tuple[Verdict, tuple[str, ...]]:
 
 
 def axiom_proof_entry(row: LedgerRow) -> LedgerEntry:
-    """Return the entry that the ledger (the file of stored verdicts) gets for the verdict `row` on an axiom."""
+    """Return the entry that records the verdict `row` on an axiom in the ledger (the file of stored verdicts)."""
     if isinstance(row.verdict, Proved):
         return replace(entry_of(row.rule, row.verdict, solver=z3_solver_version(), origin="specs"), name=row.name)
     specs = spec_digests(row.rule, ())
@@ -104,8 +105,8 @@ def prove_store(
 
     If `fresh` is True, each rule is proved anew. Otherwise the stored proof is checked without a search, and a rule with an
     outdated proof gets the verdict `Unknown`. A stored proof with an unused instance of an axiom gives the verdict `Unknown`,
-    unless `record` is set. With `record`, the returned proof has no unused instances. It lists the arithmetic questions that a
-    later check can skip.
+    unless `record` is True. If `record` is True, the returned proof contains no unused instances, and lists the arithmetic
+    questions that a later check can skip.
 
     Raises:
         StoreError: The store cannot be read.
@@ -140,7 +141,7 @@ def _proved(rule: Rule, record: bool, seed: int) -> Checked:
 def _together(stored: Iterable[Stored]) -> Iterator[tuple[Stored, ...]]:
     """Split the sequence of rules into groups of one or two neighboring rules.
 
-    Two neighboring rules form one group if each is the other read from right to left.
+    Two neighboring rules form one group if each rule is the other rule read from right to left.
     """
     waiting: Stored | None = None
     for pair in stored:
@@ -156,7 +157,7 @@ def _together(stored: Iterable[Stored]) -> Iterator[tuple[Stored, ...]]:
 
 
 def _replayed(stored: Sequence[Stored], record: bool) -> list[Checked]:
-    """Check the stored proofs of one rule, or of two rules of which each is the other read from right to left."""
+    """Check the stored proofs of one rule, or of a rule and its converse (the rule read from right to left)."""
     known = [(rule, entry.proof) for rule, entry in stored if entry is not None and ledger_objection(rule, entry) is None]
     if record:
         verdicts = [record_proof(rule, proof) for rule, proof in known]
@@ -189,7 +190,7 @@ def write_proofs(rows: Sequence[LedgerRow], folder: Path | None = None) -> None:
 
 @dataclass(frozen=True)
 class Sampled:
-    """The result of a comparison of a stored rule's sides on random instances.
+    """The result of comparing both sides of a stored rule on random instances.
 
     Attributes:
         instances: The number of instances that were tried.
@@ -205,7 +206,7 @@ class Sampled:
 def sample_store(*, instances: int, seed: int = 0, workers: int = 1, folder: Path | None = None) -> Iterator[Sampled]:
     """Compare the sides of every stored rule on random instances, and yield a result for each rule.
 
-    `instances` is the least number of instances for each rule. Instances are spread evenly over the rule's choices of ranks.
+    `instances` is the minimum number of instances for each rule. Instances are spread evenly over the rule's choices of ranks.
 
     Raises:
         StoreError: The store cannot be read.

@@ -1,12 +1,12 @@
 """Checks of stored proofs, without a search and without trust in the ledger.
 
-For a proof from axioms, the ledger has ground instances of the axioms. Each instance is checked again. For a proof from the
-definitions, the ledger has the sizes to which the proof is limited. The ledger also lists questions of arithmetic that the
-proof does not need. Such a question is skipped and counts as undecided, so skipping cannot make a false rule pass.
+For a proof from axioms, the ledger lists ground instances of the axioms. Each instance is checked again. For a proof from the
+definitions, the ledger lists the sizes to which the proof is limited. The ledger also lists arithmetic questions whose answers
+the proof does not need. Such a question is skipped and counts as undecided, so skipping cannot make a false rule pass.
 
-Two rules are converses if each is the other read from right to left. A proof that the sides of a rule are equal also proves
-that the sides of the converse are equal. If two converses share one proof, the second rule therefore needs only one more check:
-its right side must be well typed and defined wherever its left side is.
+Two rules are converses if each rule is the other rule read from right to left. A proof that the sides of a rule are equal also
+proves that the sides of the converse are equal. If two converses share one proof, the second rule therefore needs only one more
+check: its right side must be well typed and defined wherever its left side is.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def prove_and_record(rule: Rule, *, seed: int = 0) -> Verdict:
 
 
 def recheck_proof(rule: Rule, proof: Proved) -> Verdict:
-    """Check a stored proof of the rule at all choices of the rule's ranks. Return `Proved` if it is valid, else `Unknown`."""
+    """Check a stored proof of the rule at all choices of the rule's ranks. Return `Proved` or `Unknown`."""
     return _rechecked(rule, proof, both_ways=False)
 
 
 def is_converse_proof_pair(rule: Rule, other: Rule) -> bool:
-    """Return whether each rule is the other read from right to left, under the same conditions."""
+    """Return whether each rule is the other rule read from right to left, under the same conditions."""
     one, two = rule.statement, other.statement
     turned_round = one.left == two.right and one.right == two.left and one.arrow == two.arrow
     return turned_round and one.where == two.where
@@ -55,9 +55,9 @@ def is_converse_proof_pair(rule: Rule, other: Rule) -> bool:
 def recheck_converses(known: tuple[Rule, Proved], converse: tuple[Rule, Proved]) -> list[Verdict]:
     """Check the stored proofs of two converse rules and return a verdict for each rule.
 
-    Each rule must be the other read from right to left. If the rules have the same proof and the same choices of ranks, the
-    proof is checked once. The second rule then only needs a right side that is well typed and defined wherever its left side
-    is. If one of these checks fails, each proof is checked by itself.
+    Each rule must be the other rule read from right to left. If the rules have the same proof and the same choices of ranks,
+    the proof is checked once. For the second rule, one more check is then sufficient: its right side must be well typed and
+    defined wherever its left side is. If one of these checks fails, each proof is checked by itself.
     """
     (rule, proof), (other, its_proof) = known, converse
     if rule.choices == other.choices and _are_alike(proof, its_proof):
@@ -87,7 +87,7 @@ def _rechecked(rule: Rule, proof: Proved, *, both_ways: bool) -> Verdict:
 def _turned(rule: Rule, proof: Proved) -> Verdict:
     """Return `Proved` if the rule follows from its converse, otherwise `Unknown`.
 
-    The converse is the rule read from right to left. It must already be proved.
+    The converse is the rule read from right to left. The converse must already be proved.
     """
     started = time.perf_counter()
     with skip_questions(frozenset(proof.unasked)):
@@ -100,7 +100,7 @@ def _turned(rule: Rule, proof: Proved) -> Verdict:
 def _gives_its_converse(equation: Equation, *, from_axioms: bool) -> bool:
     """Return whether the right side is well typed and non-empty wherever the left side is.
 
-    If `from_axioms` is True, the right side must in addition be defined wherever the left side is defined.
+    If `from_axioms` is True, the right side must also be defined wherever the left side is defined.
     """
     if objection_to(equation) is not None:
         return False
@@ -111,9 +111,9 @@ def _gives_its_converse(equation: Equation, *, from_axioms: bool) -> bool:
 
 
 def record_proof(rule: Rule, proof: Proved) -> Verdict:
-    """Check a new proof. Return it in the form that the ledger stores, or return `Unknown`.
+    """Check a new proof. Return the proof in the form that the ledger stores, or `Unknown` if the check fails.
 
-    The stored form has no unused instances of axioms. It lists the arithmetic questions that later checks can skip.
+    The stored form contains no unused axiom instances, and lists the arithmetic questions that later checks can skip.
     """
     started = time.perf_counter()
     with skip_questions() as unsettled:

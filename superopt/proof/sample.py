@@ -1,10 +1,10 @@
 """Exact sampling: comparison of both sides of an equation on random instances, without rounding error.
 
-An instance is a choice of sizes and attributes at which the left side is well typed.
-Each value is a real number together with residues in prime fields (`superopt.algebra.exact`). Two values are compared by their
-residues. A false polynomial identity passes with a probability of at most its degree divided by the modulus. Some values have
-no residue, such as the root of a sum that is not a square, or the exponential of an exponential. Such values are compared as
-real numbers, to `PROOF.sample_tolerance_share`.
+An instance is a choice of sizes and attributes at which the left side is well typed. Each value is a real number together with
+residues in prime fields (`superopt.algebra.exact`). Two values are compared by their residues. A false polynomial identity
+passes with a probability of at most its degree divided by the modulus. Some values, such as the root of a sum that is not a
+square or the exponential of an exponential, have no residue. Such values are compared as real numbers, with the tolerance
+`PROOF.sample_tolerance_share`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def refutation_number_domain(*roots: Term) -> Fields:
 
 
 def inputs(equation: Equation, instance: Instance, seed: int) -> dict[str, Array]:
-    """Draw random values for every variable: numbers of both signs, some of them small and repeated.
+    """Draw random values for every variable: positive and negative numbers, some of which are small and occur repeatedly.
 
-    If an operator is defined only on positive numbers, all values are positive for even seeds.
+    If the equation contains an operator that is defined only on positive numbers and the seed is even, all values are positive.
     """
     roots = equation.left + equation.right
     rng = np.random.default_rng(seed)
@@ -54,8 +54,8 @@ def inputs(equation: Equation, instance: Instance, seed: int) -> dict[str, Array
 def mismatch(equation: Equation, *, instances: int, seed: int) -> Counterexample | None:
     """Compare both sides on random instances. Return the first counterexample, or None if the sides always agree.
 
-    An instance is a choice of sizes and attributes. `instances` is the number of random instances. Each instance is also tried
-    with a divisor set to zero, if the conditions allow a zero.
+    An instance is a choice of sizes and attributes. `instances` is the number of random instances. If an attribute variable is
+    a divisor and the conditions allow it to be zero, each instance is also tried with this variable set to zero.
 
     Raises:
         InstantiationError: The conditions exclude all small sizes.
@@ -70,7 +70,7 @@ def mismatch(equation: Equation, *, instances: int, seed: int) -> Counterexample
 
 
 def _with_zeros(equation: Equation, instance: Instance) -> Iterator[Instance]:
-    """Yield the instance with one attribute variable set to zero, for each variable that is a divisor and may be zero."""
+    """Yield one instance for each attribute variable that is a divisor and can be zero. This variable is set to zero."""
     divided = denominators(*equation.left, *equation.right)
     for name in dict.fromkeys(a.name for d in divided for a in atoms(d) if isinstance(a, Sym)):
         zeroed = replace(instance, attributes={**instance.attributes, name: 0})
@@ -82,7 +82,10 @@ def _with_zeros(equation: Equation, instance: Instance) -> Iterator[Instance]:
 
 
 def mismatch_at(equation: Equation, instance: Instance, seed: int) -> Counterexample | None:
-    """Compare both sides at these sizes and attributes, on random inputs. Return a counterexample, or None for equal sides."""
+    """Compare both sides at one instance, on random inputs. Return a counterexample, or None if the sides agree.
+
+    An instance is a choice of sizes and attributes.
+    """
     arrays: Mapping[str, Array] = inputs(equation, instance, seed)
     domain = refutation_number_domain(*equation.left, *equation.right)
     ours, theirs = (_values(side, arrays, instance, domain) for side in (equation.left, equation.right))
@@ -112,8 +115,8 @@ def _values(roots: tuple[Term, ...], arrays: Mapping[str, Array], instance: Inst
 def _undefined(values: Sequence[Array], instance: Instance, seed: int) -> Counterexample | None:
     """Return a counterexample for an instance at which an attribute of the right side divides by zero.
 
-    `values` has the values of the left side. The counterexample is at the first finite element of `values`. Return None if no
-    element is finite.
+    `values` contains the values of the left side. The counterexample is at the first finite element of `values`. Return None if
+    no element is finite.
     """
     for output, left in enumerate(values):
         found = np.argwhere(np.isfinite(left[..., 0]))
@@ -134,7 +137,7 @@ def replay_counterexample(equation: Equation, counterexample: Counterexample) ->
 
 
 def _differ(left: Array, right: Array, identity: int) -> Array:
-    """Return a Boolean array: whether the two values at each position differ.
+    """Return a boolean array that is True at each position at which the two values differ.
 
     Values are compared by their residues in prime fields. Values without residues are compared as real numbers, and count as
     equal where the left value is not finite.
@@ -146,7 +149,7 @@ def _differ(left: Array, right: Array, identity: int) -> Array:
 
 
 def _shown(left: Array, right: Array, domain: Fields) -> tuple[str, str]:
-    """Return a text for each of two values: real numbers if these texts differ, otherwise the residues in prime fields."""
+    """Return the two values as texts: as real numbers if these texts differ, otherwise as residues in a prime field."""
     if f"{left[0]:.9g}" != f"{right[0]:.9g}":
         return f"{left[0]:.9g}", f"{right[0]:.9g}"
     modulus = CHAIN[domain.identity]

@@ -1,4 +1,4 @@
-"""The entry point of the provers: first a proof from the axioms, then a proof from the definitions, then random sampling."""
+"""The entry point of the provers. It tries a proof from the axioms, then a proof from the definitions, then random sampling."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from superopt.rules.verdict import Proved, Refuted, Unknown, Verdict
 def prove_rule(rule: Rule, *, seed: int = 0) -> Verdict:
     """Prove or refute a rule and return the verdict.
 
-    The claim is that the right side is well typed and equal to the left side, wherever the left side is well typed and `where`
-    holds. If an axiom is proved only for some sizes, a proof that uses the axiom covers only these sizes. If no prover
-    succeeds, both sides are compared on random inputs. If the random inputs give no counterexample, the verdict is `Unknown`.
+    The claim is that the right side is well typed and equal to the left side, wherever the left side is well typed and the
+    rule's `where` clause holds. If an axiom is proved only for some sizes, a proof that uses the axiom covers only these sizes.
+    If no prover succeeds, both sides are compared on random inputs. If the random inputs give no counterexample, the verdict is
+    `Unknown`.
     """
     started = time.perf_counter()
     verdict = _prove(rule, seed)

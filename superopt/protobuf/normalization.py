@@ -1,7 +1,7 @@
 """How a model normalizes its inputs: the numbers that it subtracts from an input, and the numbers that it divides by.
 
-A model that computes `(x - mean) / std` receives values near `mean`. At values near 0, its rounding errors are not typical.
-Values that equal a constant exactly matter too: differences are 0 there, and comparisons have equal operands.
+A model that computes `(x - mean) / std` usually receives values near `mean`. Its rounding errors at values near 0 are not
+typical. Values that exactly equal a constant also matter, because differences are then 0 and comparisons have equal operands.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ class Normalization:
 
 @dataclass(frozen=True, eq=False)
 class _Mapped:
-    """A value whose elements are elements of an input, after an elementwise map.
+    """A value that consists of elements of an input to which an elementwise map is applied.
 
     Attributes:
         name: The name of the input.
-        axes: For each axis of the value, the axis of the input, or None if the elements have moved in another way.
+        axes: For each axis of the value, the corresponding axis of the input. None if the elements have moved in any other way
+            than by a permutation of the axes.
         map: The map.
         shifted: Whether the map adds a constant.
     """
@@ -60,7 +61,8 @@ class _Mapped:
     shifted: bool = False
 
     def aligned(self, constant: Array) -> Array | None:
-        """Return the constant, which broadcasts against the value, such that it broadcasts against the input.
+        """Rearrange a constant that broadcasts against the value so that it broadcasts against the input, and return the
+        result.
 
         The result is None if this is not possible.
         """
@@ -73,7 +75,7 @@ class _Mapped:
 
 
 SHIFTED = "shifted"
-"""The name of a set of input values that lie near constants that the model subtracts: once normalized, they are ordinary."""
+"""The name of a set of input values near constants that the model subtracts. After normalization, the values are ordinary."""
 
 
 def denormalized(normalized: Mapping[str, Normalization], name: str, normal: Array) -> Array:
@@ -94,7 +96,8 @@ def denormalized(normalized: Mapping[str, Normalization], name: str, normal: Arr
 
 
 def conditioning(normalized: Mapping[str, Normalization]) -> float:
-    """Return how much larger a rounding error of an input is, relative to the input, once the model has normalized the input.
+    """Return the largest factor by which the model's normalization of an input enlarges the relative rounding error of the
+    input.
 
     The result is at least 1.
     """
@@ -102,10 +105,10 @@ def conditioning(normalized: Mapping[str, Normalization]) -> float:
 
 
 def normalizations(model: ModelProto) -> dict[str, Normalization]:
-    """Return, by the name of the input, the map by which the model normalizes the input.
+    """Return the map by which the model normalizes each input, by the name of the input.
 
-    The map ends with the first constant that is added to the input or subtracted from it, and with the product that follows.
-    Inputs without such a constant are left out.
+    The map includes the first constant that is added to the input or subtracted from it, and the products that follow. Inputs
+    without such a constant are left out.
     """
     found: dict[str, Normalization] = {}
     for _, of, after in _readers(model, _constants(model)):
@@ -115,18 +118,19 @@ def normalizations(model: ModelProto) -> dict[str, Normalization]:
 
 
 def boundary_values(model: ModelProto, signed: Collection[str]) -> dict[str, tuple[Array, ...]]:
-    """Return, by the name of the input, the values at which elements of the input are exactly equal to constants.
+    """Return, for each input, the values at which an element of the input exactly equals a constant of the model.
 
     Elements may be moved, and multiplied by powers of 2, before they are compared with the constant. Other products are
-    rounded, so that no value of the input may give the constant.
+    rounded, so possibly no value of the input gives the constant.
 
     Args:
         model: The model.
-        signed: The names of the values in which the sign of a zero matters.
+        signed: The names of the values for which the sign of a zero matters.
 
     Returns:
-        Arrays in float64 that have the rank of the input and broadcast against the input. The constants are operands of
-        comparisons and bounds, such as `c` in `x > c`, and of sums and differences in `signed`, such as `c` in `x - c`.
+        By the name of the input, arrays in float64 that have the rank of the input and broadcast against the input. The
+        constants are operands of comparisons and bounds, such as `c` in `x > c`, and of sums and differences in `signed`, such
+        as `c` in `x - c`.
     """
     stored = _constants(model)
     found: dict[str, list[Array]] = {}
@@ -144,7 +148,7 @@ _COMPARISONS = frozenset({"Clip", "Equal", "Greater", "GreaterOrEqual", "Less", 
 
 
 def _is_exact(scale: Array) -> bool:
-    """Return whether all elements are powers of 2 or their negatives, by which numbers are multiplied without rounding."""
+    """Return whether all elements are powers of 2 or their negatives. Multiplication by such numbers does not round."""
     return bool(np.isin(np.abs(np.frexp(scale)[0]), 1 / 2).all())
 
 
@@ -153,9 +157,9 @@ _Constants = Mapping[str, Callable[[], Array]]
 
 
 def _readers(model: ModelProto, stored: _Constants) -> Iterator[tuple[NodeProto, _Mapped, _Mapped | None]]:
-    """Yield each node that reads a map of an input, with this map, and with the node's result if it is a map of the input too.
+    """Yield each node that reads a map of an input, this map, and the node's result if the result is also a map of the input.
 
-    A map ends before the second constant that is added or subtracted.
+    A map does not include the second constant that is added or subtracted.
     """
     mapped: dict[str, _Mapped] = {}
     for port in model.graph.input:
@@ -176,9 +180,9 @@ def _readers(model: ModelProto, stored: _Constants) -> Iterator[tuple[NodeProto,
 
 
 def _after(node: NodeProto, of: _Mapped, *, first: bool, stored: _Constants) -> _Mapped | None:
-    """Return the node's result as a map of an input, or None if it is no such map.
+    """Return the node's result as a map of an input, or None if the result is not such a map.
 
-    The node reads the value `of`, as its first operand if `first` is True.
+    The node reads the value `of`. If `first` is True, `of` is its first operand.
     """
     attributes = attribute_values(node)
     match node.op_type:
@@ -202,7 +206,10 @@ def _after(node: NodeProto, of: _Mapped, *, first: bool, stored: _Constants) -> 
 def _factor_and_constant(
     node: NodeProto, attributes: Mapping[str, Any], *, rank: int, first: bool, stored: _Constants
 ) -> tuple[Array, Array] | None:
-    """Return the arrays by which the node multiplies a value of the given rank and which it then adds, if it does only this."""
+    """Return the factor and the constant of a node that multiplies a value of the given rank by a factor and adds a constant.
+
+    Returns None if the node computes anything else.
+    """
     one, zero = np.ones(()), np.zeros(())
     operands = [stored[name]() for name in node.input if name in stored]
     match node.op_type, operands:
@@ -229,7 +236,9 @@ def _adds(node: NodeProto) -> bool:
 
 
 def _scaled_and_shifted(of: _Mapped, factor: Array, constant: Array) -> _Mapped | None:
-    """Return the map of the value `of`, times `factor`, plus `constant`."""
+    """Return the map that multiplies the value `of` by `factor` and adds `constant`, or None if an array does not fit the
+    input.
+    """
     scale, shift = of.aligned(factor), of.aligned(constant)
     if scale is None or shift is None:
         return None

@@ -1,7 +1,7 @@
-"""Sparse tensors of a ModelProto, as dense tensors of the same elements.
+"""Conversion of the sparse tensors of a ModelProto to dense tensors with the same elements.
 
-onnx_ir reads neither sparse initializers nor Constant nodes with a `sparse_value`. ONNX Runtime makes both dense when it loads
-a model, so a model with dense tensors in their place computes the same.
+onnx_ir reads neither sparse initializers nor Constant nodes with a `sparse_value`. ONNX Runtime converts both to dense tensors
+when it loads a model. So a model computes the same results if dense tensors replace its sparse tensors.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Array = npt.NDArray[Any]
 
 
 def without_sparse(model: ModelProto) -> ModelProto:
-    """Return the model with dense tensors in place of sparse ones, or the model itself if it has no sparse tensors.
+    """Return the model with dense tensors in place of sparse tensors, or the model itself if it has no sparse tensors.
 
-    `require_well_formed` must accept the model.
+    The model must pass `require_well_formed`.
     """
     if next(sparse_tensors(model), None) is None:
         return model
@@ -61,7 +61,7 @@ def _sparse_values(model: ModelProto) -> Iterator[AttributeProto]:
 
 
 def dense_bytes(sparse: SparseTensorProto) -> int:
-    """Return the size in bytes of the sparse tensor once it is dense."""
+    """Return the size in bytes of the dense tensor that equals the sparse tensor."""
     kind = ir.DataType(sparse.values.data_type)
     return math.prod(map(int, sparse.dims)) * kind.bitwidth // 8
 
@@ -77,9 +77,10 @@ def dense_tensor(sparse: SparseTensorProto) -> TensorProto:
 
 
 def positions(sparse: SparseTensorProto) -> Array:
-    """Return where the elements of the sparse tensor are in the flattened dense tensor.
+    """Return the positions of the sparse tensor's elements in the flattened dense tensor.
 
-    Indices are stored in two forms: [n] holds these positions, and [n, rank] holds coordinates.
+    Indices are stored in one of two forms. Indices of shape [n] are these positions, and indices of shape [n, rank] are
+    coordinates.
 
     Raises:
         ValueError: An index is outside of the dense tensor.

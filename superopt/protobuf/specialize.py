@@ -1,4 +1,4 @@
-"""Specialize a model: inputs with fixed values, dimensions with fixed sizes, and Ifs whose conditions are known.
+"""Specialize a model to inputs with fixed values, dimensions with fixed sizes, and Ifs with known conditions.
 
 The functions change only the structure of a model. The caller decides which conditions are known.
 """
@@ -36,8 +36,8 @@ class Specialization:
         values: The fixed values of inputs, by name.
         sizes: The fixed sizes of dynamic dimensions. The key is a dimension's name or, for an unnamed dimension, the input and
             the axis, such as `x[0]`.
-        branches: For each round of inlining, the value of the condition of each If of the model, or None where the condition
-            is not known. The Ifs are in the order of `branch_nodes`.
+        branches: For each round of inlining, the condition of each If of the model: True, False, or None if the condition is
+            not known. The Ifs are in the order of `branch_nodes`.
     """
 
     values: Mapping[str, Array] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Specialization:
         """Return the specialized model, or the model itself if nothing is fixed or known.
 
         Raises:
-            ValueError: The model does not have the inputs, or the number of Ifs.
+            ValueError: The model does not have the inputs, or has a different number of Ifs.
         """
         special = fix_inputs(model, self.values, self.sizes)
         for taken in self.branches:
@@ -59,7 +59,9 @@ class Specialization:
         return special
 
     def described(self) -> dict[str, str]:
-        """Return each fixed value and size as text, by name. Of a value with many elements, only type and shape are given."""
+        """Return each fixed value and size as text, by name. The text for a value with many elements gives only its type and
+        shape.
+        """
 
         def text(array: Array) -> str:
             return str(array.tolist()) if array.size <= REPORT.max_fixed_elements else f"{array.dtype}{[*array.shape]}"
@@ -81,14 +83,15 @@ class Specialization:
 def fix_inputs(model: ir.Model, values: Mapping[str, Array], sizes: Mapping[str, int]) -> ir.Model:
     """Return a copy of the model that is right only for these values of inputs and these sizes of dimensions.
 
-    The inputs stay. At run time, another value of a fixed input is an error in ONNX Runtime: an output of the model is
-    reshaped, and the shape is not valid if a value differs. ONNX Runtime itself refuses inputs of another size. The entry
-    `superopt.fixed` of the model's metadata says what is fixed. The model itself is returned if nothing is fixed.
+    The copy has the same inputs as the model. At run time, a different value of a fixed input causes an error in ONNX Runtime:
+    an added node reshapes an output of the model, and the target shape is invalid if a value differs. ONNX Runtime itself
+    rejects inputs of a different size. The entry `superopt.fixed` in the copy's metadata lists the fixed values and sizes. The
+    model itself is returned if nothing is fixed.
 
     Args:
         model: The model.
-        values: The values by the names of the inputs, of the types and shapes of the inputs.
-        sizes: The sizes by the keys of the dimensions; see `Specialization`.
+        values: The value of each fixed input, by name. The value has the type and shape of the input.
+        sizes: The size of each fixed dimension, by key; see `Specialization`.
 
     Raises:
         ValueError: The model has no such input, or no output to which the test of the values can be added.
@@ -124,7 +127,7 @@ def _fixed_extent(value: ir.Value, axis: int, extent: object, sizes: Mapping[str
 
 
 def _is_equal(graph: ir.Graph, value: ir.Value, weight: ir.Value, taken: set[str | None]) -> ir.Value:
-    """Add nodes that compute whether all elements of a value equal the weight's, as a boolean of shape [] or [1]."""
+    """Add nodes that test whether a value equals the weight, and return the result: a boolean of shape [] or [1]."""
     assert weight.const_value is not None
     count, rank = weight.const_value.size, len(weight.const_value.shape)
     if weight.dtype not in COMPARED:
@@ -144,7 +147,7 @@ def _is_equal(graph: ir.Graph, value: ir.Value, weight: ir.Value, taken: set[str
 
 
 def _require(graph: ir.Graph, same: Sequence[ir.Value], taken: set[str | None]) -> None:
-    """Make the run of the graph fail unless all values of `same`, booleans of shape [] or [1], are true.
+    """Make runs of the graph fail unless all values in `same` are true. The values are booleans of shape [] or [1].
 
     Raises:
         ValueError: The graph has no output of a known rank of at least 1.
@@ -207,14 +210,14 @@ def branch_nodes(model: ir.Model) -> list[ir.Node]:
 def inline_branches(model: ir.Model, taken: Sequence[bool | None]) -> ir.Model:
     """Return a copy of the model in which Ifs with known conditions are replaced by the nodes of the branch that is taken.
 
-    Nodes and weights that are not used any more are removed.
+    Nodes and weights that are no longer used are removed.
 
     Args:
         model: The model.
-        taken: The value of the condition of each of the `branch_nodes`, or None where the condition is not known.
+        taken: For each of the `branch_nodes`, the value of its condition, or None if the condition is not known.
 
     Raises:
-        ValueError: The model has another number of Ifs.
+        ValueError: The number of Ifs in the model differs from the length of `taken`.
     """
     copy = model.clone()
     copy.graph.sort()
@@ -235,7 +238,7 @@ def defined_values(graph: ir.Graph) -> Iterator[ir.Value]:
 
 
 def _inline(node: ir.Node, branch: ir.Graph, names: Counter[str | None]) -> None:
-    """Replace an If by the nodes of its branch. `names` counts the values of each name in the model."""
+    """Replace an If by the nodes of `branch`. `names` contains the number of values in the model for each name."""
     graph = node.graph
     assert isinstance(graph, ir.Graph), "a node of a model is in a graph"
     results = [*branch.outputs]

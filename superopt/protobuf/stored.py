@@ -19,8 +19,8 @@ from superopt.protobuf.graphs import all_graphs
 from superopt.protobuf.sparse import without_sparse
 
 INLINE_LIMIT = 2**31 - 2**26
-"""The largest total size of a model's tensors, in bytes, that is stored in one protobuf message. Protobuf limits a message to
-2 GiB.
+"""The largest total size in bytes of a model's tensors that are stored in one protobuf message. Protobuf limits a message to 2
+GiB.
 """
 
 
@@ -60,7 +60,7 @@ def _entries(model: ModelProto) -> Iterator[dict[str, str]]:
     """Yield the external data entries (location, offset, length ...) of each initializer with external data.
 
     Initializers of nested graphs are included. An initializer is left out if it has no location, or if the location is not
-    UTF-8, for which protobuf returns bytes. `load` refuses such models.
+    UTF-8 text (protobuf then returns bytes). `load` rejects such models.
     """
     for tensor in external_initializers(model):
         entries = {entry.key: entry.value for entry in tensor.external_data}
@@ -86,7 +86,7 @@ def _files(model: str | os.PathLike[str] | StoredModel) -> list[Path]:
 def _beside(path: Path, *_stamped: int) -> list[Path]:
     """Return the files of external data of the model at `path`. A model file larger than `INLINE_LIMIT` has no such files.
 
-    `_stamped` has the file's `_stamp`, so that a changed file is read again in spite of the cache.
+    `_stamped` contains the file's `_stamp`, so that a changed file is read again despite the cache.
     """
     return [] if path.stat().st_size >= INLINE_LIMIT else _external(parse_model(path, external=False), path.parent)
 
@@ -151,7 +151,7 @@ def model_digest(model: Loadable) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _digest(file: Path, *_stamped: int) -> bytes:
-    """Return a digest of the bytes of a file. `_stamped` has the file's `_stamp`, so that the cache notices changes."""
+    """Return a digest of the bytes of a file. `_stamped` contains the file's `_stamp`, so that the cache notices changes."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").digest()
 

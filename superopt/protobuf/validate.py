@@ -47,7 +47,7 @@ _INT32_DATA = frozenset(
     }
 )
 _INDICES = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.INT16, ir.DataType.INT8})
-"""The types of the indices of sparse tensors. ONNX has only INT64, and ONNX Runtime also reads the others."""
+"""The types that the indices of a sparse tensor may have. ONNX allows only INT64. ONNX Runtime also reads the other types."""
 _FIELDS = {
     ir.DataType.FLOAT: ("float_data", 1),
     ir.DataType.COMPLEX64: ("float_data", 2),
@@ -67,7 +67,7 @@ def require_well_formed(model: ModelProto, label: str) -> None:
     """Check that the parts of a ModelProto fit together.
 
     Raises:
-        InvalidModelError: The parts do not fit together. The message has the `label` of the model and the fault.
+        InvalidModelError: The parts do not fit together. The message contains the model's `label` and the fault.
     """
     fault = _fault(model)
     if fault is not None:
@@ -112,7 +112,9 @@ def _is_used(domain: str, model: ModelProto) -> bool:
 
 
 def _defined(graph: GraphProto | FunctionProto) -> tuple[set[str], str | None]:
-    """Return the names that the graph defines, and a description of the first repeated definition, or None if there is none."""
+    """Return the names that the graph defines, and a description of the first repeated definition, or None if no definition is
+    repeated.
+    """
     ports = list(graph.input) if isinstance(graph, FunctionProto) else [port.name for port in graph.input]
     own = set(ports)
     if len(own) < len(ports):
@@ -137,7 +139,7 @@ def _repeated(names: Sequence[str]) -> str:
 
 
 def _node_fault(node: NodeProto, visible: set[str] | frozenset[str]) -> str | None:
-    """Return a description of the first fault of the node, or None. `visible` has the names that the node may read."""
+    """Return a description of the first fault of the node, or None. `visible` contains the names that the node may read."""
     label = f"node {node.name!r}" if node.name else f"the node that computes {node.output[0]!r}" if node.output else "a node"
     if not node.op_type:
         return f"{label} has no operator"

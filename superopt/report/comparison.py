@@ -25,8 +25,8 @@ class OutputDifference:
         largest: The largest distance between two elements that are finite in both models. For an output without
             floating-point numbers, the value is 0.
         relative: The same distance, relative to the largest magnitude of the first model's output on the same input.
-        different: The share of elements that are not equal. For floating-point numbers, only elements that are finite in one of
-            the two models count, or that are infinite with different signs.
+        different: The share of elements that are not equal. Floating-point elements that are finite in both models do not count
+            as different, and neither do elements that are NaN in both models.
     """
 
     name: str
@@ -56,8 +56,8 @@ class ModelComparison:
     Attributes:
         first: The content of the first model, usually an original.
         second: The content of the second model, usually an optimized model.
-        timings: The timing for each choice of sizes of the dynamic dimensions, or under an empty text. `original` is the first
-            model.
+        timings: The timing for each choice of sizes of the dynamic dimensions. The key is the text of the sizes, or an empty
+            text for a model without dynamic dimensions. In a timing, `original` is the first model.
         outputs: The differences between the outputs.
         inputs: The number of sets of input values on which the outputs were compared.
         environment: The device and versions for which the measurements are valid.

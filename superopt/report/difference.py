@@ -39,20 +39,21 @@ class WeightSummary:
 
 @dataclass(frozen=True)
 class ModelDifference:
-    """The difference of two models. Nodes are paired by their first outputs, and initializers by their names.
+    """The difference of two models. Nodes are paired by the names of their first outputs, and initializers by their names.
 
     Attributes:
         first: The name of the first model.
         second: The name of the second model.
         opsets: The opset of each model.
-        kept: The number of nodes that are the same in both models: operator, attributes, inputs and outputs.
-        changed: Nodes of both models with the same first output but another operator, attribute, input or output: the node of
-            the first model, and the node of the second model.
+        kept: The number of nodes that have the same operator, attributes, inputs and outputs in both models.
+        changed: Pairs of a node of the first model and a node of the second model. The nodes of a pair have the same first
+            output, but their operators, attributes, inputs or outputs differ.
         removed: The nodes that only the first model has.
         added: The nodes that only the second model has.
         operators: The number of nodes in each model, by operator.
         weights_kept: The number of initializers with the same elements in both models.
-        weights_changed: The initializers of the second model whose elements or shapes differ in the first model.
+        weights_changed: The initializers of the second model that differ in elements or shape from the initializer of the same
+            name in the first model.
         weights_removed: The initializers that only the first model has.
         weights_added: The initializers that only the second model has.
         weight_bytes: The bytes of all tensors of each model.

@@ -134,7 +134,7 @@ def _value(value: Attribute) -> str:
 
 
 def _extent(value: object) -> str:
-    """Return the text for an extent in a drawing. The extent `x.shape[-1]` gives `x₋₁`."""
+    """Return the text for an extent (the size of an axis) in a drawing. The extent `x.shape[-1]` gives `x₋₁`."""
     text = value if isinstance(value, str) else show_extent(value)  # type: ignore[arg-type]
     for axis in range(1, 5):
         text = text.replace(f".shape[-{axis}]", "₋" + "₀₁₂₃₄"[axis])

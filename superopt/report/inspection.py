@@ -41,13 +41,13 @@ class Inspection:
         nodes: The number of nodes in the file, including bodies of control flow.
         operators: The number of nodes in the file by operator.
         analyzed: The number of nodes after functions were inlined and constants folded. The islands contain such nodes.
-        helpers: The number of analyzed nodes that are in no island and need none: constants, shapes and positions.
+        helpers: The number of analyzed nodes that need no island, because they compute constants, shapes or positions.
         islands: The islands, in the order of the model.
         uncovered: The analyzed nodes that no search can rewrite, by operator and reason.
-        sizes: The size of each dynamic dimension at which the model is measured unless other sizes are given.
+        sizes: For each dynamic dimension, the size at which the model is measured if no size is given.
         assumptions: The statements about dynamic dimensions on which a rewriting relies.
         weights: The bytes of the weights by element type.
-        types: The floating-point types of the results of nodes, with the number of results.
+        types: The number of node results of each floating-point type.
         provenance: The entries of the model's metadata that superopt wrote, if superopt rewrote the model.
         seconds: The time of all nodes in a run on one thread, 0 if no run succeeded, or None if it was not measured.
         problem: The reason why the model cannot be analyzed, or an empty text. In this case there are no islands.

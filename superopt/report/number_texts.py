@@ -1,4 +1,4 @@
-"""Durations, dates, ratios and counts as short texts. The module imports nothing heavy, so that the command line may use it."""
+"""Durations, dates, ratios and counts as short texts. The module imports nothing heavy, so the command line starts fast."""
 
 from __future__ import annotations
 

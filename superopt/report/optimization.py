@@ -17,8 +17,9 @@ from superopt.model.coverage import OperatorShare, UncoveredNodes
 class AppliedRule:
     """A rule that was applied to the model.
 
-    `stored` is whether the rule is a stored rule, which has a proof. Other steps read the definition of an operator backwards,
-    or use a corrected mutant. `times` is the number of applications of the rule. `gain` is the sum of the seconds that these
+    `stored` says whether the rule is a stored rule, which has a proof. A rule that is not stored puts an operator in place of a
+    term that computes the same values, or puts a corrected mutant in place of an operator. (A mutant equals an operator at some
+    output positions.) `times` is the number of applications of the rule. `gain` is the sum of the seconds that these
     applications save in a run of the model, by the cost model. An application that only prepares another application may have a
     negative gain.
     """
@@ -34,8 +35,8 @@ class AppliedRule:
 class SegmentGain:
     """The result of the search of one segment (a part of the model that one search rewrites).
 
-    Equal segments, which differ only in names and weights, are searched once. `copies` is their number. `before` and `after`
-    are the seconds that the cost model predicts for a run of one copy.
+    Equal segments, which differ only in names and weights, are searched once. `copies` is the number of equal segments.
+    `before` and `after` are the seconds that the cost model predicts for a run of one copy.
     """
 
     outputs: tuple[str, ...]
@@ -54,7 +55,7 @@ class Timing:
 
     `original` and `optimized` are median end-to-end times in seconds per run. `speedup` is the ratio of the times, and `low`
     and `high` are the bounds of its 95 % interval. `control` is the ratio of the times of two sessions of the original. `noise`
-    is the larger distance from 1 of the 95 % bounds of `control`.
+    is the largest distance from 1 in the 95 % interval of `control`.
     """
 
     original: float
@@ -80,8 +81,9 @@ class OutputRounding:
 class Rounding:
     """The largest errors that the numerical check found, relative to the largest magnitude of the output.
 
-    Errors are differences from the reference, a run in float64 if possible. `reference` names the reference. The error of the
-    optimized model may be `tolerance` times the error of the original. `outputs` has the outputs with the largest errors.
+    Errors are differences from a reference, which is a run in float64 if possible. `reference` names the reference. The error
+    of the optimized model may be at most `tolerance` times the error of the original. `outputs` contains the outputs with the
+    largest errors.
     """
 
     original: float
@@ -195,16 +197,17 @@ class Report:
         budget: The time budget in seconds.
         seed: The random seed.
         stopped: The reason why the search ended.
-        shapes: With dynamic dimensions, the timing at each of the requested sizes.
+        shapes: The timing at each of the requested sizes of the dynamic dimensions.
         tuning: The session settings that were found, if tuning was requested.
         prediction: The predicted times, if the model was optimized for a device that is not present. In that case, `timing` is
             None.
         forgone: The seconds per run that ONNX Runtime's contrib operators would save, or 0 if contrib operators were allowed.
         failed: The reason why no candidate passed the numerical check, or an empty text.
-        windows_left: The number of windows (parts of long islands) that could not be searched, by reason. They do not change.
+        windows_left: The number of windows (parts of long islands) that could not be searched and stay unchanged, by reason.
         arithmetic: The freedom taken with floating-point arithmetic.
         assumptions: The statements about dynamic dimensions on which the rewriting relies.
-        fixed: The values of inputs and sizes of dimensions, as text, at which alone the rewritten model is right.
+        fixed: The fixed values of inputs and fixed sizes of dimensions, as text. The rewritten model is right only for these
+            values and sizes.
         inlined: The number of branches of the original that are always taken and were inlined.
         uncovered: The nodes that the search cannot rewrite, by operator and reason. Their shares are 0 if they were not timed.
         hints: Sentences that say what the user can do next, such as options that may lead to a larger gain.
@@ -217,8 +220,7 @@ class Report:
         progress: The improvements of the search: pairs of seconds since the start of the search, and the seconds per run that
             the best result saves from then on, by the cost model. The second number decreases if a measurement of the whole
             model shows less.
-        operator_counts: The numbers of nodes of each operator in the original and in the result, for the operators of which the
-            number changes.
+        operator_counts: For each operator whose number of nodes changes, the numbers in the original and in the result.
     """
 
     model: str

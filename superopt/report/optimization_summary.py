@@ -21,7 +21,7 @@ def verdict(report: Report) -> Text:
 
 
 def summary(report: Report, *, target: str = "", verbose: bool = False) -> RenderableType:
-    """Return the report for a terminal: the verdict, then a summary, and if `verbose` is True, the tables.
+    """Return the report for a terminal: the verdict, a summary, and (if `verbose` is True) tables.
 
     `target` is the path of the file that was written, if there is one.
 
@@ -50,7 +50,7 @@ def labelled_rows(rows: Iterable[tuple[str, str]]) -> Table:
 
 
 def data_table(title: str, names: str, *numbers: str) -> Table:
-    """Return an empty table whose first column, is for names, and whose other columns are for numbers. All of them wrap."""
+    """Return an empty table. The first column is for names, and the other columns are for numbers. All columns wrap."""
     table = Table(title=title, title_justify="left")
     table.add_column(names, overflow="fold")
     for heading in numbers:
@@ -82,7 +82,7 @@ def _rows(report: Report, target: str, *, verbose: bool) -> Iterator[tuple[str, 
 
 
 def _changes(report: Report) -> Iterator[str]:
-    """Yield how the nodes changed, and the rules with the largest gains."""
+    """Yield lines that state how the nodes changed, and which rules have the largest gains."""
     yield statements.node_changes(report)
     measured = report.timing.original - report.timing.optimized if report.timing is not None else 0.0
     yield from _contributions(report.rules, measured)
@@ -124,7 +124,7 @@ def _predicted(p: Prediction) -> Iterator[tuple[str, str]]:
 
 
 def _contributions(rules: Iterable[AppliedRule], measured: float) -> Iterator[str]:
-    """Yield the rules with the largest predicted gains, and then the number of the other rules.
+    """Yield the rules with the largest predicted gains, and then the number of the remaining rules.
 
     `measured` is the measured gain in seconds, or 0 if there is none.
     """
@@ -198,7 +198,7 @@ def _session(tuning: SessionTuning) -> str:
 
 
 def _uncovered_lines(report: Report) -> Iterator[str]:
-    """Yield the nodes that cannot be rewritten, by operator and reason, and the number of the nodes of other operators."""
+    """Yield the nodes that cannot be rewritten, by operator and reason, and the number of the remaining nodes."""
     slow = [row for row in report.uncovered if row.share >= REPORT.min_hint_share or not report.operators]
     rows = slow[: REPORT.max_uncovered_operators]
     for row in rows:

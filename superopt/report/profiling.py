@@ -19,7 +19,7 @@ class Rate:
     """The rate at which a device does one kind of work.
 
     `highest` is the highest rate in units per second. `half_from` is the smallest amount of work at which the rate is at least
-    half as high.
+    half of `highest`.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class NodeTime:
-    """A measured node: its operator, the shapes of its operands, and its seconds when it is run alone.
+    """A measured node: its operator, the shapes of its operands, and its run time in seconds when it runs alone.
 
     `cold` says whether the node's weights were in no cache of the processor during the measurement.
     """
@@ -83,7 +83,7 @@ class Profiling:
         runtime: The version of ONNX Runtime.
         rates: The rates of arithmetic and of memory traffic.
         memory: The bytes per second that are read from memory.
-        call: The seconds that a run of any model takes in addition to its nodes.
+        call: The seconds that a run of any model takes in addition to the time of its nodes.
         node: The seconds of a node with one element.
         caches: The sizes in bytes of the processor's caches.
         known: The number of measured nodes.
@@ -91,7 +91,7 @@ class Profiling:
         roofline: The accuracy of times that the roofline alone predicts, or None if there are too few measured nodes.
         corrected: The accuracy of times that are predicted from the roofline and from similar nodes, or None.
         models: The times of the given models.
-        others: The number of measured nodes in the cache for each other device.
+        others: For each other device in the cache, the number of measured nodes.
         unkept: The reason why times could not be stored, or an empty text.
     """
 

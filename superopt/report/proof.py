@@ -1,4 +1,4 @@
-"""Render the verdicts on axioms or rules as tables: one by family (a group of axioms or rules), and one of single items."""
+"""Render the verdicts on axioms or rules as a table of families (groups of axioms or rules) and a table of single items."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class AddedRules:
 
 
 class AxiomUse(Protocol):
-    """The use of an axiom in a proof: its name, its statement, and as text the values of the axiom's variables."""
+    """The use of an axiom in a proof: the axiom's name, its statement, and the values of its variables as text."""
 
     @property
     def axiom(self) -> str: ...

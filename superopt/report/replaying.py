@@ -21,7 +21,7 @@ class ReplayReport:
         recorded: The number of segments in the certificate.
         applied: The number of segments that were rewritten.
         steps: The number of rewrite steps in these segments.
-        left: For each reason to leave segments as they are, the outputs of these segments.
+        left: For each reason why segments were not rewritten, the outputs of these segments.
         nodes: The number of nodes of the model.
         nodes_after: The number of nodes of the result.
         rounding: The rounding errors that the numerical check found, or None if nothing was rewritten.
@@ -50,7 +50,7 @@ class ReplayReport:
 
 
 def replay_lines(report: ReplayReport) -> list[str]:
-    """Return the report's lines: the verdict, the reasons why segments (parts of the model) were left, and the check."""
+    """Return the report's lines: the verdict, why segments (parts of the model) were not rewritten, and the check."""
     lines = [f"{report.model}: {report.reason}"]
     counts = Counter({reason: len(outputs) for reason, outputs in report.left.items()})
     for reason, count in counts.most_common():

@@ -20,7 +20,7 @@ from superopt.report.optimization_summary import data_table, labelled_rows
 
 @dataclass(frozen=True)
 class PlannedIsland:
-    """An island, which is a region of the model that the search can rewrite.
+    """An island: a region of the model that the search can rewrite.
 
     Attributes:
         nodes: The number of nodes.
@@ -41,14 +41,15 @@ class SearchPlan:
         model: The name of the model.
         nodes: The number of nodes.
         islands: The regions that the search can rewrite, the largest first.
-        sizes: The sizes of the dynamic dimensions at which the model would be measured. Empty without such dimensions.
-        budget: The seconds that the search would take at most.
+        sizes: The sizes of the dynamic dimensions at which the model would be measured. Empty if there are none.
+        budget: The most seconds that the search would take.
         seed: The random seed.
         mode: The floating-point mode.
         environment: The device and the versions.
         run_seconds: The seconds of one run of the model, at all sizes together.
         assumptions: The statements about dynamic dimensions on which the search would rely.
-        fixed: The values of inputs and sizes of dimensions, as text, at which alone the result would be right.
+        fixed: The fixed values of inputs and fixed sizes of dimensions, as text. The result would be right only for these
+            values and sizes.
         operators: The share of the run time of each operator.
         uncovered: The nodes that the search cannot rewrite, by operator and reason.
         failed: The reason why the model cannot be searched, or an empty text.

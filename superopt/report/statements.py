@@ -17,14 +17,14 @@ FLAG_MEANINGS = {
 }
 """The freedom that each of these floating-point flags stands for (docs/floating-point.md)."""
 BOUNDED = frozenset({"nnan", "ninf", "range", "cancel"})
-"""The flags that the mode `relaxed` admits only where an analysis of the model shows that values are bounded."""
+"""The flags that the mode `relaxed` allows only where an analysis of the model shows that values are bounded."""
 ANALYSED = "rewrites that need finite or bounded values are used only where an analysis of the model guarantees such values"
 EXAMPLE = "example "
 """The names of inputs that the user gave begin with this text."""
 
 
 def node_changes(report: Report) -> str:
-    """Return the numbers of nodes before and after, in all and of the operators of which the number changes most."""
+    """Return how the number of nodes changes: the total, and the number for each operator with a large change."""
     listed = [*report.operator_counts.items()]
     changed = [f"{name} {old} to {new}" for name, (old, new) in listed[: REPORT.max_changed_operators]]
     if len(listed) > REPORT.max_changed_operators:
@@ -35,7 +35,7 @@ def node_changes(report: Report) -> str:
 
 
 def outcome_of_checks(report: Report) -> str:
-    """Return whether the result passed the check, and how its outputs may differ from the outputs of the original."""
+    """Return a statement on whether the result passed the check, and on how its outputs may differ from the original's."""
     if report.rounding is None:
         return "no numerical check was made"
     differences = {
@@ -47,7 +47,7 @@ def outcome_of_checks(report: Report) -> str:
 
 
 def node_shares(report: Report) -> str:
-    """Return how many nodes of the original can be rewritten, in how many parts of the model, and what the others are."""
+    """Return a statement on how many nodes of the original can be rewritten, in how many parts, and on the other nodes."""
     outside = sum(row.nodes for row in report.uncovered)
     others = report.nodes - report.nodes_in_islands - outside
     parts = f"{report.nodes_in_islands} can be rewritten, in {counted(report.islands, 'part')} of the model"
@@ -57,22 +57,22 @@ def node_shares(report: Report) -> str:
 
 
 def keep_step(source: str) -> str:
-    """Return that there is nothing to replace. The file name is between backticks."""
+    """Return the advice to keep the original. The file name is between backticks."""
     return f"keep `{source}`: no faster model was found for this machine"
 
 
 def use_step(source: str, target: str) -> str:
-    """Return that the result can replace the original. File names are between backticks."""
+    """Return the advice to use the result in place of the original. File names are between backticks."""
     return f"use `{target}` in place of `{source}`: its inputs and outputs have the same names and types"
 
 
 def comparison_step(source: str, target: str) -> str:
-    """Return how to compare the two model files on the user's inputs. The command is between backticks."""
+    """Return a statement on how to compare the two models on the user's inputs. The command is between backticks."""
     return f"`superopt compare {source} {target} --input FILE.npz` compares speed and outputs on your own inputs"
 
 
 def errors(rounding: Rounding) -> Iterator[str]:
-    """Yield how large the errors of the result are, and on which inputs they were found."""
+    """Yield statements on how large the errors of the result are, and on the inputs of the check."""
     r = rounding
     if r.reference == "float64":
         own = f"the original's own error is {r.original:.1e}"
@@ -87,7 +87,7 @@ def errors(rounding: Rounding) -> Iterator[str]:
 
 
 def proofs(rules: tuple[AppliedRule, ...]) -> Iterator[str]:
-    """Yield how many of the applied rules are proved, and how many steps are of another kind."""
+    """Yield statements on how many of the applied rules are proved, and how many have no stored proof."""
     proved = sum(rule.stored for rule in rules)
     others = len(rules) - proved
     if proved:
@@ -99,9 +99,9 @@ def proofs(rules: tuple[AppliedRule, ...]) -> Iterator[str]:
 
 
 def rewrite_outline(text: str) -> str:
-    """Return both sides of a rule without attributes, as in `relu(x) + 0 becomes relu(x)`. Return an empty text if it is long.
+    """Return both sides of a rule without attributes, as in `relu(x) + 0 becomes relu(x)`.
 
-    `text` has the text of the rule in the rule language, or the description of a step that is not a rule.
+    Returns an empty text if the outline is too long, or if `text` is the description of a step and not a rule.
     """
     before, arrow, after = text.partition(" for ")[0].partition(" => ")
     if not arrow:
@@ -123,7 +123,7 @@ def _without_attributes(expression: str) -> str:
 
 
 def freedoms(arithmetic: Arithmetic) -> str:
-    """Return what the mode of arithmetic allowed the rewrites, or an empty text if they needed no freedom."""
+    """Return the freedoms that the rewrites took with arithmetic in the given mode, or an empty text if they took none."""
     free = [FLAG_MEANINGS[flag] for flag in arithmetic.flags if flag in FLAG_MEANINGS]
     if BOUNDED.intersection(arithmetic.flags):
         relaxed = arithmetic.mode == "relaxed"

@@ -10,7 +10,7 @@ from superopt.policy import REPORT
 
 @dataclass(frozen=True)
 class EvidenceKind:
-    """The rewrite steps that were verified in one way (`how`): proved, for example.
+    """The rewrite steps that were verified in the way that `how` names, such as by a proof.
 
     `roots` is the number of terms that the steps replaced. `rules` are the names of the rules of the steps.
     """

@@ -1,6 +1,7 @@
 """Estimates of the growth of the rounding error from a rule's left side to its right side.
 
-The file in specs/ of a fast algorithm, such as Winograd's algorithm for convolution, states a typical ratio of rounding errors.
+A fast algorithm, such as Winograd's algorithm for convolution, has a file in specs/. The file states the typical ratio of the
+algorithm's rounding error to the rounding error of the operator's definition.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def admit_by_growth(rules: Iterable[Rule], tolerance: float) -> list[Rule]:
 
 
 def _rounding(roots: tuple[Term, ...]) -> float:
-    """Return the largest typical ratio of rounding errors, fast algorithm to definition, over all operators in the terms.
+    """Return the largest typical ratio of an operator's rounding error to its definition's rounding error.
 
     The result is at least 1.
     """

@@ -40,8 +40,8 @@ class FpMode(StrEnum):
     PRECISE = "precise"
     """The mode admits rules that need no flag other than `nsz`."""
     RELAXED = "relaxed"
-    """The mode admits rules that need `reassoc`, `contract` or `arcp`. A rule that needs other flags is admitted only where the
-    possible values of the matched terms allow these flags.
+    """The mode also admits rules that need `reassoc`, `contract` or `arcp`. A rule that needs any other flag is admitted only
+    where the possible values of the matched terms allow this flag.
     """
     FAST = "fast"
     """The mode admits every rule that holds over the real numbers."""

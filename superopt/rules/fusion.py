@@ -1,9 +1,10 @@
 """Fusions: rules that replace a term of smaller operators by one operator that is defined by this term.
 
 The constant `FUSIONS` in an operator's file in specs/ states the definition in the form in which models write it. The side with
-the operator may also have invertible moves, such as reshapes. Fusions are not in the rule store, because not every model may
-use the operator. A standard operator may be newer than the model's opset. An operator of another domain runs only in ONNX
-Runtime, so callers must request such operators (`superopt.model.available_fusions`). Tests compare both sides of each fusion.
+the operator can also contain invertible moves, such as reshapes. Fusions are not in the rule store, because some models cannot
+use the operator. A standard operator can be newer than the model's opset. An operator that is not a standard ONNX operator runs
+only in ONNX Runtime, so callers must request such operators (`superopt.model.available_fusions`). Tests compare both sides of
+each fusion.
 """
 
 from __future__ import annotations
@@ -17,24 +18,27 @@ from superopt.rules.fp_flags import FpFlag
 from superopt.rules.rule import Rule, stated_rules
 
 FLAGS = frozenset(FpFlag) - {FpFlag.RANGE, FpFlag.CANCEL}
-"""The flags of a fusion. A kernel computes the same function as the definition, but may sum and round in another order."""
+"""The flags of a fusion. A kernel computes the same function as the definition, but can sum and round in a different order."""
 
 RECOGNIZED = ".recognized"
 """The suffix of the name of a step that replaces a term by an operator that computes the same function.
 
-The name of the operator comes before the suffix. Such a step needs the flags `FLAGS`. The term may have any form, so no rule
-states it.
+The name of the operator comes before the suffix. Such a step needs the flags `FLAGS`. The term can have any form, so no rule
+states such a step.
 """
 
 
 def recognized_operator(name: str) -> str | None:
-    """Return the operator that the step with this name recognizes, or None if the step is of another kind."""
+    """Return the operator that the step with this name recognizes, or None if the step does not recognize an operator."""
     op, suffix = name.removesuffix(RECOGNIZED), name.endswith(RECOGNIZED)
     return op if suffix and op in registry() else None
 
 
 def recognition_text(name: str) -> str:
-    """Return a description of a step that recognizes an operator: the definition of the operator if a term defines it."""
+    """Return a description of a step that recognizes an operator.
+
+    If a term defines the operator, the description contains this term.
+    """
     op = name.removesuffix(RECOGNIZED)
     composite = registry()[op].composite.partition(" for ")[0].strip()
     return f"another form of {op}" + (f", which is {composite}" if composite else "")

@@ -1,6 +1,6 @@
 """Random instances of an equation: a number for every extent and attribute variable, such that all conditions hold.
 
-Equalities are solved by substitution first (`f % g == 0` becomes `f = g * q` with a new unknown q). The remaining unknowns are
+First, equalities are solved by substitution (`f % g == 0` becomes `f = g * q` with a new unknown q). The remaining unknowns are
 drawn one after another in random order. Each unknown is drawn from the values that no condition forbids. If no value is left
 for an unknown, all unknowns are drawn again.
 """
@@ -96,8 +96,8 @@ def equation_instance_conditions(equation: Equation) -> tuple[Cond, ...]:
 def instantiations(equation: Equation, rng: np.random.Generator, *, stubborn: bool = False) -> Iterator[Instance]:
     """Yield random instances that satisfy `equation_instance_conditions(equation)`. The iterator is infinite.
 
-    Each extent and attribute variable gets a random number. If many attempts give no instance and `stubborn` is True, only the
-    smallest numbers are tried.
+    Each extent and attribute variable gets a random number. If many attempts give no instance and `stubborn` is True, further
+    attempts use only the smallest numbers.
 
     Raises:
         InstantiationError: No instance was found.
@@ -263,8 +263,8 @@ def _solution(condition: Cond, positive: Collection[Atom], count: int) -> tuple[
 def is_instance_quotient(atom: Atom) -> bool:
     """Return whether the atom is a quotient q that `solve_instance_conditions` introduced.
 
-    Such a quotient replaces `f % g == 0` by `f = g * q`. The name of such an atom begins with #. The name of an attribute
-    variable does not.
+    Such a quotient replaces `f % g == 0` by `f = g * q`. The name of such an atom begins with `#`. The name of an attribute
+    variable does not begin with `#`.
     """
     return isinstance(atom, Sym) and atom.name.startswith("#")
 
@@ -296,7 +296,7 @@ def _shared(extent: Extent) -> list[Atom]:
 def _number(extent: Extent, slots: Mapping[Atom, int]) -> Callable[[Assignment], Number]:
     """Compile the extent to a function that takes a list with a value for each unknown.
 
-    `slots` has the position of each unknown in the list.
+    `slots` maps each unknown to its position in the list.
     """
     if not isinstance(extent, Size):
         return lambda _: extent
@@ -330,7 +330,7 @@ def _atom(atom: Atom, slots: Mapping[Atom, int]) -> Callable[[Assignment], Numbe
 def _test(condition: Cond, slots: Mapping[Atom, int]) -> Callable[[Assignment], bool]:
     """Compile the condition to a function that takes a list with a value for each unknown.
 
-    `slots` has the position of each unknown in the list.
+    `slots` maps each unknown to its position in the list.
 
     The function returns False if the condition divides by zero.
     """

@@ -1,7 +1,7 @@
 """Matching of the left side of an equation against a graph of terms, and the right side that replaces each match.
 
 Patterns are the typed terms of an `Equation`. The extents of graphs are numbers, or polynomials in the dynamic dimensions of a
-model. Sums and products match modulo associativity and commutativity. At the root, a pattern may match only some of the
+model. Sums and products match modulo associativity and commutativity. At the root, a pattern can match only some of the
 operands. Below the root, one variable of the pattern matches all operands that no other part of the pattern matches. A match is
 accepted only if the instantiated left side is identical to the matched term. All conditions of the rule and of its right side
 must hold for all values of the dynamic dimensions.
@@ -47,7 +47,7 @@ class Binding:
     Attributes:
         tensors: The terms of the tensor variables.
         symbols: The values of the attribute variables.
-        pending: Equations that are not solved yet: an expression in the pattern's attribute variables, and its value.
+        pending: Unsolved equations, each as an expression in the pattern's attribute variables and the value of the expression.
     """
 
     tensors: Mapping[str, Term]
@@ -71,7 +71,7 @@ class Match:
 
     Attributes:
         roots: The matched terms, one for each output of the pattern.
-        replacements: For each root, the term that may replace the root.
+        replacements: For each root, the term that can replace the root.
         binding: The values of the pattern's variables.
         rests: For each root, the operands that the pattern does not match. A root has such operands only if its operator is
             commutative.
@@ -88,7 +88,7 @@ class Match:
         return Counter(self.roots[0].args) - Counter(self.rests[0])
 
     def at(self, root: Term) -> Term | None:
-        """Return the replacement of `root`, a sum or product that may differ from the matched term.
+        """Return the replacement of the sum or product `root`, which may differ from the matched term.
 
         Return None if `root` lacks an operand that the pattern matches. The match must have a single root.
 
@@ -178,7 +178,7 @@ def _bare_symbol(extent: Size) -> str | None:
 
 
 def _match_operands(pattern: Term, term: Term, binding: Binding, *, absorb: bool) -> Iterator[tuple[Binding, tuple[Term, ...]]]:
-    """Yield the bindings that match operands of a sum or product in any order, each with the operands left unmatched.
+    """Yield the bindings that match operands of a sum or product in any order, each with the operands that remain unmatched.
 
     If `absorb` is True, the last unbound variable of the pattern matches the sum or product of all remaining operands.
     """
@@ -280,7 +280,7 @@ def instantiate(term: Term, binding: Binding, cache: dict[Term, Term] | None = N
 
 
 def _built(parts: Sequence[Term], binding: Binding, done: dict[Term, Term]) -> Term:
-    """Instantiate a term. `parts` has all subterms in topological order, arguments first, and the term itself last.
+    """Instantiate a term. `parts` contains all subterms in topological order, arguments first, and the term itself last.
 
     `done` caches the instances of subterms.
     """
@@ -318,7 +318,7 @@ class Pattern:
     def matches(self, root: Term, candidates: Callable[[str], Sequence[Term]]) -> Iterator[Match]:
         """Yield every match with `root` as the first output of the pattern.
 
-        `candidates(op)` lists the terms with operator `op` that may match another output of the pattern.
+        `candidates(op)` lists the terms with the operator `op` that can match another output of the pattern.
         """
         for binding, rest in _match_root(self.left[0], root, EMPTY):
             for found, roots, rests in self._others(1, binding, (root,), (rest,), candidates):

@@ -91,7 +91,7 @@ def parse_rule(line: str) -> Rule:
 
 
 def parse_rules(text: str) -> list[Rule]:
-    """Parse the rules of a file. Each line has one rule. A long rule may be wrapped. `#` starts a comment line.
+    """Parse the rules of a file. Each line contains one rule. A long rule can be wrapped. `#` starts a comment line.
 
     Raises:
         NotationError: A line is not a valid rule, or two rules have the same name.
@@ -100,7 +100,7 @@ def parse_rules(text: str) -> list[Rule]:
 
 
 def stated_rules(text: str) -> list[Rule]:
-    """Return the rules of a file like `parse_rules`, but parse the terms of a rule only when its equations are requested.
+    """Return the rules of a file as `parse_rules` does, but parse the terms of a rule only when its equations are requested.
 
     Raises:
         NotationError: A line does not have the form of a rule, or two rules have the same name.

@@ -1,11 +1,11 @@
 """The rule store in substitutions/: files of rules, and ledgers that record the proof of each rule.
 
-Each family (group of rules) has two files. <family>.rules has the text of the rules, and <family>.proofs.jsonl is the ledger. A
-rule is loaded only if the ledger has a proof of exactly this rule for all sizes, with the present definitions of the operators.
-A proof is stored under the hash of the rule's text and of its operators' definitions and axioms (`superopt.algebra.digests`).
-The proof also lists the digest of every operator in its axioms. Every line of a ledger ends with a seal, the hash of the rest
-of the line. A line that was edited by hand or damaged is therefore refused. Times are not stored, so the same rules always give
-the same files.
+Each family (group of rules) has two files. The file `<family>.rules` contains the text of the rules, and
+`<family>.proofs.jsonl` is the ledger. A rule is loaded only if the ledger contains a proof of exactly this rule for all sizes,
+with the present definitions of the operators. A proof is stored under the hash of the rule's text and of its operators'
+definitions and axioms (`superopt.algebra.digests`). The proof also lists the digest of every operator in its axioms. Every line
+of a ledger ends with a seal, which is the hash of the rest of the line. A line that was edited by hand or damaged is therefore
+refused. Times are not stored, so the same rules always give the same files.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CORE, SEARCH = "core", "search"
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """A line of a ledger: a rule (or an axiom) with its proof, and the definitions that the proof rests on.
+    """A line of a ledger: a rule (or an axiom) with its proof, and the definitions on which the proof rests.
 
     Attributes:
         key: The hash of the statement and of its operators' definitions and axioms.
@@ -46,7 +46,7 @@ class LedgerEntry:
         bounded: The values for which a bounded proof holds.
         axioms: The axioms that the proof uses.
         instances: The ground instances of `axioms` that a check of the proof needs.
-        unasked: The digests of arithmetic conditions that a check of the proof need not decide again.
+        unasked: The digests of arithmetic questions that a check of the proof can skip.
         specs: The digest of each operator in the statement or in an axiom of its proof.
         origin: How the rule was found.
         samples: The number of random instances at which both sides were evaluated and found equal.
@@ -142,7 +142,7 @@ def spec_digests(rule: Rule, used: Iterable[str]) -> dict[str, str]:
 
 
 def ledger_objection(rule: Rule, entry: LedgerEntry | None) -> str | None:
-    """Return the reason why the entry is no valid proof of the rule with the present definitions, or None for a valid proof."""
+    """Return the reason why the entry is not a valid proof of the rule with the present definitions, or None if it is valid."""
     if entry is None or entry.key != digest(rule):
         return "the ledger has no proof for the present text of the rule and the present definitions of its operators"
     if entry.verdict != "proved":
@@ -165,8 +165,8 @@ def ledger_objection(rule: Rule, entry: LedgerEntry | None) -> str | None:
 def _stale(now: Mapping[str, str], then: Mapping[str, str]) -> str | None:
     """Return the reason why a proof is outdated, or None if the proof is valid.
 
-    `now` has the present digests of operators, and `then` has the stored digests. A proof is outdated if the definition of an
-    operator has changed, or if the digest of an operator is not stored.
+    `now` contains the present digests of operators, and `then` contains the stored digests. A proof is outdated if the
+    definition of an operator has changed, or if the digest of an operator is not stored.
     """
     names = [name for name in sorted({*now, *then}) if now.get(name) != then.get(name)]
     if not names:
@@ -191,7 +191,7 @@ def families(folder: Path | None = None) -> tuple[str, ...]:
 
 
 def read_family(family: str, folder: Path | None = None) -> list[tuple[Rule, LedgerEntry | None]]:
-    """Return the rules of a family, each with its ledger entry, or None if the ledger has no proof of exactly this rule.
+    """Return each rule of a family with its ledger entry, or with None if the ledger contains no proof of exactly this rule.
 
     The entry may be outdated. A rule with an entry is parsed only when its equations are requested.
 
@@ -218,7 +218,9 @@ def _with_ledger(family: str, folder: Path | None) -> tuple[list[tuple[Rule, Led
 
 
 def read_ledger(family: str, folder: Path | None = None) -> list[LedgerEntry]:
-    """Return the ledger entries of a family, or of the axioms if `family` is `AXIOMS`. A missing file has no entries.
+    """Return the ledger entries of a family, or of the axioms if `family` is `AXIOMS`.
+
+    If the file does not exist, the list is empty.
 
     Raises:
         StoreError: A line is not a valid entry.
@@ -237,7 +239,7 @@ def load(folder: Path | None = None) -> list[StoredRule]:
 
 
 def load_families(names: Iterable[str], folder: Path | None, remedy: str) -> list[StoredRule]:
-    """Return the rules of these families, after the checks of `load`. An error message ends with the hint `remedy`.
+    """Return the rules of these families, with the same checks as in `load`. An error message ends with the hint `remedy`.
 
     Raises:
         StoreError: A file cannot be read, or a rule has no valid proof. The message names such rules.
@@ -249,7 +251,8 @@ def load_families(names: Iterable[str], folder: Path | None, remedy: str) -> lis
         stated = {rule.name for rule, _ in rules}
         gone = [entry.name for entry in ledger.values() if entry.name not in stated]
         refused += [
-            f"{family}.rules: {name}: the ledger has a proof of this rule, but the file does not have the rule" for name in gone
+            f"{family}.rules: {name}: the ledger has a proof of this rule, but the file does not contain the rule"
+            for name in gone
         ]
         for rule, entry in rules:
             why = ledger_objection(rule, entry)
@@ -279,7 +282,7 @@ def rule_named(rules: Sequence[StoredRule], name: str) -> StoredRule:
 def select_rules(
     rules: Sequence[StoredRule], *, family: str | None = None, part: str | None = None, operators: Sequence[str] = ()
 ) -> list[StoredRule]:
-    """Return the rules that belong to the family and the part and contain all of these operators.
+    """Return the rules of this family and this part that contain all of these operators.
 
     `part` is "core" or "search". If `family` or `part` is None, rules of every family or part are returned.
     """
@@ -311,9 +314,10 @@ def load_axioms(folder: Path | None = None) -> dict[str, LedgerEntry]:
 
 
 def load_refuted(folder: Path | None = None) -> dict[str, Rejected]:
-    """Return the refuted candidate rules by key, a hash of the rule's text and of its operators' definitions and axioms.
+    """Return the refuted candidate rules by key.
 
-    If an operator is redefined, the keys of candidates with this operator change. These candidates may then be tried again.
+    A key is a hash of the rule's text and of its operators' definitions and axioms. If an operator is redefined, the keys of
+    candidates with this operator change. These candidates may then be tried again.
 
     Raises:
         StoreError: A line is not a valid entry.
@@ -323,9 +327,9 @@ def load_refuted(folder: Path | None = None) -> dict[str, Rejected]:
 
 
 def sealed_lines(path: Path) -> list[dict[str, object]]:
-    """Return the JSON objects of a file with one object in each line. A missing file has no objects.
+    """Return the JSON objects of a file with one object on each line, or an empty list if the file does not exist.
 
-    Each line has a seal, the hash of the object. Seals are checked and removed.
+    Each object contains a seal, which is the hash of the rest of the object. Seals are checked and removed.
 
     Raises:
         StoreError: A line is not an object, or its seal does not match its content.
@@ -351,7 +355,7 @@ def sealed_lines(path: Path) -> list[dict[str, object]]:
 
 
 def sealed_line(row: Mapping[str, object]) -> str:
-    """Return the object as a line of JSON that ends with a seal, the hash of the object."""
+    """Return the object as a line of JSON that ends with a seal, which is the hash of the object."""
     return json.dumps({**row, "seal": content_seal(row)}, ensure_ascii=False) + "\n"
 
 
@@ -367,7 +371,7 @@ def _entry(row: Mapping[str, object]) -> LedgerEntry:
         raise StoreError(f"the ledger line of {entry.name} has {unknown[0]!r}, which is not a floating-point flag")
     if entry.verdict == "proved" and entry.status != (BOUNDED if entry.bounded else ALL_SIZES):
         raise StoreError(
-            f"the ledger line of {entry.name} has the status {entry.status!r}, but names {len(entry.bounded)} bounds"
+            f"the ledger line of {entry.name} has the status {entry.status!r}, but lists {len(entry.bounded)} bounds"
         )
     return entry
 
@@ -387,7 +391,7 @@ def record(kind: Callable[..., Record], row: Mapping[str, object], where: str) -
     """Convert a JSON object to a dataclass.
 
     Raises:
-        StoreError: A field is missing, unknown or of another type.
+        StoreError: A field is missing, is unknown or has a value of the wrong type.
     """
     known = _fields(kind)
     values = {name: _tuples(value) for name, value in row.items()}
@@ -397,7 +401,7 @@ def record(kind: Callable[..., Record], row: Mapping[str, object], where: str) -
     try:
         return kind(**values)
     except TypeError:
-        raise StoreError(f"{where} lacks {', '.join(sorted(known.keys() - values.keys()))}") from None
+        raise StoreError(f"{where} has no value for {', '.join(sorted(known.keys() - values.keys()))}") from None
 
 
 @functools.cache
@@ -474,7 +478,7 @@ def rules_file_text(about: str, rules: Sequence[tuple[Rule, LedgerEntry]]) -> st
 
 
 def rules_file_lines(rule: Rule, width: int) -> str:
-    """Return the text of the rule, on one line if it fits, with the name padded to `width` characters.
+    """Return the text of the rule, with the name padded to `width` characters. The text is on one line if it fits.
 
     A rule that is too long for one line is broken after the name, before the arrow and before `for`.
     """
@@ -534,7 +538,7 @@ def replace_store_file(path: Path, text: str) -> None:
     """Replace the contents of the file by the text.
 
     Raises:
-        StoreError: The file cannot be written. The old contents are then unchanged.
+        StoreError: The file cannot be written. The old contents then stay unchanged.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Rules that a user wrote, and that `superopt rules add` proved.
 
-A file of such rules has the same form as the files in substitutions/, and a ledger with the proofs lies beside the file. Rules
-are loaded only if the ledger has a valid proof of exactly these rules, as for the rules of the store.
+A file of such rules has the same form as the files in substitutions/, and a ledger with the proofs lies beside the file. Like
+the rules of the store, these rules are loaded only if the ledger contains a valid proof of exactly these rules.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ def require_free_family(name: str) -> None:
         StoreError: superopt has such a family.
     """
     if name in families():
-        raise StoreError(f"{name}{SUFFIX}: superopt's own rules have a file of this name; rename the file")
+        raise StoreError(f"{name}{SUFFIX}: superopt's own rules already use this file name; rename your file")
 
 
 def require_free_rule_names(names: Iterable[str]) -> None:
-    """Check that the names of rules are distinct, and that neither superopt's rules nor its own rewrites have these names.
+    """Check that the names of rules are distinct, and that no rule or other rewrite of superopt has one of these names.
 
     Raises:
         StoreError: A name is in use.

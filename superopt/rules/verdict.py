@@ -11,10 +11,10 @@ from typing import TypeAlias
 class Counterexample:
     """Sizes, attributes and inputs at which the two sides of a rule differ, and the position of the difference.
 
-    `shapes` has every variable's shape, and `attributes` has the value of every attribute variable. The inputs are the arrays
-    that `superopt.proof.sample.inputs` draws for these shapes from `seed`. At `position` of output `output` the left side is
-    `left` and the right side is `right`. If the outputs have different shapes, `position` is empty, and `left` and `right` are
-    the shapes.
+    `shapes` contains every variable's shape, and `attributes` contains the value of every attribute variable. The inputs are
+    the arrays that `superopt.proof.sample.inputs` draws for these shapes from `seed`. At the position `position` of the output
+    with the index `output`, the left side is `left` and the right side is `right`. If the outputs have different shapes,
+    `position` is empty, and `left` and `right` are the shapes.
     """
 
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
@@ -42,7 +42,7 @@ class Proved:
         axioms: The full names of the axioms that the proof uses. Empty for a proof from the definitions.
         instances: The ground instances of the axioms that prove the statement, as `superopt.proof.axioms.ground` writes them.
         kind: "axioms" for a proof from axioms, or "index" for a proof from the definitions.
-        unasked: The digests of arithmetic conditions that a check of the proof need not decide again.
+        unasked: The digests of arithmetic questions that a check of the proof can skip.
     """
 
     milliseconds: float
@@ -82,7 +82,7 @@ Verdict: TypeAlias = Proved | Refuted | Unknown
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Combine the verdicts on all parts of a claim into one verdict: the worst verdict, with the sum of all milliseconds.
+    """Combine the verdicts on all parts of a claim into one verdict: the worst verdict, with the total time of all verdicts.
 
     Refuted is worse than unknown, and unknown is worse than proved.
     """

@@ -1,4 +1,4 @@
-"""Arithmetic and memory traffic of a term, computed by interpreting the operators' definitions over costs.
+"""Arithmetic and memory traffic of a term, computed by interpreting the operators' definitions with costs as values.
 
 A multiplication and an addition count as one operation each, so a matrix product of (m, k) and (k, n) takes 2 * m * k * n
 operations. Arithmetic on constants is free. A choice between two values costs as much as the more expensive of the two.
@@ -76,8 +76,8 @@ class _Costs:
     def tensor(self, shape: tuple[Extent, ...], at: Callable[..., _Cost]) -> index.Tensor:
         """Return a tensor whose elements are computed once.
 
-        The first access adds the operations that compute all elements to `self.flops`. Apart from this, an access costs only
-        the reading of one element.
+        The first access adds the operations that compute all elements to `self.flops`. The access itself costs no operations,
+        but it counts the reads of one element.
         """
 
         @functools.cache
@@ -126,7 +126,7 @@ class _Costs:
 def work(term: Term, itemsize: int = 4) -> Work:
     """Return the work of the term's root operator, without the work of its operands. All sizes must be constant.
 
-    Each element of an operand is counted as read once. If the result needs only a part of an operand, only the part counts.
+    Each element of an operand is counted as read once. If the result needs only a part of an operand, only this part counts.
     """
     if term.is_variable:
         return Work(0, 0)
@@ -165,5 +165,5 @@ def _read(position: int, operands: int) -> Callable[..., _Cost]:
 
 
 def total_work(roots: Iterable[Term], itemsize: int = 4) -> Work:
-    """Return the total work of all distinct subterms, without constant subterms, which are computed before the model runs."""
+    """Return the total work of all distinct subterms, except constant subterms, which are computed before the model runs."""
     return sum((work(term, itemsize) for term in subterms(*roots) if not term.constant), Work(0, 0))

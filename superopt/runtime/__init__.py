@@ -17,7 +17,7 @@ Sessions and devices:
 The numerical check:
 
     `check`: runs original and candidate on the same inputs and compares all outputs (differential testing).
-    `reference`: the float64 run of the original, by ONNX's reference evaluator with faster convolutions.
+    `reference`: the float64 run of the original, with ONNX's reference evaluator and faster convolutions.
     `rounding`: the tolerance of each element: whether rounding explains the error.
     `adversarial`: adversarial inputs: masks, infinities, NaN, extreme and constant values.
     `sizes`: the sizes of dynamic dimensions that the check tries, and the keys of dimensions in these sizes.
@@ -27,7 +27,7 @@ The numerical check:
 
 Timing:
 
-    `compare`: end-to-end comparison of models in alternation, with an A/A control and a stopping rule.
+    `compare`: end-to-end comparison of models that are timed in turns, with an A/A control and a stopping rule.
     `multi_shape`: the check and the comparison at several sizes of dynamic dimensions, with cached results.
     `timed`: the interface of a timed model, with warm or cold processor caches.
     `operator_times`: the time of each operator in a model, from ONNX Runtime's profiler.

@@ -82,8 +82,8 @@ class InputValues:
 def images(model: ModelProto) -> frozenset[str]:
     """Return the names of the inputs that a convolution or pooling reads, directly or through other operators.
 
-    Kernels for these operators compute whole tiles of pixels at once, so an extreme pixel may change neighbouring outputs. So
-    `adversarial_values` gives all pixels of a plane the same magnitude.
+    Kernels for these operators compute whole tiles of pixels at once, so an extreme pixel can change neighbouring outputs. For
+    this reason, `adversarial_values` gives all pixels of a plane the same magnitude.
     """
     found: set[str] = set()
     for graph in all_graphs(model):
@@ -108,9 +108,9 @@ def adversarial_values(
 ) -> list[InputValues]:
     """Return sets of adversarial values for all inputs, the most significant first.
 
-    Integer inputs that are numbers have small, large and negative values, and values near the integers in the model, in the
-    first sets. All other integer and boolean inputs are masks or indices. In each set, all of their elements are 0, one row is
-    0, all elements have the largest value, or all elements are random.
+    In the first sets, integer inputs that are numbers (see `number_inputs`) have small, large and negative values, and values
+    near the integers in the model. All other integer and boolean inputs are masks or indices. In each set, either all elements
+    of masks and indices are 0, or one row is 0, or all elements have the largest value, or all elements are random.
 
     Args:
         ports: the inputs.

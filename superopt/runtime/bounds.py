@@ -1,4 +1,4 @@
-"""The two kinds of integer inputs of a model: positions in a tensor, which have bounds, and numbers, which have any value."""
+"""The two kinds of integer inputs: positions in a tensor, which have bounds, and numbers, which can have any value."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _PICKS = {
 }
 """Operators that select elements along one axis of a tensor.
 
-Each operator has two numbers: the index of the input with the tensor, and the index of the input with the positions to select.
+The two numbers of an operator are the index of the input with the tensor, and the index of the input with the positions.
 """
 _PICKS_PLACES = {"GatherND": (0, 1), "ScatterND": (0, 1)}
 """Operators that select elements of a tensor by one position for each of the tensor's first axes.
 
-Each operator has two numbers: the index of the input with the tensor, and the index of the input with the positions to select.
-Along the last axis of the positions, there is one index for each of these axes of the tensor.
+The two numbers of an operator are the index of the input with the tensor, and the index of the input with the positions. Along
+the last axis of the positions, there is one index for each of these axes of the tensor.
 """
 _COUNTS = {"TopK": (0, 1, -1), "ReverseSequence": (0, 1, 0)}
 """Operators that process a given number of elements along an axis of a tensor.
 
-Each operator has three numbers: the index of the input with the tensor, the index of the input with the number of elements, and
-the default axis. The number of elements is at least 1, and at most the size of the axis.
+The three numbers of an operator are the index of the input with the tensor, the index of the input with the number of elements,
+and the default axis. The number of elements is at least 1, and at most the size of the axis.
 """
 _CARRIES_INDICES = {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten", "Concat", "Slice", "Transpose", "Expand"}
 _KEEPS_COLUMNS = {"Cast", "Identity"}
@@ -44,11 +44,13 @@ _COMPUTES = {
     "Abs", "Add", "Clip", "CumSum", "Identity", "Max", "Mean", "Min", "Mul", "Neg", "ReduceMax", "ReduceMean", "ReduceMin",
     "ReduceSum", "Sign", "Sub", "Sum", "Transpose",
 }
-"""Operators whose integer results are numbers if their operands are."""
+"""Operators whose integer results are numbers if their operands are numbers."""
 _KEEPS_FIRST = {
     "Div", "Expand", "Flatten", "Gather", "Mod", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Unsqueeze",
 }
-"""Operators whose results are numbers if their first operand is. The other operands are positions, sizes or divisors."""
+"""Operators whose results are numbers if the elements of their first operand are numbers. The other operands are positions,
+sizes or divisors.
+"""
 _COMPARES = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"}
 _INTEGERS = {
     TensorProto.INT8,
@@ -68,7 +70,7 @@ class IndexRange(int):
     """An upper bound on the random integers for an input: the integers are less than the bound and at least `low`.
 
     If each position along the last axis has a separate bound, `columns` contains the separate bounds. The `IndexRange` itself
-    is then the least of the separate bounds.
+    is then the smallest of the separate bounds.
     """
 
     low: int
@@ -94,8 +96,8 @@ class _Origin:
 def index_bounds(model: ModelProto) -> dict[str, int]:
     """Return, by name, an upper bound for each input whose integers select elements along axes of known sizes.
 
-    The bound is the least of these sizes, so all positions below the bound exist. If the integers also have a lower limit, or a
-    separate bound for each position of their last axis, the bound is an `IndexRange`.
+    The bound is the smallest of these sizes, so all positions below the bound exist. If the integers also have a lower limit,
+    or a separate bound for each position of their last axis, the bound is an `IndexRange`.
     """
     bounds: dict[str, int] = {}
     tables: Shapes = {t.name: tuple(t.dims) for t in model.graph.initializer}
@@ -126,8 +128,8 @@ def index_bounds(model: ModelProto) -> dict[str, int]:
 def number_inputs(model: ModelProto) -> frozenset[str]:
     """Return the names of the integer inputs whose elements are numbers, and not positions, sizes or counts.
 
-    The elements of such an input are only computed with, compared, and converted to floats or booleans. An input that divides
-    other integers is not a number, because ONNX Runtime ends the process if an integer is divided by 0.
+    The model only computes with the elements of such an input, compares them, or converts them to floats or booleans. An input
+    that divides other integers is not a number, because ONNX Runtime ends the process if an integer is divided by 0.
     """
     found = {port.name for port in model.graph.input if port.type.tensor_type.elem_type in _INTEGERS}
     nested = {name for graph in all_graphs(model) if graph is not model.graph for node in graph.node for name in node.input}

@@ -41,9 +41,9 @@ class Cache:
 
     Entries are found by the digest of the key. Entries in the file never change. If several processes store a value for one
     key, the first value stays. If the file is not a database, or if the folder cannot be written, the cache exists only in
-    memory, and `error` contains the reason. New values are stored only in memory after the search was asked to stop, because
-    the computation of a value may have been cut short, and while the machine is busy, because its times would mislead later
-    searches. `was_busy` is True after a value was not stored for the second reason.
+    memory, and `error` contains the reason. New values are stored only in memory in two cases. After the search was asked to
+    stop, the computation of a value may have been cut short. While the machine is busy, measured times would mislead later
+    searches. `was_busy` is True once a value was stored while the machine was busy.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -71,8 +71,8 @@ class Cache:
     def put(self, key: Sequence[Json], value: Json) -> None:
         """Store the value for the key.
 
-        When this method returns, the value is on disk. If the file cannot be written or the machine is busy, the value is only
-        in memory.
+        When this method returns, the value is on disk. If the file cannot be written, the machine is busy, or the search was
+        asked to stop, the value is only in memory.
         """
         digest = json_digest(key)
         self._known[digest] = value
@@ -154,9 +154,9 @@ class CacheContent:
 
 @contextlib.contextmanager
 def replacing_entries(path: Path, *, keep: bool) -> Iterator[Path]:
-    """Yield the path of an empty cache. If `keep` is True, its entries replace entries of the cache at `path` at the end.
+    """Yield the path of an empty cache. If `keep` is True, its entries are added to the cache at `path` when the context ends.
 
-    If the context raises an exception, no entry is replaced.
+    An added entry replaces an entry with the same key. If the context raises an exception, no entry is added.
     """
     with scratch_folder() as folder:
         empty = folder / path.name
@@ -168,7 +168,7 @@ def replacing_entries(path: Path, *, keep: bool) -> Iterator[Path]:
 
 
 def cache_content(path: Path) -> CacheContent:
-    """Return the content of the cache at `path`. A missing file is an empty cache.
+    """Return the content of the cache at `path`. A missing file counts as an empty cache.
 
     Raises:
         CacheError: The file is not a time cache, or cannot be read.

@@ -1,4 +1,4 @@
-"""The numerical check: compare two models on inputs of many sizes and values, and with a float64 run of the original."""
+"""The numerical check: compare two models with each other, and with a float64 run of the original, on many inputs."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ class CheckSettings:
     """The settings of a numerical check.
 
     Attributes:
-        tolerance: The most by which the candidate's largest error may exceed the original's, as a factor.
+        tolerance: The largest allowed ratio of the candidate's largest error to the original's largest error.
         seed: The seed of the inputs.
         adversarial: Whether adversarial inputs are run too.
-        identical: Whether the candidate's outputs must have the same bits as the original's, except for signs of zeros.
+        identical: Whether the candidate's outputs must have the same bits as the original's outputs, except for signs of zeros.
     """
 
     tolerance: float = CHECK.max_error_factor
@@ -126,32 +126,33 @@ def check_all(
 
     `tolerance`, `adversarial` and `identical` are fields of `settings`.
 
-    A trial is one choice of sizes, with a time limit. Ordinary inputs are the examples of `given` that fit the sizes, random
+    A trial is one choice of sizes, with a time limit. Ordinary inputs are the examples in `given` that fit the sizes, random
     numbers and edge cases such as zeros. If `adversarial` is True, there are also adversarial inputs: masks, infinities, NaN,
-    and huge, tiny and mixed magnitudes. The other sizes of dynamic dimensions are small, odd, even and large numbers, and
-    numbers just below and above the constants in the model.
+    and huge, tiny and mixed magnitudes. Besides the sizes in `trials`, the check uses small, odd, even and large sizes, and
+    sizes just below and above the constants in the model.
 
     An element of the candidate's output must be finite if the original's element is finite. Rounding must explain the
     difference between the two elements, or the difference between the candidate's element and a float64 run of the original
     (see `OutputPair`). On all ordinary inputs together, the candidate's largest error must be at most `tolerance` times the
     original's largest error. In this comparison, an error of the original below 4 units in the last place of the output's
     largest magnitude counts as 4 units. Where the original is far from the float64 run, the candidate must be far from the
-    float64 run too, because the original may round on purpose. If `identical` is True, none of this applies. The outputs must
-    then have the same bits, except for signs of zeros and bits of NaN, with and without ONNX Runtime's graph optimizations.
+    float64 run too, because the original may round on purpose. If `identical` is True, differences caused by rounding are not
+    allowed. Instead, the outputs must have the same bits, except for signs of zeros and bits of NaN, both with and without ONNX
+    Runtime's graph optimizations.
 
     If a candidate's error seems too large, further runs measure how far rounding can change the original's outputs. The further
     runs are float64 runs in which every value is rounded at random. If no float64 run is possible, the further runs are runs of
     the original on inputs that are changed in their last bits.
 
-    A trial starts no further run once the time of the trial is over, or once inputs and outputs take 256 MiB. But two ordinary
-    and two adversarial inputs are always run. The original is unloaded before the candidate is loaded. With TensorRT, another
-    provider may compute the compared values (see `first_provider`). In that case, both models also run on TensorRT at the sizes
-    of the first trial.
+    A trial starts no further run once its time is over, or once inputs and outputs take more than 256 MiB. However, the models
+    always run on two ordinary and two adversarial inputs. The original is unloaded before the candidate is loaded. With
+    TensorRT, another provider may compute the compared values (see `first_provider`). In that case, both models also run on
+    TensorRT at the sizes of the first trial.
 
     Raises:
-        CheckFailedError: the interfaces differ, an error is too large, or the candidate has NaN or infinity where the original
-            has none. Or ONNX Runtime cannot load the candidate, or cannot run the candidate on inputs on which the original
-            runs.
+        CheckFailedError: the interfaces differ, an error is too large, the candidate has NaN or infinity where the original has
+            none, ONNX Runtime cannot load the candidate, or ONNX Runtime cannot run the candidate on inputs on which the
+            original runs.
         InvalidModelError: ONNX Runtime cannot load the original, or cannot run the original on random inputs.
     """
     with reuse_child():
@@ -177,8 +178,8 @@ def _checked(
 ) -> Check:
     """Run the check of `check_all` on one execution provider.
 
-    If `exact` is True, sessions do not use TF32, and the models also run at other sizes than the sizes of the trials. If
-    `optimized` is False, ONNX Runtime does not optimize the graphs.
+    If `exact` is True, sessions do not use TF32, and the models also run at sizes that are not in the trials. If `optimized` is
+    False, ONNX Runtime does not optimize the graphs.
 
     Raises:
         CheckFailedError, InvalidModelError: as `check_all`.
@@ -222,9 +223,9 @@ class _Run:
         peak: the largest magnitude of an intermediate value in float64, or 0 if the magnitude is not known.
         spread: for each output, the elements that may become infinite or NaN because convolutions compute whole tiles of
             pixels. None if these elements are not known.
-        resized: whether the dimensions have unusual sizes, at which ONNX Runtime may crash on another model.
+        resized: whether the dimensions have unusual sizes, at which ONNX Runtime may crash on the candidate.
         pointless: whether intermediate values exceed the range of their type. If so, the outputs are not compared.
-        conditioning: how much larger a change of an input is, relative to the input, once the model has normalized the input.
+        conditioning: the factor by which the model's normalization of an input enlarges a relative change of the input.
     """
 
     name: str
@@ -262,8 +263,8 @@ class _Run:
     def outputs(self, names: Sequence[str], candidate: Sequence[object], *, direct: bool) -> Iterator[tuple[str, OutputPair]]:
         """Yield the name of each output, and an `OutputPair` of the original's and the candidate's values.
 
-        `names` are the names of the outputs. `candidate` has the candidate's outputs. `direct` is whether no float64 run of the
-        original is possible.
+        `names` are the names of the outputs. `candidate` contains the candidate's outputs. `direct` is True if no float64 run
+        of the original is possible.
 
         Raises:
             CheckFailedError: as `_tensors`.
@@ -384,7 +385,7 @@ class _Bench:
             self.left_out.append(f"{failed} sizes at which the original does not run")
 
     def _run_at(self, sizes: Mapping[str, int], turn: int, *, adversarial: bool) -> float:
-        """Run the original on random inputs at these sizes, and return the seconds of one run.
+        """Run the original on random inputs at these sizes, and return the time of one run in seconds.
 
         If the run is short, one adversarial input is run too. The number `turn` selects the adversarial input.
 
@@ -401,7 +402,7 @@ class _Bench:
         run = self._ran(f"random ({called})", feeds, ordinary=True, exactly=False)
         seconds = (self._now() - began) / 2
         if not all(map(_is_same, run.values, self.session.run(feeds))):
-            raise InvalidModelError(f"at {called}, a second run has other results than the first run")
+            raise InvalidModelError(f"at {called}, the results of a second run differ from the results of the first run")
         self.runs.append(replace(run, resized=True))
         if adversarial and seconds < CHECK.max_adversarial_run_seconds:
             hard = self._adversarial(sizes)
@@ -419,7 +420,7 @@ class _Bench:
     ) -> _Run:
         """Run the original on these inputs, and on the same inputs changed in their last bits.
 
-        If `ordinary` and `exactly` are True, the original is also evaluated in float64. `normalized` is whether the inputs lie
+        If `ordinary` and `exactly` are True, the original is also evaluated in float64. `normalized` is True if the inputs lie
         near constants that the model subtracts.
 
         Raises:
@@ -444,7 +445,7 @@ class _Bench:
         try:
             exact = self.reference.run(feeds, partial=not ordinary)
             if not _alike(values, exact):
-                raise NoReferenceError("the float64 evaluator gives results of other shapes")
+                raise NoReferenceError("the float64 evaluator gives results of different shapes")
         except NoReferenceError as error:
             if not self.evaluated:
                 self.reference, self.why = None, str(error)
@@ -548,19 +549,19 @@ class _Bench:
 def _known(sizes: Mapping[str, int], key: str) -> int:
     """Return the size of a dynamic dimension in `sizes`, or 1 if `sizes` has no entry for the dimension.
 
-    `key` is the dimension's name or, for an unnamed dimension, a text such as `x[0]`. The entry may also be under `x.0`, or
-    under `?` for all dimensions.
+    `key` is the dimension's name or, for an unnamed dimension, a text such as `x[0]`. The key of the entry may also be `x.0`,
+    or `?` for all dimensions.
     """
     name, _, axis = key.removesuffix("]").partition("[")
     return sizes.get(key, sizes.get(f"{name}.{axis}", sizes.get("?", 1)))
 
 
 def _expected(past: Sequence[tuple[float, float]], amount: float) -> float:
-    """Return the expected seconds of a run on inputs with `amount` elements.
+    """Return the expected time in seconds of a run on inputs with `amount` elements.
 
-    `past` has the number of elements and the seconds of each earlier run. Times are assumed to grow with the square of the
-    number of elements, starting from the largest earlier run with at most `amount` elements. If all earlier runs have more
-    elements, the result is infinite for large inputs and 0 for small inputs.
+    `past` contains the number of elements and the time in seconds of each earlier run. Times are assumed to grow with the
+    square of the number of elements, starting from the largest earlier run with at most `amount` elements. If all earlier runs
+    have more elements, the result is infinite for large inputs and 0 for small inputs.
     """
     below = max((known for known in past if 0 < known[0] <= amount), default=None)
     if below is None:
@@ -587,8 +588,8 @@ def _compared(
         large, each with the candidate's outputs.
 
     Raises:
-        CheckFailedError: the candidate has other inputs or outputs than the original, or cannot be loaded or run. Or
-            `identical` is True, and outputs have different bits.
+        CheckFailedError: the inputs or outputs of the candidate are not those of the original, the candidate cannot be loaded
+            or run, or `identical` is True and outputs have different bits.
     """
     errors: list[tuple[str, OutputErrors]] = []
     doubtful: list[tuple[_Run, Sequence[object]]] = []
@@ -620,10 +621,10 @@ def _compared(
 def _require_plain_runs(
     original: Loadable, candidate: Loadable, device: Device, empty: Sequence[tuple[str, Mapping[str, Array]]]
 ) -> None:
-    """Require the candidate to run on the inputs `empty` where the original does, without ONNX Runtime's graph optimizations.
+    """Require that, without graph optimizations, the candidate runs on each of the inputs `empty` on which the original runs.
 
-    The optimizations decide whether some models run on an empty tensor: they can remove a Reshape to `[0, -1]`, which fails,
-    and can add such a Reshape. `empty` lists inputs without elements, each with a name.
+    ONNX Runtime's graph optimizations decide whether some models run on an empty tensor: they can remove or add a Reshape to
+    `[0, -1]`, which fails. `empty` lists inputs without elements, each with a name.
 
     Raises:
         CheckFailedError: the candidate does not run.
@@ -689,7 +690,7 @@ def _together(
 ) -> tuple[float, float, tuple[tuple[str, float, float], ...]]:
     """Return the largest error of the original, and the largest error of the candidate, over all outputs and inputs.
 
-    The third item has the two errors of each output, after the name of the output.
+    The third item contains the name and the two errors of each output.
 
     Floating-point outputs are judged separately from outputs of other types, because the error of an output that is not
     floating-point is the share of wrong elements.
@@ -833,7 +834,7 @@ def ordinary_inputs(
 ) -> list[tuple[str, Callable[[], dict[str, Array]]]]:
     """Return sets of ordinary input values, the most significant first: examples, then random, zero, one, large and so on.
 
-    If the model subtracts constants from inputs first, one set has values near these constants (see `Normalization`).
+    If the model begins by subtracting constants from inputs, one set has values near these constants (see `Normalization`).
 
     Each set has a name and a function that computes the values. Integers are random in all sets, because integers are indices,
     masks or sizes. An input with a single boolean usually selects a branch. So this boolean is true in about half of the sets.

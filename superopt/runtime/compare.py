@@ -1,6 +1,6 @@
 """End-to-end timing of candidate models against an original model.
 
-The models take turns on the same machine. A second copy of the original is timed as control.
+The models take turns on the same machine. A second copy of the original is timed as a control.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Comparison:
     Times are processor time if one thread does all the work; see `Bound.seconds`.
 
     Attributes:
-        original: median seconds of a run of the original.
-        candidate: median seconds of a run of the candidate.
+        original: the median time of a run of the original, in seconds.
+        candidate: the median time of a run of the candidate, in seconds.
         ratio: the median over rounds of original / candidate, where the times of the original's two sessions are averaged. A
             ratio above 1 means that the candidate is faster.
         low: the lower end of the 95 % confidence interval of the median ratio.
@@ -74,7 +74,7 @@ class StoppingRule:
             model once.
         clear: a function that returns whether the result of a comparison is certain enough.
         obvious: a stricter function than `clear`, for few rounds. With fewer than 3 rounds, a comparison always continues.
-        loads: the most times that models are loaded if loading is fast.
+        loads: the largest number of times that models are loaded if loading is fast.
     """
 
     rounds: int
@@ -122,7 +122,7 @@ original, the candidates and a second copy of the original, in this order.
 Setting: TypeAlias = tuple[Loadable, Device]
 """A model, and the device of its session."""
 Times: TypeAlias = tuple[float, ...]
-"""The seconds of one run of each model in one round, in the order of the models."""
+"""The time in seconds of one run of each model in one round, in the order of the models."""
 
 
 class ComparisonOptions(TypedDict, total=False):
@@ -142,7 +142,7 @@ def compare(
 ) -> Comparison:
     """Time two models on one device, and stop once it is clear whether the candidate is faster.
 
-    `sizes` has the sizes of the models' dynamic dimensions.
+    `sizes` contains the sizes of the models' dynamic dimensions.
 
     Raises:
         InvalidModelError, ProviderError: as `compare_settings`.
@@ -156,7 +156,7 @@ def compare_all(
 ) -> list[Comparison]:
     """Time candidates against the original on one device; see `compare_settings`.
 
-    `sizes` has the sizes of the models' dynamic dimensions.
+    `sizes` contains the sizes of the models' dynamic dimensions.
 
     Raises:
         InvalidModelError, ProviderError: as `compare_settings`.
@@ -182,7 +182,7 @@ def compare_settings(
     """Time all models on the same random inputs, each in a session on its device.
 
     The models are timed in turns; see `compare_in_turns`. Models that do not fit into memory together are loaded one at a time;
-    see `compare_in_blocks`. If the models have different numbers of threads, wall-clock time is measured for all of them.
+    see `compare_in_blocks`. If the models run with different numbers of threads, wall-clock time is measured for all models.
 
     Args:
         original: the original and its device.
@@ -192,7 +192,7 @@ def compare_settings(
         seed: the seed of the inputs.
         source: the source of the inputs.
         cold: whether the processor's caches are filled with other data before each timed run.
-        loads: the most times that the models are loaded, as in `compare_in_turns`.
+        loads: the largest number of times that the models are loaded, as in `compare_in_turns`.
         run_bytes: the memory in bytes that a run of one model needs beyond the loaded model, as far as it is known.
         until: the condition under which the timing stops early, as in `compare_in_turns`.
         progress: a function that is called with the share of the time that has passed.
@@ -325,15 +325,16 @@ def compare_in_blocks(
     seconds: float = COMPARISON.comparison_seconds,
     progress: Callable[[float], None] | None = None,
 ) -> list[Comparison]:
-    """Time the original and all candidates with only one model in memory at a time, and compare each with the original.
+    """Time the original and all candidates with only one model in memory at a time, and compare each candidate with the
+    original.
 
-    `loaded` has a function that loads each model. The original is the first model. A model runs for at least half a second, and
-    is unloaded before the next model is loaded. A round consists of one time of the original, a time of each candidate, and
-    another time of the original. The second time of the original is also the first time of the next round. There are four
-    rounds, or more if four rounds take less than `seconds`.
+    `loaded` contains a function that loads each model. The original is the first model. A model runs for at least half a
+    second, and is unloaded before the next model is loaded. A round consists of one time of the original, a time of each
+    candidate, and another time of the original. The second time of the original is also the first time of the next round. There
+    are four rounds, or more if four rounds take less than `seconds`.
 
-    The comparison ends after two or three rounds in three cases. No candidate gained in any round. All candidates are much
-    faster or slower than the original. Or no candidate can count as faster after four rounds.
+    The comparison ends after two or three rounds if no candidate gained in any round, if every candidate is obviously faster or
+    slower than the original, or if no candidate can count as faster after four rounds.
     """
     rounds: list[Times] = []
     start = active_time()
@@ -370,7 +371,7 @@ def _is_settled(rounds: Sequence[Times], spent: float, seconds: float) -> bool:
 
 
 def _block(load: Callable[[], Timed]) -> float:
-    """Load the model and return the seconds of its fastest run.
+    """Load the model, and return the time of its fastest run in seconds.
 
     There are at least three runs, and they take at least half a second in total.
     """
@@ -435,7 +436,7 @@ def _visit(timed: Timed, samples: int, batch: int) -> float:
 def _summaries(rounds: Sequence[Times]) -> list[Comparison]:
     """Return the comparison of each candidate with the original.
 
-    Each element of `rounds` has the time of each model in one round. The first and the last time belong to the original.
+    Each element of `rounds` contains the time of each model in one round. The first and the last time belong to the original.
     """
     return [_summary([(times[0], times[which], times[-1]) for times in rounds]) for which in range(1, len(rounds[0]) - 1)]
 

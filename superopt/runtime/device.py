@@ -74,7 +74,7 @@ class Device:
     def one_thread(self) -> Device:
         """The same device with one thread.
 
-        Models that may fail run on it. If a node fails in one of several threads, ONNX Runtime may end the process
+        Models that may fail run on this device. If a node fails in one of several threads, ONNX Runtime may end the process
         (silero_vad_half of `scripts/wild`, ONNX Runtime 1.31.1).
         """
         return replace(self, threads=1)
@@ -91,7 +91,7 @@ class Device:
 
     @property
     def identity(self) -> str:
-        """A key for measured times: a text with the device's name and options, and the version of ONNX Runtime."""
+        """A key for measured times. The text contains the device's name and options, and the version of ONNX Runtime."""
         graph = "graph" if self.cuda_graph else "stream"
         rounding = ("no TF32",) if self.provider != "cpu" and _is_without_tf32() else ()
         layout = (*(("portable",) if self.portable else ()), *(("nhwc",) if self.nhwc else ()))

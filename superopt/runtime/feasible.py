@@ -35,8 +35,8 @@ class RunnableModel(Protocol):
 class Feasible:
     """Sizes of dynamic dimensions, and a source of inputs, at which a model runs.
 
-    If the model runs in no attempt, `error` is the error of the first attempt. Otherwise, `seconds` is the time of one run at
-    each of the sizes, with the time to make the inputs.
+    If every attempt fails, `error` is the error of the first attempt. Otherwise, `seconds` is the time of one run at each of
+    the sizes, including the time to make the inputs.
     """
 
     sizes: Sequence[Mapping[str, int]]
@@ -48,7 +48,7 @@ class Feasible:
 def find_feasible(
     session: RunnableModel, sizes: Sequence[Mapping[str, int]], source: InputSource, *, chosen: bool = True
 ) -> Feasible:
-    """Find bounds for random inputs such that the model runs at all of the `sizes`, on examples where examples fit.
+    """Find bounds for random inputs such that the model runs at all of the `sizes`. Examples are used where they fit.
 
     If no bounds let the model run, and the user did not choose the sizes, other sizes are tried.
 
@@ -110,8 +110,8 @@ def _attempts(
 def _bounds(ports: Sequence[Port], high: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
     """Yield bounds for random inputs to try, starting with the bounds in `high`.
 
-    Then come small bounds for the integer inputs that `high` leaves out, and small bounds for all integer inputs. Last come
-    bounds that set float inputs of rank 0 or 1, which may be scales, to the value 1.
+    Small bounds for the integer inputs that `high` leaves out follow, and then small bounds for all integer inputs. The last
+    bounds set float inputs of rank 0 or 1, which may be scales, to the value 1.
     """
     integers = [port.name for port in ports if port.dtype.kind in "iu"]
     scales = [port.name for port in ports if is_floating(port.dtype) and len(port.shape) <= 1]

@@ -16,7 +16,7 @@ _VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX"}
 """The names of vector extensions, by processor flag, the widest first. ONNX Runtime chooses kernels by vector extension."""
 
 IGNORE_LOAD = "SUPEROPT_IGNORE_LOAD"
-"""The environment variable that lets times be stored on a busy machine."""
+"""The environment variable that allows times to be stored on a busy machine."""
 CPU_PRESSURE = Path("/proc/pressure/cpu")
 """The file in which Linux reports how long threads wait for a processor."""
 
@@ -62,7 +62,7 @@ def gpu_name() -> str:
 
 @functools.cache
 def core_count() -> int:
-    """Return the number of processor cores that this process may use, where several hardware threads of a core count once.
+    """Return the number of processor cores that this process may use. Several hardware threads of one core count once.
 
     By default, a session of ONNX Runtime uses this many threads.
     """
@@ -81,8 +81,8 @@ def is_busy(pressure: Path = CPU_PRESSURE) -> bool:
     """Return whether threads often wait for a processor, because more threads want to run than the machine has processors.
 
     The file `pressure` contains the share of the last ten seconds in which a thread waited (Linux's pressure stall
-    information). Without this file, the load average of the last minute decides. The result is False where the operating system
-    has neither, and if `SUPEROPT_IGNORE_LOAD` is set in the environment.
+    information). Without this file, the load average of the last minute decides. The result is False if the operating system
+    provides neither, or if `SUPEROPT_IGNORE_LOAD` is set in the environment.
     """
     if os.environ.get(IGNORE_LOAD):
         return False

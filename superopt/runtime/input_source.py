@@ -1,4 +1,4 @@
-"""Where the values of a model's inputs come from: given or fixed by the user, or drawn at random within bounds."""
+"""Sources of the values of a model's inputs: the user gives or fixes them, or they are drawn at random within bounds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class InputSource:
 
     Attributes:
         bounds: The bounds of integer inputs, as `random_inputs` takes them.
-        examples: The examples. An example is used where the sizes of the dynamic dimensions are those of its arrays.
+        examples: The examples. An example is used if its arrays have the current sizes of the dynamic dimensions.
         fixed: The values of inputs that never change.
         fixed_sizes: The sizes of dynamic dimensions that never change, by the keys of `dynamic_dimension_keys`.
         normalized: How the model normalizes its inputs, by the name of the input.
@@ -38,13 +38,16 @@ class InputSource:
     def bounded(self, model: ModelProto) -> InputSource:
         """Return the source with the bounds of a model's integer inputs, and with the way in which the model normalizes inputs.
 
-        Integers that only examples bound are drawn from the examples' range.
+        If only examples give bounds for an integer input, its integers are drawn from the range of the examples.
         """
         return replace(self, bounds={**_ranges(self.examples), **index_bounds(model)}, normalized=normalizations(model))
 
     @functools.cached_property
     def digest(self) -> str:
-        """A digest of examples and fixed inputs, or an empty text if there are none. Model and code determine the bounds."""
+        """A digest of examples and fixed inputs, or an empty text if there are none.
+
+        The bounds are not included, because the model and the code determine them.
+        """
         if not (self.examples or self.fixed or self.fixed_sizes):
             return ""
         digest = hashlib.blake2b(repr(sorted(self.fixed_sizes.items())).encode(), digest_size=16)
@@ -69,7 +72,7 @@ class InputSource:
         return [e for e in self.examples if all(value.shape == shapes.get(name) for name, value in e.items())]
 
     def values(self, ports: Sequence[Port], seed: int = 0, sizes: Mapping[str, int] | None = None) -> dict[str, Array]:
-        """Return values for all inputs: those of a fitting example if there is one, and random values otherwise.
+        """Return values for all inputs. If an example fits, its values are used. All other values are random.
 
         Raises:
             InvalidModelError: As `random_inputs`.
@@ -78,7 +81,7 @@ class InputSource:
         return self._with(fitting[seed % len(fitting)] if fitting else {}, ports, seed, sizes)
 
     def drawn(self, ports: Sequence[Port], seed: int = 0, sizes: Mapping[str, int] | None = None) -> dict[str, Array]:
-        """Return random values for all inputs. Only floats are random where an example fits; its other values are kept.
+        """Return random values for all inputs. If an example fits, its integers, booleans and strings are used instead.
 
         Raises:
             InvalidModelError: As `random_inputs`.
@@ -88,7 +91,7 @@ class InputSource:
         return self._with({n: v for n, v in example.items() if not is_floating(v.dtype)}, ports, seed, sizes)
 
     def denormalized(self, feeds: Example) -> dict[str, Array]:
-        """Return `feeds` with the values that the model normalizes to them, for each input that the model normalizes.
+        """Return `feeds` with the value of each normalized input replaced by the value that the model normalizes to it.
 
         If the model has input `x` and begins with `(x - mean) / std`, the value `n` of `x` becomes `n * std + mean`.
         """
@@ -101,11 +104,11 @@ class InputSource:
 
 
 DRAWN = InputSource()
-"""The source without examples, bounds and fixed inputs."""
+"""The source without examples, bounds or fixed inputs."""
 
 
 def _ranges(examples: Sequence[Example]) -> dict[str, int]:
-    """Return, by name, the range of the integers that the examples have for an input."""
+    """Return, by input name, the range of the integers in the examples."""
     found: dict[str, IndexRange] = {}
     for example in examples:
         for name, value in example.items():

@@ -73,7 +73,9 @@ class Operand:
 
 @dataclass(frozen=True)
 class KernelTiming:
-    """The seconds of one run of a node, and the type and shape of each output. None stands for an absent optional output."""
+    """The time in seconds of one run of a node, and the type and shape of each output. None stands for an absent optional
+    output.
+    """
 
     seconds: float
     outputs: tuple[Operand | None, ...]
@@ -91,7 +93,7 @@ class KernelTiming:
 class Kernel:
     """A node with the types and shapes of its operands, and the opsets of the model.
 
-    Kernels with equal `signature` take equal times.
+    Kernels with equal signatures take equal times.
     """
 
     node: NodeProto
@@ -120,7 +122,7 @@ class Kernel:
         return {name: self.operands[name] for name in self.node.input if name}
 
     def model(self, copies: int = 1) -> ModelProto:
-        """Return a model that contains only the node, or `copies` of the node with the same operands.
+        """Return a model that contains only the node, or `copies` copies of the node with the same operands.
 
         Constants without values are filled at random, because their values do not change the time. The largest constants are in
         a file (see `nodes.WEIGHTS`).
@@ -205,8 +207,8 @@ class Kernel:
 def least_seconds(bound: Sequence[Bound], budget: float = COST.node_timing_seconds) -> float:
     """Return the time of one run of a session in seconds: the smallest mean over short batches of runs.
 
-    There are at least three batches, and batches run for `budget` seconds. If `bound` has several sessions, a batch is one run
-    of each session. If the first run takes longer than `budget`, there are no batches. Each session runs once more, and the
+    There are at least three batches, and batches run for `budget` seconds. If `bound` contains several sessions, a batch is one
+    run of each session. If the first run takes longer than `budget`, there are no batches. Each session runs once more, and the
     result is the mean of these times or the time of the first run, whichever is shorter.
     """
     with bound[0].alone():
@@ -225,7 +227,7 @@ def least_seconds(bound: Sequence[Bound], budget: float = COST.node_timing_secon
 
 
 def _added(one: Bound, two: Bound) -> float:
-    """Return the seconds by which a run of `two` takes longer than a run of `one`, or 0 if a run of `two` is not longer.
+    """Return how many seconds longer a run of `two` takes than a run of `one`, or 0 if a run of `two` is not longer.
 
     Each time is the smallest mean over short batches of runs. The two sessions run in turns, so that other load on the machine
     affects the two times in the same way.
@@ -249,7 +251,7 @@ def kernel_attribute_value(attribute: AttributeProto) -> Json:
 
 
 def random_values(element: int, shape: Sequence[int], salt: int = 0) -> Array:
-    """Return an array of ONNX element type `element` to time nodes with.
+    """Return an array of the ONNX element type `element` for timing nodes.
 
     Floats have magnitudes from 1/2 to 3/2 and either sign, so no float is near the subnormal numbers. Equal values of `salt`
     give equal floats. Values of other types are zero.

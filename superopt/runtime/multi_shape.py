@@ -27,7 +27,7 @@ class ComparisonSettings:
     Attributes:
         seconds: The time limit of the comparison in seconds, for all sizes together.
         seed: The seed of the inputs.
-        loads: The most times that the models are loaded, as in `compare_in_turns`.
+        loads: The largest number of times that the models are loaded, as in `compare_in_turns`.
         run_bytes: The memory in bytes that a run of one model needs, as in `compare_settings`.
     """
 
@@ -64,7 +64,7 @@ class SizeComparisons:
 
     @property
     def open(self) -> bool:
-        """Return whether the candidate may be faster at some sizes, by the upper ends of the confidence intervals."""
+        """Return whether the candidate may be faster at some sizes, according to the upper ends of the confidence intervals."""
         return any(c.high >= 1 + COMPARISON.min_gain_margin_share for _, c in self.at)
 
 
@@ -95,7 +95,9 @@ def cached_check(
     cache: Path,
     source: InputSource = DRAWN,
 ) -> tuple[Check | CheckFailedError, float]:
-    """Return the result of `check_all_sizes` and the seconds of the check, from the cache if possible; see `cached_result`.
+    """Return the result of `check_all_sizes` and the time of the check in seconds, from the cache if possible.
+
+    See `cached_result`.
 
     If the check fails, the `CheckFailedError` is returned, not raised.
 
@@ -125,12 +127,13 @@ def compare_at_all_sizes(
     progress: Callable[[float], None] | None = None,
     source: InputSource = DRAWN,
 ) -> tuple[SizeComparisons, float]:
-    """Compare the models at each choice of sizes in `sizings`, and return the comparisons and the seconds that they took.
+    """Compare the models at each choice of sizes in `sizings`, and return the comparisons and the time that they took in
+    seconds.
 
     On the CPU, the candidate is loaded in a child process first, in case ONNX Runtime crashes.
 
     Timing stops when further rounds are unlikely to change whether the candidate counts as faster. Comparisons of whole models
-    are never cached, because a comparison on a busy machine would otherwise decide all later runs.
+    are never cached, because a comparison on a busy machine would otherwise determine the result of all later runs.
 
     Raises:
         InvalidModelError, ProviderError: as `compare_settings`.

@@ -1,4 +1,4 @@
-"""The time that each kind of operator takes in a model, as ONNX Runtime runs it: with its graph optimizations."""
+"""The time that each kind of operator takes in a model when ONNX Runtime runs the model with its graph optimizations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _EVENT = "_kernel_time"
 
 
 def operator_seconds(model: Loadable, device: Device, sizes: Mapping[str, int], source: InputSource) -> dict[str, float]:
-    """Return the seconds of each operator in one run of the model, the fastest of several runs after a first run.
+    """Return the time in seconds that each operator takes in one run of the model: the fastest of several runs after a first
+    run.
 
     Operators have the names that ONNX Runtime gives them after its optimizations, such as `FusedConv`. Control flow operators
     are left out, because the nodes of their bodies are counted. The result is empty if ONNX Runtime's trace is not complete.

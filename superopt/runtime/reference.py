@@ -1,4 +1,4 @@
-"""Evaluate a model in float64: ONNX's reference evaluator, with faster convolution and pooling.
+"""Evaluate a model in float64 with ONNX's reference evaluator, and with faster convolution and pooling.
 
 The evaluator's own convolution and pooling loop over pixels in Python. The classes in this module loop over the taps
 (positions) of the kernel.
@@ -41,7 +41,7 @@ _ULPS = {
     TensorProto.FLOAT16: 2.0**-10,
     TensorProto.BFLOAT16: 2.0**-7,
 }
-"""The relative distance of neighbouring numbers, by element type."""
+"""The relative distance between neighbouring numbers, by element type."""
 _LEAST = {
     TensorProto.DOUBLE: 2.0**-1022,
     TensorProto.FLOAT: 2.0**-126,
@@ -67,13 +67,13 @@ _SUMS_OF_ONE = frozenset({"Celu", "Elu", "GRU", "LSTM", "Selu", "Sigmoid"})
 """Operators whose kernels in ONNX Runtime add a number to 1 or to 1/2. Small results have the absolute error of the sum.
 
 The largest error of Sigmoid for negative operands was 1.14 * 2**-23 in ONNX Runtime 1.31.1, at results of any size. The gates
-of GRU and LSTM are such functions: at results below 1e-4, the largest error was 0.93 * 2**-23.
+of GRU and LSTM are such functions: for results below 1e-4, the largest error was 0.93 * 2**-23.
 """
 _EXACT = frozenset({"Pow", "Resize", "Upsample"})
 """Operators whose operands after the first are exponents or sizes, which random rounding must not change."""
 _STANDARD_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training"})
 _IR_VERSION = 8
-"""The IR version of the one-node models by which ONNX Runtime computes single operators.
+"""The IR version of the one-node models with which ONNX Runtime computes single operators.
 
 Every supported version of ONNX Runtime reads this IR version.
 """
@@ -90,7 +90,7 @@ class Reference:
     Args:
         model: the model. Weights may be in other files.
         folder: the folder that contains the files with weights.
-        tiles: whether an infinity or NaN in the input of a convolution makes all outputs of the same tile NaN, as in Winograd's
+        tiles: whether an infinity or NaN in the input of a convolution makes all outputs in the same tile NaN, as in Winograd's
             algorithm.
 
     Raises:
@@ -132,7 +132,7 @@ class Reference:
     def run_rounded(self, feeds: Mapping[str, Array], seed: int, *, stored: bool = True) -> list[object]:
         """Evaluate the model with every value changed at random by up to one unit in the last place of the model's type.
 
-        The results of all nodes change, and inputs and weights too if `stored` is True. Tensors from which a node selects
+        The results of all nodes change. If `stored` is True, inputs and weights change too. Tensors from which a node selects
         elements do not change. Values near the smallest magnitude of the type become multiples of this magnitude. The spread of
         the outputs over several seeds shows the effect of rounding, even if terms that depend on the same input cancel (Monte
         Carlo arithmetic, Parker 1997).
@@ -148,7 +148,7 @@ class Reference:
             evaluator.rounded = None
 
     def run(self, feeds: Mapping[str, Array], *, partial: bool = False) -> list[object]:
-        """Return the outputs, with floats as float64 and sequences as lists.
+        """Evaluate the model, and return the outputs, with floats as float64 and sequences as lists.
 
         If `partial` is True, partial sums of products count in `peak`, the largest magnitude of a value.
 
@@ -170,7 +170,7 @@ class Reference:
         """The largest magnitude of a value in the last call of `run`, including values in control flow bodies.
 
         Only finite values count, except that an infinite exponential of a finite value counts too. If `run` was called with
-        `partial=True`, the partial sums of a sum of products also count, whatever the order of summation.
+        `partial=True`, the partial sums of a sum of products also count, for any order of summation.
         """
         return float(type(self._evaluator).peak)
 
@@ -207,7 +207,7 @@ class _Rounding:
         return np.where(small, multiple, value * (1 + self.ulp * change))
 
     def beside_one(self, value: object) -> object:
-        """Return the array with each float changed by up to the share of 1."""
+        """Return the array with a random number between `-ulp` and `ulp` added to each float."""
         if isinstance(value, np.ndarray) and value.dtype.kind == "f":
             return value + self.ulp * self.rng.uniform(-1, 1, value.shape)
         return value
@@ -237,9 +237,10 @@ class _Values(dict[str, object]):
         return [self.weights[node.input[0]](wide=False), *(self[name] for name in node.input[1:])]
 
     def restored(self, operands: list[object]) -> list[object]:
-        """Return the operands of a node with simple numbers from the second operand on as they were before rounding.
+        """Return a node's operands, with the rounding of simple numbers undone in all operands except the first.
 
-        A changed exponent has no power of a negative base, and a changed scale of a Resize may give another size.
+        If an exponent changes, a power of a negative base becomes undefined. If a scale of a Resize changes, the size may
+        change.
         """
         if self.rounded is None:
             return operands
@@ -247,7 +248,10 @@ class _Values(dict[str, object]):
 
 
 def _simple(value: object, share: float) -> object:
-    """Return the array with each float that is as near as this share to a multiple of 1/1024 replaced by the multiple."""
+    """Return the array with each float that is near a multiple of 1/1024 replaced by the multiple.
+
+    `share` is the largest relative distance that counts as near.
+    """
     array = np.asarray(value)
     if value is None or array.dtype.kind != "f":
         return value
@@ -258,8 +262,8 @@ def _simple(value: object, share: float) -> object:
 class _Evaluator(ReferenceEvaluator):
     """A reference evaluator that frees each value after the last node that reads the value.
 
-    Attributes of the class hold for the whole model, with its control flow bodies. `weights` contains a function that reads
-    each weight, by name.
+    The attributes of the class apply to the whole model, including its control flow bodies. `weights` maps the name of each
+    weight to a function that reads the weight.
     """
 
     weights: Mapping[str, Callable[..., Array]] = {}
@@ -309,7 +313,7 @@ class _Evaluator(ReferenceEvaluator):
 
     @functools.cached_property
     def _last_uses(self) -> list[set[str]]:
-        """For each node, the names of the values to free afterwards.
+        """For each node, the names of the values to free after the node.
 
         No later node reads these values, and they are not outputs of the graph.
         """
@@ -385,7 +389,7 @@ def _widen_nodes(nodes: Sequence[NodeProto], folder: Path) -> None:
 
 
 def _widen_tensor(tensor: TensorProto, folder: Path) -> None:
-    """Convert floats to float64, and read external data, which is in `folder`, into the tensor."""
+    """Convert the tensor's floats to float64, and read external data from `folder` into the tensor."""
     if tensor.data_type in _FLOATS or uses_external_data(tensor):
         tensor.CopyFrom(numpy_helper.from_array(_read(tensor, folder), tensor.name))
 
@@ -393,8 +397,8 @@ def _widen_tensor(tensor: TensorProto, folder: Path) -> None:
 class Window:
     """The kernel of a convolution or pooling, which slides over the spatial axes of an image.
 
-    `kernel` is the shape of the kernel. `places` is the number of positions of the kernel along each axis. `declared` has the
-    pads of the node before and after each axis. `pads` also contains the pads that `ceil_mode` adds.
+    `kernel` is the shape of the kernel. `places` is the number of positions of the kernel along each axis. `declared` contains
+    the node's own pads before and after the image, for each axis. `pads` also contains the pads that `ceil_mode` adds.
     """
 
     def __init__(
@@ -452,10 +456,10 @@ _TILE = 5
 
 
 class Conv(OpRun):
-    """Convolution (ONNX Conv), as one matrix product for each group and some kernel elements.
+    """Convolution (ONNX Conv), computed by matrix products. Each product covers several kernel elements of a group.
 
     A tile is a block of pixels that Winograd's algorithm computes together. If `tiles` is True, an output is NaN if its tile
-    contains an infinity or NaN. Winograd's algorithm computes such NaN, and so do kernels that are enlarged by zeros.
+    contains an infinity or NaN. Winograd's algorithm computes such NaN. Kernels that are enlarged by zeros compute them too.
     """
 
     op_domain = ""
@@ -536,7 +540,8 @@ class AveragePool(OpRun):
 class BatchNormalization(OpRun):
     """Batch normalization at inference (ONNX BatchNormalization), with one output.
 
-    Before opset 14, the implementation in ONNX's reference evaluator mixes the statistics of the input into the stored ones.
+    Before opset 14, the implementation in ONNX's reference evaluator mixes the statistics of the input into the stored
+    statistics.
     """
 
     op_domain = ""

@@ -32,7 +32,7 @@ def cached_result(
         cache: the file of the cache.
         about: a name for the kind of result, and all settings on which the result depends.
         models: the models on which the result depends.
-        find: a function that computes the result if the cache has none.
+        find: a function that computes the result if the cache does not contain it.
 
     Raises:
         CacheError: the cached result is damaged.

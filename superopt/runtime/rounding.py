@@ -61,8 +61,8 @@ class OutputErrors:
         ):
             return ""
         return (
-            f"the original rounds on purpose: {self.off / self.elements:.1%} of the elements are far from float64, by "
-            f"{math.sqrt(self.own / self.off):.2g} of their size, and the candidate's by {math.sqrt(self.other / self.off):.2g}"
+            f"the original rounds on purpose: {self.off / self.elements:.1%} of the elements are far from float64, "
+            f"by {math.sqrt(self.own / self.off):.2g} of their size (in the candidate: {math.sqrt(self.other / self.off):.2g})"
         )
 
     def strayed(self, factor: float) -> str:
@@ -94,8 +94,8 @@ class OutputPair:
         exact: the output of a float64 run, or None if there is none.
         ordinary: whether the inputs are finite and random. If so, the candidate must have the original's NaN and infinities at
             the same positions, except where rounding decides.
-        direct: whether there is no float64 run. If so, the error of the candidate may be 1024 units in the last place.
-        spread: a boolean array. Where True, the candidate may be infinite or NaN although the original is finite.
+        direct: whether there is no float64 run. If so, the error of the candidate may be up to 1024 units in the last place.
+        spread: a boolean array. Where the array is True, the candidate may be infinite or NaN although the original is finite.
     """
 
     original: Array
@@ -109,7 +109,7 @@ class OutputPair:
     def fault(self, factor: float) -> str:
         """Return a message if the candidate's output is wrong, or an empty text.
 
-        An element may differ from the original's element by `factor` times the rounding noise of the element.
+        An element may differ from the original's element by up to `factor` times the rounding noise of the element.
         """
         if changed := self._changed_type():
             return changed
@@ -292,7 +292,7 @@ def _excess(value: Array, center: Array, noise: Array, samples: int, factor: flo
 def _pooled(noise: Array, samples: int) -> Array:
     """Estimate how large the noise in each element's row, column or plane can be, from the elements with the least noise.
 
-    `noise` has, for each element, the largest of `samples` samples of the error that rounding causes. The samples of all
+    For each element, `noise` contains the largest of `samples` samples of the error that rounding causes. The samples of all
     elements in a row are assumed to have the same normal distribution. Then the standard deviation follows from the lowest
     decile of the row, and the largest noise follows from the standard deviation.
     """
@@ -329,7 +329,7 @@ def _inverse_erf(value: float) -> float:
 
 
 def ulp_of(dtype: np.dtype[Any]) -> float:
-    """Return the relative distance of neighbouring numbers in a floating-point type."""
+    """Return the relative distance between neighbouring numbers in a floating-point type."""
     return float(np.finfo(dtype).eps) if dtype.kind == "f" else 2.0**-7
 
 

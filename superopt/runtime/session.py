@@ -71,7 +71,7 @@ class Port:
         dtype: the numpy type of the elements, or the object type if the input is not a tensor of numbers.
         shape: for each axis, an integer or the name of a dynamic dimension. An unnamed dimension is named by the input and the
             axis, such as `x.0`.
-        kind: ONNX Runtime's name for the type, such as `tensor(string)`, if `dtype` is the object type. Otherwise empty.
+        kind: ONNX Runtime's name for the type, such as `tensor(string)`, if `dtype` is the object type, or an empty text.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Session:
         device: the device.
         optimize: whether ONNX Runtime's graph optimizations run.
         exact: whether TF32 is off, so that values can be compared (see `first_provider`).
-        anywhere: whether a session is accepted in which the device's provider runs none of the nodes.
+        anywhere: whether to accept a session in which the device's provider runs none of the nodes.
         portable: whether the graph is optimized without memory layouts that are specific to this machine's processor.
         saved: the path to which ONNX Runtime's optimized graph is written. Initializers of the written graph are in the graph
             itself or in the files of `model`. A session with `saved` does not pack weights, so its run times are meaningless.
@@ -226,7 +226,7 @@ class Session:
 
 @contextlib.contextmanager
 def _failing() -> Iterator[None]:
-    """Convert every error of ONNX Runtime while a model runs to an `InvalidModelError`."""
+    """Convert every error that ONNX Runtime raises while running a model into an `InvalidModelError`."""
     try:
         yield
     except Exception as error:
@@ -331,12 +331,12 @@ class Bound:
     def seconds(self, runs: int) -> float:
         """Return the mean time of `runs` runs in seconds. Each run is finished on the device before the next run begins.
 
-        If the calling thread does all the work, the processor time of the thread is measured, unless `bind` got `wall=True`. On
-        an idle machine, processor time equals wall-clock time. On a busy machine, processor time excludes the time of other
-        processes. In all other cases, wall-clock time is measured.
+        If the calling thread does all the work, the processor time of the thread is measured, unless `wall=True` was passed to
+        `bind`. On an idle machine, processor time equals wall-clock time. On a busy machine, processor time excludes the time
+        of other processes. In all other cases, wall-clock time is measured.
 
         No run options are passed. With run options, ONNX Runtime would create a logger for each run, which takes 24
-        microseconds. If the clock shows no difference, the runs count as one nanosecond.
+        microseconds. If the clock shows no difference, all runs together count as one nanosecond.
         """
         run, binding, now = self._session.run_with_iobinding, self._binding, self._now
         with _failing(), hold_gpu(self._device):

@@ -64,7 +64,7 @@ def with_choices(device: Device, choices: Sequence[str]) -> Device:
     that `choices` names are off in the copy, even if other optimizers are off in `device`.
 
     Raises:
-        ProviderError: a choice requires another execution provider.
+        ProviderError: a choice requires a different execution provider.
     """
     values = _values(choices)
     return replace(

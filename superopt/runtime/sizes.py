@@ -2,7 +2,7 @@
 
 A rewrite may be right at some sizes and wrong at other sizes. So the check uses the sizes 0 to 4, sizes with different
 residues, and unequal sizes for dimensions with different names. The check also uses sizes just below and above every constant
-that the model compares with or slices at.
+with which the model compares or at which it slices.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ _FOLDED = frozenset(
     | {"Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Pow", "ReduceMax", "ReduceMin", "ReduceProd"}
     | {"ReduceSum", "Reshape", "Round", "Slice", "Sqrt", "Squeeze", "Sub", "Sum", "Transpose", "Unsqueeze", "Where"}
 )
-"""Operators that are evaluated if all of their operands are constants. None of them makes a large result of small operands."""
+"""Operators that are evaluated if all of their operands are constants. None of these operators computes a large result from
+small operands.
+"""
 _READ = frozenset({TensorProto.INT32, TensorProto.INT64, TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.BOOL})
 """The types of constants whose elements are read."""
 _ATTRIBUTES = ("starts", "ends", "strides", "kernel_shape", "split", "pads", "blocksize")
@@ -91,7 +93,7 @@ def sizes_to_check(model: ModelProto, start: Mapping[str, int], fixed: Container
 def _growing_together(names: Sequence[str], start: Mapping[str, int]) -> Iterator[dict[str, int]]:
     """Yield copies of `start` in which two dimensions are increased by the same number.
 
-    If a dimension of the model is the sum of two others, the model may run only at such sizes.
+    If a dimension of the model is the sum of two other dimensions, the model may run only at such sizes.
     """
     for shift in CHECK.paired_size_increases:
         for pair in itertools.combinations(names, 2):
@@ -137,9 +139,9 @@ def _by_turns(kinds: Sequence[Iterator[dict[str, int]]]) -> Iterator[dict[str, i
 def telling_constants(model: ModelProto) -> list[int]:
     """Return positive integers with which the model compares, slices or computes, the most significant first.
 
-    An integer may be stored in the model, or computed from small constants only, such as 2500 from `50 * 50`. If the model also
-    multiplies or divides by constants, the products of these factors and of thresholds (such as constants in comparisons) are
-    included. For example, `N // 2 > 100` becomes true near N = 200, so 200 is included.
+    Each integer is stored in the model, or computed only from small constants, such as 2500 from `50 * 50`. If the model
+    multiplies or divides by constants, the products of these factors and the thresholds (such as constants in comparisons) are
+    also included. For example, `N // 2 > 100` becomes true near N = 200, so 200 is included.
     """
     ranks: dict[int, int] = {}
     factors: dict[int, None] = {}
@@ -159,7 +161,7 @@ def telling_constants(model: ModelProto) -> list[int]:
 
 
 def _reads(model: ModelProto) -> Iterator[tuple[NodeProto, list[int]]]:
-    """Yield each node of the model that reads a value which is not constant, and the integers in the constants that it reads.
+    """Yield each node of the model that reads a non-constant value, and the integers in the constants that the node reads.
 
     Nodes of nested graphs and of functions are included. If the constants of a node cannot be folded, the node is included too.
     """
@@ -187,7 +189,7 @@ class _Constants:
     extents: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def inside(self, graph: GraphProto | FunctionProto) -> _Constants:
-        """Return the constants within a graph that may read these constants: these, and the initializers of the graph."""
+        """Return the constants that the nodes of a nested graph may read: these constants and the initializers of the graph."""
         found = _Constants(self.opsets, {**self.values}, {**self.extents})
         for name in graph.input if isinstance(graph, FunctionProto) else [port.name for port in graph.input]:
             found.values.pop(name, None)
@@ -197,7 +199,7 @@ class _Constants:
         return found
 
     def add(self, name: str, tensor: TensorProto) -> None:
-        """Add a stored tensor. Of a large tensor, and of a tensor outside of the ModelProto, only the extents are added."""
+        """Add a stored tensor. If the tensor is large or outside of the ModelProto, only its extents are added."""
         self.values.pop(name, None)
         self.extents[name] = (*tensor.dims,)
         local = tensor.data_type in _READ and tensor.data_location != TensorProto.EXTERNAL
@@ -205,7 +207,7 @@ class _Constants:
             self.values[name] = numpy_helper.to_array(tensor)
 
     def fold(self, node: NodeProto) -> bool:
-        """Add the results of a node that computes small constants from constants, and return whether it is such a node."""
+        """If the node computes a small constant from constants, add its result. Return whether the node is such a node."""
         if node.domain not in ("", "ai.onnx"):
             return False
         if node.op_type == "Constant":
@@ -240,7 +242,7 @@ class _Constants:
 
 
 def _whole_numbers(constant: Array) -> list[int]:
-    """Return the elements of a constant that are whole numbers, and not too large."""
+    """Return the elements of a constant that are whole numbers and at most `CHECK.max_size` in magnitude."""
     return [int(value) for value in constant.ravel().tolist() if abs(value) <= CHECK.max_size and value == int(value)]
 
 

@@ -16,7 +16,8 @@ from superopt.runtime.session import Array, Port, port_of
 class TrialSession:
     """A model that ONNX Runtime has loaded in a child process.
 
-    `inputs` lists the model's inputs. `peak_bytes` is the most memory that a run has needed so far, beyond the loaded model.
+    `inputs` lists the model's inputs. `peak_bytes` is the largest memory in bytes that a run has needed so far, in addition to
+    the loaded model.
     """
 
     def __init__(self, process: Child, model: Loadable, device: Device, *, optimized: bool = True) -> None:
@@ -48,9 +49,9 @@ class TrialSession:
 class TrialRuns:
     """Runs of a model in a child process, on inputs on which ONNX Runtime may crash, such as inputs without elements.
 
-    Nothing is run if this process cannot make the runs safe: for a GPU, for a large model, for inputs that cannot be sent, and
-    if no child process can be started. Other models must not be loaded in a shared child process in between. If `optimized` is
-    False, ONNX Runtime runs the graph as it is, without its own graph optimizations.
+    The model is not run if a run in a child process is not possible: for a GPU, for a large model, for inputs that cannot be
+    sent, or if no child process can be started. Between the runs, no other model may be loaded in a shared child process. If
+    `optimized` is False, ONNX Runtime runs the graph as it is, without its own graph optimizations.
     """
 
     def __init__(self, model: Loadable, device: Device, *, optimized: bool = True) -> None:

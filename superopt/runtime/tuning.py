@@ -1,9 +1,10 @@
 """Session tuning: find the session settings with which a model runs fastest on a device.
 
-An ONNX Runtime optimizer that fuses operators is not faster on every device, because the fused kernel may be slower. The
-optimized graph of a session shows which optimizers affect a model. Each of these optimizers is switched off in turn, and the
-session is compared with the session that has all optimizers. On a CPU, tuning also tries fewer threads, and sessions without
-the layout that the processor prefers. With CUDA, tuning tries the layout NHWC and runs that are replayed as a CUDA graph.
+An ONNX Runtime optimizer that fuses operators does not make a model faster on every device, because the fused kernel may be
+slower. The optimized graph of a session shows which optimizers affect a model. Each of these optimizers is switched off in
+turn, and the session is compared with the session that has all optimizers. On a CPU, tuning also tries fewer threads, and
+sessions without the layout that the processor prefers. With CUDA, tuning tries the layout NHWC and runs that are replayed as a
+CUDA graph.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def tune(
 ) -> Tuning:
     """Find the session settings with which the model runs fastest on the device.
 
-    Measurement takes about `seconds`. `seed` and `sizes` are as in `random_inputs`. `source` gives the inputs.
+    Measurement takes about `seconds` seconds. `seed` and `sizes` are as in `random_inputs`. `source` gives the inputs.
 
     Raises:
         InvalidModelError: ONNX Runtime cannot load or run the model.
@@ -125,7 +126,7 @@ def tuning_choices(optimizers: Sequence[str], device: Device) -> list[str]:
 
 
 def _joined(names: Sequence[str]) -> list[str]:
-    """Return the tuning choices in `names` that can be combined. `names` has the choices with the largest gain first.
+    """Return the tuning choices in `names` that can be combined. In `names`, the choices with the largest gain come first.
 
     Only the best number of threads is included. If a choice switches off the highest optimization level, optimizers of this
     level are left out.

@@ -7,15 +7,15 @@ The search of a whole model:
 
     `passes`: the sequence of searches of a model (islands, windows, shifted windows, mutants) within the time budget.
     `segments`: the parts of a model that are searched one by one, and the gain that a search found for a part.
-    `partition`: cuts a long island into windows of consecutive nodes, where few values cross.
-    `segment_search`: searches all segments of one model, each distinct one once, with cached results and confirmed gains.
-    `schedule`: the order of segments and the share of the budget for each.
-    `canonical`: a canonical form of segments up to names of variables, so that repeated layers are searched once.
+    `partition`: cuts a long island into windows of consecutive nodes, at places where few values cross.
+    `segment_search`: searches each distinct segment of a model once, with cached results and confirmed gains.
+    `schedule`: the order of segments, and the share of the budget for each segment.
+    `canonical`: a canonical form for segments that differ only in names, so that repeated layers are searched once.
     `record`: search results as JSON for the cache.
-    `replay`: whether recorded steps may be repeated for other weights.
-    `selection`: which gains are used, within the limit on weight bytes; their model and rules; fallback choices of gains.
-    `judging`: accepts or rejects a candidate model: numerical check, then comparison, or forecast for another device.
-    `search_log`: what the search of a model tried, measured and improved, and when, for progress and the report.
+    `replay`: decides whether recorded steps are permitted for different weights.
+    `selection`: chooses the gains to use within the limit on weight bytes, and applies them to the model.
+    `judging`: accepts or rejects a candidate model after a comparison (or a forecast) and a numerical check.
+    `search_log`: counts of tried and measured states, and the times of improvements, for progress and the report.
     `unimproved_cache`: models that a whole search left unchanged (`superopt.runtime.result_cache` caches other results).
 
 The search of one segment, by single steps:
@@ -23,23 +23,23 @@ The search of one segment, by single steps:
     `backtracking`: best-first search under the measured cost (as in TASO).
     `lookahead`: chains of steps whose estimated cost falls only at the end.
     `apply`: one rewriting step: all matches in a state, and the replacement of terms.
-    `ruleset`: an index of rules, which excludes rules that cannot match at a term, by outlines of rules and views of terms.
-    `gate`: which matches a floating-point mode allows (fast-math flags, NaN and infinities, sums whose terms cancel).
-    `absorption`: where one side of a rule lets NaN or infinities through and the other side does not.
-    `roofline`: the estimated time of a state on a device's `Machine` speeds, without measuring.
+    `ruleset`: an index of rules that compares outlines of rules with terms, to exclude rules that cannot match.
+    `gate`: decides which matches a floating-point mode allows (fast-math flags, NaN and infinities, cancelling sums).
+    `absorption`: finds where one side of a rule lets NaN or infinities through and the other side does not.
+    `roofline`: estimates the time of a state from the speeds of a device (`Machine`), without measuring.
 
 The search of one island, by rewrites of the whole island:
 
     `island`: the order of the searches of an island: rerolled recurrences, sweeps, algorithms.
-    `sweep`: which sweeps (one rule at all of its matches) are made, measured or estimated.
-    `sweeper`: makes one sweep, and cancels moves of elements afterwards.
-    `meeting`: sort keys of matches that join or cancel slices and concatenations, also below reshapes.
+    `sweep`: decides which sweeps to make and to measure. A sweep applies one rule at all of its matches.
+    `sweeper`: makes one sweep, and then cancels operators that only move elements.
+    `meeting`: sort keys for matches that join or cancel slices and concatenations, also below reshapes.
     `layers`: joins equal parallel branches layer by layer (horizontal fusion).
     `widen`: pads axes to extents that suit kernels.
     `vanish`: removes terms that compute nothing, such as `x + zeros`.
-    `fuse`: tries the fusion rules of `superopt.rules.fusion` and recognized operators on a search result and measures them.
-    `recognition`: finds subterms that compute the same function as one operator, however a model writes them.
-    `algorithm`: chooses another algorithm for an operator, such as Winograd's.
+    `fuse`: tries fusion rules and recognized operators on a search result, and measures the new states.
+    `recognition`: finds subterms that compute the same function as one operator, in whatever form they are written.
+    `algorithm`: chooses a faster algorithm for an operator, such as Winograd's algorithm for a convolution.
 
 Unrolled recurrences:
 

@@ -1,10 +1,11 @@
-"""The difference between the sides of a rule for NaN and infinite inputs: on which side they reach or change the result.
+"""How the two sides of a rule differ for NaN and infinite inputs: on which side such inputs reach or change the result.
 
 Both sides are evaluated by their definitions, in IEEE arithmetic, at random small sizes and values, with elements of one
-variable replaced by NaN or an infinity. If an operator states how kernels compute it (`KERNEL`), this term is evaluated.
+variable replaced by NaN or an infinity. If an operator's file states how kernels compute the operator (`KERNEL`), the term in
+`KERNEL` is evaluated instead.
 
 For example, `where(c, x * y, 0)` is 0 wherever `c` is false, even if `y` is NaN there. The equal form `where(c, x, 0) * y` is
-then NaN.
+NaN there.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ SPECIAL = (0.0, -0.0, 1.0, -1.0, 2.0, -2.0)
 def absorption(rule: Rule) -> Absorption:
     """Return where NaN and infinities reach the result of one side of the rule, but not of the other side.
 
-    A comparison turns such elements into finite numbers. If the two sides then have different finite elements, the right side
-    counts as reached.
+    A comparison turns NaN and infinite elements into finite numbers. If finite elements of the two sides then differ, the
+    result says that NaN or infinities reach the right side.
 
     Both sides are evaluated on random values, some of which are NaN or infinite. The values depend on the rule alone, so that
     the result is always the same. If no random instance of the rule is found, the result says that the sides may differ for
@@ -101,7 +102,7 @@ def _at(equation: Equation, instance: Instance, rng: np.random.Generator) -> Abs
 
 
 def _as_kernels(roots: tuple[Term, ...]) -> tuple[Term, ...]:
-    """Return the terms as kernels compute them, where kernels are NaN or infinite at other inputs than the definitions."""
+    """Return the terms as kernels compute them, if kernels and definitions are NaN or infinite at different inputs."""
     done: dict[Term, Term] = {}
     for term in subterms(*roots):
         args = [done[arg] for arg in term.args]
@@ -129,7 +130,7 @@ def _special(values: Array) -> Array:
 def _drawn(name: str, shape: tuple[int, ...], cases: list[tuple[str, float]], rng: np.random.Generator) -> Array:
     """Return random values of one variable for all cases.
 
-    Each case has the name of a variable and a value, which is NaN or an infinity. If the name of a case is `name`, some
+    Each case consists of the name of a variable and a value, which is NaN or an infinity. If the name of a case is `name`, some
     elements are the value of the case. All other elements are finite.
     """
     size = (*shape, len(cases))

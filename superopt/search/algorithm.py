@@ -1,13 +1,13 @@
 """Choose faster algorithms for the operators of an island.
 
-Another algorithm for one operator does not change the terms around the operator. The algorithm of each operator is therefore
-chosen separately, and combinations are not searched. Operators are first measured alone, with variables as operands. Equal
-operators on operands of equal shapes are measured once. The operators with the largest estimated gain come first, each with the
-algorithm of lowest estimated time.
+A different algorithm for one operator does not change the terms around the operator. The algorithm of each operator is
+therefore chosen separately, and combinations are not searched. Operators are first measured alone, with variables as operands.
+Equal operators on operands of equal shapes are measured once. The operators with the largest estimated gain come first, each
+with the algorithm of lowest estimated time.
 
-All algorithms that measure faster are then applied together, within the limit on the size of the weights. If the whole island
-does not become faster, the algorithms are tried in the island one after the other, each for all of its operators. An algorithm
-that does not make the island faster is then tried for single operators.
+All algorithms that are faster in these measurements are then applied together, within the limit on the size of the weights. If
+the whole island does not become faster, the algorithms are tried in the island one after the other, each for all of its
+operators. An algorithm that does not make the island faster is then tried for single operators.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from superopt.search.schedule import weight_elements
 
 @dataclass(frozen=True)
 class AlgorithmSite:
-    """A term, and another algorithm that computes the term's operator.
+    """A term, and an alternative algorithm that computes the term's operator.
 
     Attributes:
         term: the term.
-        rule: the name of the rule that gives the other algorithm.
-        other: the term with the other algorithm, which can replace `term`.
+        rule: the name of the rule that gives the alternative algorithm.
+        other: the term with the alternative algorithm, which can replace `term`.
         alone: the states that are timed: `term` and `other`, with variables in place of their common operands.
         gain: the seconds that `other` saves, estimated or measured.
     """
@@ -50,17 +50,17 @@ class AlgorithmSite:
 
     @property
     def weights(self) -> float:
-        """The number of elements that the other algorithm adds to the weights."""
+        """The number of elements that the alternative algorithm adds to the weights."""
         return weight_elements((self.other,)) - weight_elements((self.term,))
 
 
 def with_algorithms(
     found: SearchResult, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits
 ) -> SearchResult:
-    """Return the search result with other algorithms for some operators, or unchanged if no algorithm makes it faster.
+    """Return the search result with alternative algorithms for some operators, or unchanged if no algorithm makes it faster.
 
-    The algorithms come from the rule set's algorithm rules. Only algorithms that measure faster are used. `limits` has the
-    deadline and the number of elements by which the weights may grow.
+    The algorithms come from the rule set's algorithm rules. Only algorithms that are faster when measured are used. `limits`
+    contains the deadline and the number of elements by which the weights may grow.
     """
     alike: dict[Hashable, list[AlgorithmSite]] = {}
     for place in algorithm_sites(found.outputs, rules, estimate):
@@ -83,9 +83,9 @@ def with_algorithms(
 
 
 class _Taking:
-    """Replaces operators in the state of a search result by other algorithms, if the state becomes faster.
+    """Replaces operators in the state of a search result by alternative algorithms, if the state becomes faster.
 
-    The weights of the new state must not have over `most` elements in total.
+    The weights of the new state must not have more than `most` elements in total.
     """
 
     def __init__(self, found: SearchResult, measure: Cost, most: float) -> None:
@@ -96,7 +96,7 @@ class _Taking:
         self.tried = 0
 
     def together(self, kinds: Sequence[Sequence[AlgorithmSite]]) -> None:
-        """Apply other algorithms to many operators (sites) together, if the whole state becomes faster.
+        """Apply alternative algorithms to many operators (sites) together, if the whole state becomes faster.
 
         The sites with the largest gain per added weight element are chosen until the limit on weights is reached.
         """
@@ -149,7 +149,7 @@ class _Taking:
 
 
 def algorithm_sites(state: State, rules: RuleSet, estimate: Cost) -> Iterator[AlgorithmSite]:
-    """Yield each term for which another algorithm has a lower estimated time, with the algorithm of the lowest time."""
+    """Yield each term for which an alternative algorithm has a lower estimated time, with the algorithm of the lowest time."""
     for term in run_time_terms(state):
         ways = [_place(term, name, match.replacements[0], estimate) for name, match in rules.algorithms.matches(term)]
         best = max(ways, key=lambda place: place.gain, default=None)
@@ -158,7 +158,7 @@ def algorithm_sites(state: State, rules: RuleSet, estimate: Cost) -> Iterator[Al
 
 
 def _place(term: Term, rule: str, other: Term, estimate: Cost) -> AlgorithmSite:
-    """Return the `AlgorithmSite` of `term` and the equal term `other`, which uses another algorithm. The gain is estimated."""
+    """Return the `AlgorithmSite` of `term` and the equal term `other`, with an estimated gain."""
     both = dict.fromkeys(_outermost(term.args, frozenset(subterms(other))))
     names = ((taken, f"{'w' if taken.constant else 'x'}{i}") for i, taken in enumerate(both))
     operands = {taken: variable(name, taken.shape, constant=taken.constant) for taken, name in names}

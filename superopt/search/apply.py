@@ -27,7 +27,7 @@ A mutant is a cheaper term that equals the operator at some output positions. Th
 
 @dataclass(frozen=True)
 class Step:
-    """One rewrite: the name of the rule, the terms that it replaces (`roots`), and the terms in their place.
+    """One rewrite: the name of the rule, the terms that the rule replaces (`roots`), and their replacements.
 
     A certificate (the record of what an optimization changed) contains such steps.
     """
@@ -38,7 +38,7 @@ class Step:
 
     @property
     def programs(self) -> tuple[Term, Term]:
-        """The first term that the step replaces, and the replacement, with variables for the operands of the replaced term."""
+        """The first replaced term and its replacement, with variables in place of the operands of the replaced term."""
         (root, *_), (replacement, *_) = self.roots, self.replacements
         names = {
             arg: variable(f"{'w' if arg.constant else 'x'}{n}", arg.shape, constant=arg.constant)
@@ -63,7 +63,7 @@ def split_weight(weight: Term, axis: int, first: Extent) -> Term:
 def run_time_terms(state: State) -> list[Term]:
     """Return the terms of the state (a tuple of output terms) that are computed at run time, arguments before users.
 
-    Variables and terms that depend on weights only are left out.
+    Variables and terms that depend only on weights are left out.
     """
     return [t for t in subterms(*state, constants=False) if not t.is_variable]
 
@@ -81,7 +81,7 @@ def first_rewrite(state: State, rules: RuleSet) -> tuple[str, dict[Term, Term]] 
 
 
 def siblings(live: Sequence[Term]) -> list[list[Term]]:
-    """Return the terms in groups of equal distance from the inputs. The distance counts only operators that do arithmetic.
+    """Group the terms by their distance from the inputs. The distance counts only operators that do arithmetic.
 
     In a group, no term that does arithmetic depends on another term that does arithmetic, not even indirectly.
     """
@@ -98,7 +98,7 @@ def successors(state: State, rules: RuleSet, focus: frozenset[Term] | None = Non
 
     A state is a tuple of output terms. With `focus`, a rule is applied only if the first term that it replaces is in `focus`.
     Rules with several outputs are applied to siblings, which are terms at the same distance from the inputs. Terms that depend
-    on weights only are not rewritten, because they cost nothing at run time.
+    only on weights are not rewritten, because they cost nothing at run time.
     """
     live = run_time_terms(state)
     beside = {term: same for same in siblings(live) for term in same}
@@ -132,10 +132,10 @@ def replace_match(state: State, match: Match, live: Sequence[Term]) -> State | N
 
 
 def neighbourhood(state: State, before: State) -> frozenset[Term]:
-    """Return the terms where a further step can use the new terms of `state`.
+    """Return the terms at which a further step can use the new terms of `state`.
 
     A new term is a term that `before` lacks. The result contains the new terms whose operands are all old, the users of these
-    terms, and the users of the users.
+    terms, and the users of those users.
     """
     old = set(subterms(*before))
     live = run_time_terms(state)

@@ -1,11 +1,11 @@
-"""Backtracking search for a cheaper equivalent of a segment (a part of the model), best first under a measured cost.
+"""Best-first backtracking search for a cheaper equivalent of a segment (a part of the model) under a measured cost.
 
 A state is the segment's tuple of output terms. A state taken from the queue is measured. Each successor of the state enters the
 queue with a predicted cost: the measured cost of the state, plus the difference between the roofline estimates of the two
 states. States within a factor `alpha` of the best state stay in the queue, so that the search can continue from a state that is
-slower than the best state. After a step that raises the estimate, only matches near the new terms are followed.
+slower than the best state. After a step that raises the estimate, only matches near the new terms are tried.
 
-If single steps have not improved the best state for a while, chains of several steps are followed by estimate alone (see
+If single steps have not improved the best state for a while, chains of several steps are explored by estimate alone (see
 `lookahead`), and the last states of the chains join the queue. Successors of the latest improvement come before older states in
 the queue. Independent rewrites commute, so trying them in every order would only reach the same states again.
 """
@@ -34,15 +34,15 @@ class SearchLimits:
 
     Attributes:
         alpha: a state stays in the queue only if its predicted cost is at most this factor times the lowest measured cost.
-        expansions: the most states that are taken from the queue and measured.
+        expansions: the largest number of states that are taken from the queue and measured.
         patience: the number of expansions without improvement after which the search stops.
         impatience: the number of expansions without improvement after which chains of several steps from the best state are
-            followed by estimate alone.
-        waiting: the most states in the queue.
+            explored by estimate alone.
+        waiting: the largest number of states in the queue.
         horizon: the limits of the chains of steps.
         deadline: the active time (see `budget.active_time`) at which the search stops.
-        growth: the most elements that other algorithms for operators may add to the weights of the start.
-        room: the most elements that all steps of the search may add to the weights of the start.
+        growth: the largest number of elements that alternative algorithms for operators may add to the weights of the start.
+        room: the largest number of elements that all steps of the search may add to the weights of the start.
     """
 
     alpha: float = SEARCH.max_state_cost_factor
@@ -87,7 +87,7 @@ class _Visit:
 def search(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits: SearchLimits | None = None) -> SearchResult:
     """Search for the cheapest state by applying the rules step by step, and return it, or `start` if no state is cheaper.
 
-    States are measured by `measure`. Which states are measured depends on `estimate` and `limits`. Two searches with equal
+    The function `measure` measures states. `estimate` and `limits` determine which states are measured. Two searches with equal
     costs return equal results, unless the deadline stops a search.
     """
     return _Search(start, rules, estimate, measure, limits or SearchLimits()).run()
@@ -144,7 +144,7 @@ class _Search:
                 self._queue(_Visit(state, (*visit.steps, step), focus), max(cost + change, 0.01 * cost))
 
     def _look_ahead(self) -> None:
-        """Follow chains of several steps from the best state by estimate alone, and queue the last states of the chains."""
+        """Explore chains of several steps from the best state by estimate alone, and queue the last states of the chains."""
         start = self.looked = self.best.state
         here = self.estimate(start)
         ceiling = self.limits.alpha * here

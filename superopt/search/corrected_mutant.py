@@ -39,7 +39,7 @@ class CorrectedMutant:
         name: The origin of the mutant and the kind of its correction.
         seconds: The seconds of one run of the term alone.
         mutant: The term before the `steps`: the mutant with its wrong elements corrected.
-        steps: Steps that replace operators by other algorithms. May be empty.
+        steps: Steps that replace operators by alternative algorithms. May be empty.
     """
 
     term: Term

@@ -1,10 +1,10 @@
 """Fusions: replace terms by operators that are defined as these terms.
 
-One fusion is applied at all of its matches at once. Reshapes and transposes around the matches that cancel are then removed,
-and the next fusion is sought in the result. Each result is a candidate, and a measurement decides whether it is faster.
+One fusion is applied at all of its matches at once. Reshapes and transposes that now cancel around the matches are then
+removed, and the next fusion is tried on the result. Each result is a candidate, and a measurement decides whether it is faster.
 
-A fusion states one form of a term. `superopt.search.recognition` finds terms that compute the function of an operator in any
-other form.
+A fusion matches only one form of a term. `superopt.search.recognition` finds terms that compute the function of an operator in
+any other form.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def order_keeping_replacements(state: State) -> dict[Term, Term]:
 
 
 def _in_order(term: Term) -> Term | None:
-    """Follow the chain of reshapes and transposes down from `term`, and return its last operand with the same element order.
+    """Follow the chain of reshapes and transposes down from `term`, and return the lowest operand with the same element order.
 
     Return None if there is no such operand. Dynamic dimensions are replaced by primes to compare the orders.
     """

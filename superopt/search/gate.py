@@ -1,9 +1,9 @@
 """The gate: a filter that decides which matches of a rule a search may use.
 
 The decision depends on the floating-point mode, the rule's flags and the facts of the matched terms. Over the real numbers, a
-rule holds for tensors whose elements all have a value. An element of a matched term may have no value, as 1 / 0. In every mode,
-the gate refuses a match whose left side absorbs such an element while the right side lets the element reach the result. Each
-mode adds the conditions of the rule's flags (`fp_flags`).
+rule holds for tensors whose elements all have a value. An element of a matched term may have no value, such as 1 / 0. In every
+mode, the gate refuses a match whose left side absorbs such an element while the right side lets the element reach the result.
+Each mode adds the conditions of the rule's flags (`fp_flags`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SUMS = frozenset({"add", "sub"})
 ROUNDING_SUMS = frozenset(
     {"avg_pool", "avg_pool1d", "conv", "conv1d", "div", "matmul", "mul", "reduce_mean", "reduce_sum", "scale"}
 )
-"""Operators that are linear in an operand and round: sums of products, and products with numbers."""
+"""Operators that are linear in an operand and round their results: sums of products, and products with numbers."""
 # fmt: off
 CORRECTLY_ROUNDED = MOVING | {
     "abs", "add", "clip", "div", "equal", "less", "less_equal", "logical_and", "logical_not", "logical_or", "lower_triangle",
@@ -49,13 +49,14 @@ class Absorption:
     """Where NaN or infinite elements reach the result of one side of a rule, but not of the other side.
 
     Attributes:
-        exposed: variables and values, one of `SPECIAL_VALUES`. An element with this value can make a result element non-finite
-            on the right side only.
-        different: variables and values. An element with this value can make a result element non-finite on one side only.
+        exposed: pairs of a variable and a value from `SPECIAL_VALUES`. An element of the variable with this value can make a
+            result element non-finite on the right side only.
+        different: pairs of a variable and a value from `SPECIAL_VALUES`. An element of the variable with this value can make a
+            result element non-finite on one side only.
         partial: whether finite values can make a result element non-finite on the right side only.
-        changes: whether finite values can make a result element NaN or infinite on the left side, and another value on the
-            right side: a finite value, an infinity of another sign, or NaN for an infinity. A later comparison may turn both
-            values into different finite values.
+        changes: whether finite values can make a result element NaN or infinite on the left side, and a different value on the
+            right side: a finite value, an infinity of the opposite sign, or NaN instead of an infinity. A later comparison may
+            turn both values into different finite values.
     """
 
     exposed: frozenset[tuple[str, str]]
@@ -71,12 +72,12 @@ class Gate:
         mode: the floating-point mode.
         facts: bounds and other facts about the values of variables, by the name of the variable.
         absorption: a function that returns the variables of a rule whose NaN and infinities reach the result on one side only.
-        strict: if False, values that are finite on ordinary inputs count as finite. The caller then has to run the result on
-            other inputs too.
+        strict: if False, values that are finite on ordinary inputs count as finite. The caller must then also run the result on
+            inputs that are not ordinary.
         signed_zeros: whether the sign of a zero may decide the sign of an infinity, because the zero reaches a divisor. If so,
             only the fast mode permits rules that change signs of zeros.
         relative: whether values need a small relative error, because a logarithm or a quotient is computed from them. If so,
-            only the fast mode permits rules that bring in operators whose kernels turn tiny results into 0.
+            only the fast mode permits rules that introduce operators whose kernels turn tiny results into 0.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class Gate:
 
     @functools.cached_property
     def key(self) -> str:
-        """A text that is different for gates that may decide differently."""
+        """A text that differs between gates that may decide differently."""
         return f"{self.mode} {self.strict} {self._signed_zeros} {self._relative} {sorted(self._variables.items())}"
 
     def permits(self, rule: Rule, match: Match) -> bool:
@@ -129,7 +130,7 @@ class Gate:
         return self._facts[term]
 
     def permits_polynomial(self, operands: Iterable[Term]) -> bool:
-        """Return whether the floating-point mode permits another term for an equal polynomial in these operands.
+        """Return whether the floating-point mode permits a polynomial in these operands to be replaced by an equal polynomial.
 
         Such a replacement may round differently, and may change which results are NaN or infinite.
         """
@@ -170,9 +171,9 @@ class Gate:
         return self._is_special_safe(rule, match, bound) and self._is_bounded(rule, match, bound)
 
     def _brings_in_rounding(self, match: Match) -> bool:
-        """Return whether the match brings in an operator whose kernel may round otherwise than the operators that it replaces.
+        """Return whether the match introduces an operator whose kernel may round differently from the replaced operators.
 
-        For example, ONNX Runtime's ReduceL2 in float16 has other bits than the square root of ReduceSumSquare.
+        For example, ONNX Runtime's ReduceL2 in float16 gives different bits from the square root of ReduceSumSquare.
         """
         old = {term.op for term in subterms(*match.roots, stop=_outside(match))}
         return not {term.op for term in self._new(match) if not term.constant} <= old | CORRECTLY_ROUNDED
@@ -182,8 +183,8 @@ class Gate:
 
         The match is safe if NaN and infinities cannot occur, or if they reach the result at the same positions on both sides.
         If only the right side lets non-finite elements of an operand reach the result, the operand must be finite: for all
-        inputs if the gate is strict, and otherwise for inputs that are finite and of ordinary magnitude. Where an operator of
-        the rule drops NaN, no operand may have NaN.
+        inputs if the gate is strict, and otherwise for inputs that are finite and of ordinary magnitude. If an operator of the
+        rule drops NaN, no operand may contain NaN.
         """
         if DROPS_NAN.intersection(rule.operators) and any(map(self._may_be_nan, bound.values())):
             return False
@@ -200,13 +201,13 @@ class Gate:
         return not doubtful & self._absorption(rule).different and not self._absorption(rule).partial
 
     def _may_be_nan(self, known: Facts) -> bool:
-        """Return whether an element may be NaN. In the precise mode and if the gate is strict, any input may have NaN."""
+        """Return whether an element may be NaN. In the precise mode or if the gate is strict, any input may contain NaN."""
         return known.nan or (not known.sure and (self.strict or self.mode is FpMode.PRECISE))
 
     def _special_values(self, known: Facts) -> tuple[str, ...]:
         """Return the values of `SPECIAL_VALUES` that an element may have.
 
-        If the gate is strict, an element may have any of them if this depends on the inputs.
+        If the gate is strict, an element that depends on the inputs may have any of these values.
         """
         if self.strict and not known.sure:
             return SPECIAL_VALUES
@@ -214,7 +215,7 @@ class Gate:
         return tuple(value for value, is_possible in zip(SPECIAL_VALUES, possible, strict=True) if is_possible)
 
     def _is_bounded(self, rule: Rule, match: Match, bound: Mapping[str, Facts]) -> bool:
-        """Return whether magnitudes are bounded where the rule needs bounds, and no rounding made on purpose is lost.
+        """Return whether magnitudes are bounded where the rule needs bounds, and whether all intentional rounding is kept.
 
         For example, `(x + c) - c` with a large constant c rounds x on purpose.
         """
@@ -237,7 +238,7 @@ class Gate:
         return not any(_rounds(term) for term in subterms(*match.roots) if term in met and term.op in SUMS)
 
     def _moves_large_constant(self, match: Match) -> bool:
-        """Return whether the match replaces a sum that has a large constant by another sum.
+        """Return whether the match replaces a sum that contains a large constant by a different sum.
 
         For example, `(x - c) * y => x * y - c * y` moves the constant c. A sum that becomes part of an operator, such as a sum
         with a mask in an attention, is not moved.
@@ -250,7 +251,7 @@ class Gate:
         return len(new - old) > 0 and next(large, None) is not None
 
     def _distributes_over_difference(self, match: Match) -> bool:
-        """Return whether the match replaces products of a sum of variables by a sum of products, although the sum may cancel.
+        """Return whether the match distributes products over a sum of variables that may cancel each other.
 
         For example, `(x - y) @ w => x @ w - y @ w` loses the digits of `x - y` if x is near y.
         """
@@ -267,14 +268,14 @@ class Gate:
         )
 
     def _cancels(self, term: Term) -> bool:
-        """Return whether two operands of a sum or difference that are not constant may have opposite signs in the sum."""
+        """Return whether two non-constant operands of a sum or difference may have opposite signs in the sum."""
         signs = (1, -1) if term.op == "sub" else (1,) * len(term.args)
         known = [(sign, self.facts(arg)) for sign, arg in zip(signs, term.args, strict=True) if not arg.constant]
         ends = [sorted((sign * facts.low, sign * facts.high)) for sign, facts in known]
         return len(known) > 1 and any(low < 0 for low, _ in ends) and any(high > 0 for _, high in ends)
 
     def _new(self, match: Match) -> Mapping[Term, Facts]:
-        """Return the terms that the match adds, each with the bounds and other facts that follow from facts of the operands."""
+        """Return the terms that the match adds, each with the bounds and other facts that follow from the operands."""
         stop = _outside(match)
         old = set(subterms(*match.roots, stop=stop))
         found: dict[Term, Facts] = {}
@@ -286,7 +287,7 @@ class Gate:
 
 
 def sum_cancels_in_state(term: Term, operands: Sequence[Facts]) -> bool:
-    """Return whether the term is a sum of three or more terms, two of which cancel.
+    """Return whether the term is a sum of three or more terms, and two of these terms cancel.
 
     Constants that are large and of opposite signs at some elements cancel, and so do a term and its negative. Constants of
     ordinary magnitude do not count.
@@ -302,7 +303,7 @@ def sum_cancels_in_state(term: Term, operands: Sequence[Facts]) -> bool:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _rounds(term: Term) -> bool:
-    """Return whether a sum adds and subtracts the same non-constant value, as `(x + y) - y` does to round x."""
+    """Return whether a sum adds and subtracts the same non-constant value. For example, `(x + y) - y` rounds x."""
     signs: dict[Term, list[int]] = {}
     stack = [(term, 1)]
     while stack:

@@ -1,7 +1,8 @@
 """The search for the cheapest form of a whole island, a convex region of the model whose operators all have definitions.
 
 A sweep applies one rule at all of its matches at once. Sweeps start from the island as given, and from the island with
-operators such as LSTM in place of unrolled recurrences. The search also tries other algorithms for the island's operators.
+operators such as LSTM in place of unrolled recurrences. The search also tries alternative algorithms for the island's
+operators.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ def search_island(
 ) -> SearchResult:
     """Search for a cheaper form of an island (a convex region of a model).
 
-    The search makes sweeps and tries other algorithms for operators. A sweep applies one rule at all of its matches at once.
-    Return the cheapest state found, or `start` if no state is cheaper. Algorithms are chosen for the operators of the start,
-    and for the operators of the state that the sweeps find. On a large island, there may be no time for the second choice.
+    The search makes sweeps and tries alternative algorithms for operators. A sweep applies one rule at all of its matches at
+    once. Return the cheapest state found, or `start` if no state is cheaper. Algorithms are chosen for the operators of the
+    start, and for the operators of the state that the sweeps find. On a large island, there may be no time for the second
+    choice.
     """
     within = limits or SearchLimits()
     cost = measure(start)

@@ -1,4 +1,4 @@
-"""The decision whether a candidate model is right and faster: checked and measured, or predicted for another device."""
+"""The decision whether a candidate model is correct and faster, by measured times or by predicted times."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ModelCandidate:
     Attributes:
         searched: The search that found the gains.
         passes: The gains of each pass (search over the whole model). Empty if the search found nothing to judge.
-        model: The model with these gains, if it was made already.
+        model: The model with these gains, if it has already been made.
         check_first: Whether to check the model before it is timed, because the model is likely to fail the check.
         fallback: Whether a candidate with more gains was judged before.
     """
@@ -65,7 +65,7 @@ class ModelOutcome:
 
     Attributes:
         candidate: The candidate.
-        spent: The seconds of checks and comparisons so far, this candidate included.
+        spent: The seconds of checks and comparisons so far, including those of this candidate.
         compared: The timing of the candidate against the original model, if the candidate did not fail.
         compared_alone: The timing in sessions of one thread, if sessions of several threads are compared.
         checked: The result of comparing outputs with the original model. None if the candidate is not faster, or failed.
@@ -120,7 +120,7 @@ class CandidateJudge:
         """Compare the candidate's speed within about `seconds` and, if it is faster, check its outputs. Return the outcome.
 
         Most rejected candidates are not faster, so the check of outputs comes last unless the candidate's `check_first` is set.
-        `rewritten` is the candidate's model. `spent` has the seconds of earlier checks and comparisons.
+        `rewritten` is the candidate's model. `spent` contains the seconds of earlier checks and comparisons.
 
         Raises:
             ProviderError: See `compare_settings`.
@@ -192,10 +192,10 @@ class CandidateJudge:
         return alone
 
     def quick_ratio(self, before: Loadable, after: Loadable) -> tuple[float, float]:
-        """Return the 95 % confidence interval of the first model's time over the second model's time, by a quick comparison.
+        """Return the 95 % confidence interval of the ratio of the first model's time to the second model's time.
 
-        The comparison is made at the first of the `sizings` (sizes for the dynamic dimensions). If ONNX Runtime cannot run one
-        of the models, both ends of the interval are 0.
+        A quick comparison is made at the first of the `sizings` (sizes for the dynamic dimensions). If ONNX Runtime cannot run
+        one of the models, both ends of the interval are 0.
         """
         try:
             compared, _ = replace(self, original=before)._compared(
@@ -206,13 +206,14 @@ class CandidateJudge:
         return compared.least.low, compared.least.high
 
     def is_promising(self, candidate: Loadable, clock: Clock) -> bool:
-        """Return whether a quick benchmark suggests the candidate is worth a full comparison.
+        """Return whether quick comparisons suggest that the candidate is worth a full comparison.
 
         Up to two quick comparisons are made at the first of the `sizings` (sizes for the dynamic dimensions). In the last
-        comparison, the candidate must be faster, or faster apart from the noise, or faster by half of the required margin. The
-        first comparison is skipped if the summed times of single nodes already show a gain, or if nodes are short. If neither
-        the number of nodes nor the summed time changes, the result is False, and no comparison is made. For models that take
-        long, the summed times decide, because a quick comparison says little.
+        comparison, the candidate must be faster beyond the noise, have a median gain that suffices for acceptance at some
+        sizes, or be faster by half of the required margin. The first comparison is skipped if the summed times of single nodes
+        already show a gain, or if nodes are short. If neither the number of nodes nor the summed time changes, the result is
+        False, and no comparison is made. For models with long run times, the summed times decide, because a quick comparison is
+        too noisy.
 
         Raises:
             InvalidModelError, ProviderError: See `compare_settings`.
@@ -230,9 +231,10 @@ class CandidateJudge:
         return second.faster or second.promising or second.least.ratio >= 1 + COMPARISON.min_gain_margin_share / 2
 
     def _by_nodes(self, candidate: Loadable, clock: Clock) -> tuple[int, float, float]:
-        """Return the increase in ONNX Runtime's nodes, the speedup by the summed times of nodes, and the original's seconds.
+        """Return the increase in the number of nodes, the speedup by the summed times of nodes, and the original's seconds.
 
-        All three numbers are 0 if dimensions are dynamic, or if the times of the nodes cannot be measured.
+        The nodes are those of the graphs that ONNX Runtime optimizes. All three numbers are 0 if dimensions are dynamic, or if
+        the times of the nodes cannot be measured.
         """
 
         def measure() -> list[tuple[int, float]]:

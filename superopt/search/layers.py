@@ -1,10 +1,10 @@
 """Join the operators of equal parallel branches, layer by layer from the inputs to the outputs.
 
 Equal branches are, for example, experts, towers or embedding tables. Rules with several outputs join two operators into one.
-They first join the operators at which the branches begin, until one operator is left. They then join the operators that read
-the parts of its result, and so on until the branches end. Each join leaves slices and concatenations behind, which cancel only
-when the next join is made. So joining pays only at the end of a chain, and the estimate is used only to choose between rules
-that join the same layer.
+The rules first join the operators at which the branches begin, until one operator is left. Then the rules join the operators
+that read the parts of its result, and so on until the branches end. Each join leaves slices and concatenations behind, which
+cancel only when the next join is made. A chain of joins therefore saves time only at its end, so the estimate is used only to
+choose between rules that join the same layer.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Place: TypeAlias = "tuple[int, str, tuple[float, ...]]"
 def join_layers(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
     """Join the operators of each layer, starting at the inputs. Yield the state after each joined layer.
 
-    A layer has the terms at one distance from the inputs. A layer stays unchanged if no rule joins its operators, or if the
-    estimated time exceeds the sweeper's ceiling before slices and concatenations cancel. When time runs out, the last state is
-    yielded.
+    A layer contains the terms at one distance from the inputs. A layer stays unchanged if no rule joins its operators, or if
+    the estimated time exceeds the sweeper's ceiling before slices and concatenations cancel. When time runs out, the last state
+    is yielded.
     """
     here, told, level = start, start, 0
     while not expired(sweeper.deadline) and (layers := siblings(run_time_terms(here.state)))[level:]:
@@ -46,7 +46,10 @@ def join_layers(start: Swept, sweeper: Sweeper) -> Iterator[Swept]:
 
 
 def has_wide_layer(state: State) -> bool:
-    """Return whether enough terms at one distance from the inputs have the same operator and shape to be worth joining."""
+    """Return whether a layer of the state contains enough terms with the same operator and shape for a join.
+
+    A layer contains the terms at one distance from the inputs.
+    """
     return any(_alike(layer) for layer in siblings(run_time_terms(state)))
 
 
@@ -65,8 +68,8 @@ def _alike(layer: Sequence[Term]) -> list[list[Term]]:
 def _joined(here: Swept, sweeper: Sweeper, level: int, layer: Sequence[Term]) -> Swept | None:
     """Join terms with equal operators and shapes in `layer`, by the rule that leaves the fewest operators.
 
-    `layer` has the terms at the distance `level` from the inputs.
-    Returns the new state, or None if no rule reduces the number of operators.
+    `layer` contains the terms at the distance `level` from the inputs. Return the new state, or None if no rule reduces the
+    number of operators.
     """
     for same in _alike(layer):
         firsts = _ends(here, sweeper, same)
@@ -100,9 +103,9 @@ def _repeated(here: Swept, rule: str, sweeper: Sweeper, level: int, same: Sequen
 
 
 def _is_made_of(term: Term, same: Sequence[Term]) -> bool:
-    """Return whether `term` may be the result of joining terms of `same` along one of their axes or a new axis.
+    """Return whether `term` may be the result of joining terms of `same` along an axis of these terms or a new axis.
 
-    All terms of `same` have one operator and shape.
+    All terms of `same` have the same operator and the same shape.
     """
     one = same[0]
     if term.op != one.op or term.rank < one.rank:
@@ -117,8 +120,8 @@ def _order(live: Sequence[Term]) -> Callable[[Term], tuple[bool, Place]]:
     """Return a function that gives each term a sort key. Terms made from slices of one term are sorted in the slices' order.
 
     A term gets the key of a term that uses it. If the user is a concatenation, the position in the concatenation is added to
-    the key. A term whose users have no key gets a key from the slice that it has as an operand (see `Place`). Slices of the
-    term with the most slices come first.
+    the key. A term whose users have no key gets a key from the slice that is its operand (see `Place`). Slices of the term with
+    the most slices come first.
     """
     pieces = Counter(term.args[0] for term in live if term.op == "slice")
     joints: dict[Term, int] = {}
@@ -141,7 +144,7 @@ def _order(live: Sequence[Term]) -> Callable[[Term], tuple[bool, Place]]:
 
 
 def _part(term: Term, pieces: Mapping[Term, int]) -> Place | None:
-    """Return the sort key (see `Place`) of the slice that `term` has as an operand.
+    """Return the sort key (see `Place`) of the slice that is an operand of `term`.
 
     If the operands are slices of several terms, the slice of the term with the most slices is used. The result is None if no
     operand is a slice, or if several operands are slices of one term.

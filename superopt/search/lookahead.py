@@ -1,7 +1,7 @@
-"""Lookahead past steps that raise the cost: chains of a few steps whose estimate falls only at the end.
+"""Lookahead past steps that raise the cost: chains of a few steps whose estimated cost falls only at the end.
 
 For example, folding a low-rank adapter into its matrix takes three steps, and the first step multiplies the work. The steps of
-a chain are chosen by estimate alone, and each step is near the previous step. Only the last states of the chains are given to
+a chain are chosen by estimate alone, and each step is near the previous step. Only the last states of the chains are passed to
 the search.
 """
 
@@ -21,9 +21,9 @@ class Horizon:
     """The limits of the search for chains of steps whose estimated cost falls only at the end.
 
     Attributes:
-        depth: the most steps in a chain.
-        beam: the most chains that are followed from one depth to the next.
-        alike: the most chains with the same last rule that are followed from one depth to the next.
+        depth: the largest number of steps in a chain.
+        beam: the largest number of chains that are followed from one depth to the next.
+        alike: the largest number of chains with the same last rule that are followed from one depth to the next.
     """
 
     depth: int = SEARCH.max_chain_steps
@@ -74,7 +74,10 @@ def chains(
 
 
 def _diverse(ahead: list[StepChain], horizon: Horizon) -> list[StepChain]:
-    """Return the `horizon.beam` chains of lowest estimated cost, of which at most `horizon.alike` end with the same rule."""
+    """Return the `horizon.beam` chains with the lowest estimated cost.
+
+    At most `horizon.alike` of these chains end with the same rule.
+    """
     kept: list[StepChain] = []
     count: dict[str, int] = {}
     for chain in sorted(ahead, key=lambda c: c.estimate):

@@ -21,12 +21,12 @@ def meeting_sort_key(term: Term) -> tuple[str, str, float, tuple[str, ...]]:
 
 
 def covered_first(match: Match) -> tuple[list[tuple[str, float]], int, int]:
-    """Return a sort key for the matches of one rule, which decides between several matches at one commutative operator.
+    """Return a sort key that orders the matches of one rule at a commutative operator.
 
     Returns:
         The positions of the slices that the matched operands are made from, the number of new concatenations that reverse the
-        order of slices, and the number of mixed concatenations (see `mixed_concat_count`). The first two are empty and 0 if the
-        match covers all operands.
+        order of slices, and the number of mixed concatenations (see `mixed_concat_count`). If the match covers all operands,
+        the first value is empty and the second value is 0.
     """
     if not match.rests[0]:
         return [], 0, mixed_concat_count(match)
@@ -61,7 +61,7 @@ def _source(term: Term) -> Term:
 
 
 def added_term_count(match: Match, live: Container[Term]) -> int:
-    """Return how many terms the match adds that are not among the terms in `live`.
+    """Return the number of terms that the match adds and that `live` does not contain.
 
     Only terms that are computed at run time are counted.
     """
@@ -75,10 +75,10 @@ def added_term_count(match: Match, live: Container[Term]) -> int:
 
 
 def operator_count_change_key(match: Match, live: Container[Term]) -> tuple[int, int]:
-    """Return a sort key: the change of the number of operators by the match, and the number of mixed concatenations after it.
+    """Return a sort key: the change in the number of operators, and the number of mixed concatenations that the match adds.
 
     If the match joins neighbouring slices of a term again, two slices and a concatenation can later become one operator. So two
-    operators are subtracted for each such concatenation. The number of mixed concatenations (see `mixed_concat_count`) is given
+    operators are subtracted for each such concatenation. The number of mixed concatenations (see `mixed_concat_count`) counts
     as 0 if the number of operators does not fall.
     """
     more = added_term_count(match, live) - _matched(match) - 2 * sum(map(rejoins_slices, new_terms(match)))
@@ -116,7 +116,7 @@ def new_terms(match: Match) -> Iterator[Term]:
 def mixed_concat_count(match: Match) -> int:
     """Return the number of mixed concatenations that the match adds. Mixed concatenations do not cancel with slices.
 
-    A mixed concatenation joins results of different operators, or joins slices of a term along another axis than the axis of
+    A mixed concatenation joins results of different operators, or joins slices of a term along an axis that is not the axis of
     the slices.
     """
     joined = [t for t in new_terms(match) if t.op == "concat" and not t.constant]

@@ -1,8 +1,8 @@
-"""The search for mutants: replace operators by cheaper programs that are right nearly everywhere, and correct the rest.
+"""The search for mutants: replace operators by cheaper terms that are correct nearly everywhere, and correct the rest.
 
 A program is an operator application that is a polynomial in its operands. A mutant is a term with the program's inputs and
-output shape that equals the program at some output positions. A program is examined once per device, however often it occurs.
-The stored rules that were found by generalising mutants are matched first. If no rule helps, mutants are enumerated.
+output shape that equals the program at some output positions. Each program is examined only once per device. The stored rules
+that were found by generalising mutants are matched first. If no rule helps, mutants are enumerated.
 
 The cost of a mutant does not depend on the values of its weights, so mutants are timed with variables as weights. First only
 the nodes that do arithmetic are timed, with a quick measurement. Then all nodes are timed. If the mutant is cheaper than the
@@ -10,7 +10,7 @@ best mutant so far, the values of its weights are computed.
 
 If the mutant is not proved equal to the program, the wrong positions are determined and corrected, and the mutant is measured
 again with the correction. The corrected mutants are then tried in the program's place. The costs of programs and mutants
-include other algorithms for their operators, because a mutant may pay off only with such an algorithm.
+include alternative algorithms for their operators, because a mutant may save time only with such an algorithm.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from superopt.search.schedule import weight_elements
 
 @dataclass
 class MutantTally:
-    """Counts of what a search for mutants did.
+    """Counts of the work of a search for mutants.
 
     A program is an operator application that the search tries to replace. A mutant is a term that equals the program at some
     output positions. A corrected mutant is a mutant with its wrong elements replaced.
@@ -99,7 +99,7 @@ Faster: TypeAlias = "Callable[[State, State], float]"
 class MutantDraft(Protocol):
     """A mutant (a cheaper term in place of an operator) whose weights are not computed yet.
 
-    `term` has variables as weights, which suffice to measure its cost. `solved` computes the weights.
+    `term` contains variables in place of weights, which is enough to measure its cost. `solved` computes the weights.
     """
 
     @property
@@ -155,8 +155,8 @@ def search_mutants(
         rules: The rule set. Only its algorithms and the rules from mutants are used.
         estimate: The estimated seconds of a state.
         measure: The measured seconds of a state.
-        limits: The deadline, and how many elements the weights may gain.
-        glance: A quicker and rougher `measure`.
+        limits: The deadline, and the number of elements by which the weights may grow.
+        glance: A quicker and less accurate `measure`.
         faster: A function that times two states in turns. The function is called if a mutant is only a little faster than the
             program.
         memory: The store of complete results for programs on this device, which is read and written.
@@ -207,7 +207,8 @@ def search_mutants(
 def _is_believed(program: Term, repair: CorrectedMutant, measure: Cost, faster: Faster | None) -> bool:
     """Return whether the corrected mutant `repair` is faster than the operator `program` that it replaces.
 
-    It must be much faster, or faster when the function `faster` times both in turns. If `faster` is None, the result is True.
+    The mutant must be much faster, or the function `faster`, which times both in turns, must confirm that the mutant is faster.
+    If `faster` is None, the result is True.
     """
     own, other = (program,), (repair.term,)
     return (
@@ -313,7 +314,7 @@ class _Bench:
         return found
 
     def _looked(self, program: Term, drafts: Iterable[MutantDraft], deadline: float, found: list[CorrectedMutant]) -> bool:
-        """Correct the drafts, add those that are then cheaper than the program to `found`, and sort `found` by time.
+        """Correct the drafts, add the results that are cheaper than the program to `found`, and sort `found` by time.
 
         A draft is a term that equals the program, an operator application, at some output positions. Return whether there was
         time for all drafts.
@@ -429,7 +430,7 @@ class _Bench:
             return self._with_algorithms(_state(term), self.measure, deadline)
 
     def _with_algorithms(self, state: State, measure: Cost, deadline: float) -> SearchResult:
-        """Return the state as a search result, with other algorithms for operators where the algorithms measure faster."""
+        """Return the state as a search result, with alternative algorithms for operators if they are faster when measured."""
         cost = measure(state)
         plain = SearchResult(state, (), cost, cost, 0, "")
         return with_algorithms(
@@ -448,8 +449,8 @@ class _Bench:
     def _corrected(self, program: Term, mutant: Term) -> list[tuple[Term, str]]:
         """Return corrected forms of the mutant, a term that equals the program at some output positions only.
 
-        Each form has the mutant's wrong elements corrected, and comes with the kind of the correction. The forms with the
-        lowest estimated times are returned.
+        In each form, the mutant's wrong elements are corrected. Each form comes with the kind of its correction. The forms with
+        the lowest estimated times are returned.
         """
         try:
             with self.tally.stage("judge"):

@@ -38,8 +38,8 @@ def windows(
         reads: for each node, the sources that the node reads: other nodes of the sequence, and values from outside.
         kinds: for each node, the kind of its computation. If a sequence of kinds repeats, each repetition is a layer, and all
             layers are cut at the same places.
-        least: the least number of nodes of a window.
-        most: the most nodes of a window.
+        least: the smallest number of nodes of a window.
+        most: the largest number of nodes of a window.
         between: whether to move the cuts so that each window reaches from the middle of one former window to the middle of the
             next, as far as `most` allows. The former cuts then lie inside windows.
     """
@@ -59,8 +59,8 @@ class _Cutting:
     Attributes:
         crossing: For each node, the number of values that cross the cut after the node.
         kinds: The kind of each node's computation, as a number.
-        least: The least number of nodes of a window.
-        most: The most nodes of a window.
+        least: The smallest number of nodes of a window.
+        most: The largest number of nodes of a window.
     """
 
     crossing: Sequence[int]
@@ -120,7 +120,7 @@ class _Cutting:
 def _between(crossing: Sequence[int], ends: Sequence[int], most: int) -> list[int]:
     """Return the ends of new windows. Each new window reaches from the middle of one given window to the middle of the next.
 
-    `ends` has the ends of the given windows. A given end is also used where the new window would be too long.
+    `ends` contains the ends of the given windows. A given end is also used if a new window would otherwise be too long.
     """
     found: list[int] = []
     for start, end in itertools.pairwise([0, *ends]):
@@ -139,7 +139,7 @@ def _crossings(nodes: Sequence[N], reads: Mapping[N, Sequence[Hashable]]) -> lis
     """Return, for each position, the number of values that cross the position.
 
     A result of a node crosses from the node to its last use. A value from outside crosses from its first use to its last use.
-    Values from outside count, so that the first of several repeated blocks is cut like the others.
+    Values from outside count, so that the first of several repeated blocks is cut like the other blocks.
     """
     born: dict[Hashable, int] = {node: position for position, node in enumerate(nodes)}
     last_use: dict[Hashable, int] = {}

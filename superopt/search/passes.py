@@ -1,10 +1,10 @@
 """Passes: searches of a whole model, each of which starts from the result of the previous search.
 
 The first pass sweeps whole islands (convex regions of the model): it applies a rule at all of its matches at once. The second
-pass searches windows (consecutive nodes of an island). The third pass searches other windows, which contain the cuts between
-the former windows. A further pass replaces operators by mutants (cheaper terms, with their wrong elements corrected). This pass
-comes before the others, because rules may find more in mutants. In a separate attempt, this pass comes last, because rules may
-also find less in mutants than in the model's own operators.
+pass searches windows (consecutive nodes of an island). The third pass searches different windows, inside of which the cuts
+between the former windows lie. A further pass replaces operators by mutants (cheaper terms, with their wrong elements
+corrected). This pass comes before the others, because rules may improve mutants further. In a separate attempt, this pass comes
+last, because rules may also improve mutants less than the model's own operators.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ FIRST = {MUTANTS: OPTIMIZATION.first_mutant_time_share, **RULES}
 LAST = {**RULES, MUTANTS: OPTIMIZATION.last_mutant_time_share}
 """The passes in the order in which they run if the pass for mutants comes last, each with its share of the search time.
 
-Time that a pass does not use goes to the later passes. Time that all passes leave goes to the passes that were cut short.
+Time that a pass does not use goes to the later passes. Time that remains after all passes goes to the passes that were cut
+short.
 """
 
 
@@ -88,7 +89,7 @@ class ImprovedModel:
 
     @property
     def seconds(self) -> float:
-        """The seconds that the passes (searches of the whole model) save in one run of the model, by the cost model."""
+        """The seconds that the passes (searches of the whole model) save in one run, according to the cost model."""
         return sum(gain.seconds for taken in self.passes for gain in taken)
 
 
@@ -100,7 +101,7 @@ class SearchedModel:
 
     Attributes:
         best: The model after the passes, in the order of passes that saves most.
-        others: The gains of each pass, for each other order of passes that was tried.
+        others: The gains of each pass, for each of the other orders of passes that were tried.
         stopped: The reason why the search ended before every part was searched, or an empty text.
         relowered: Gains that only generate the nodes of all islands (convex regions) anew from unchanged terms. None if this
             was not tried.
@@ -129,10 +130,10 @@ class SearchedModel:
 def improvements(start: ImprovedModel, passes: PassRunner, moves: Sequence[str], budget: float) -> list[ImprovedModel]:
     """Run passes over the model within `budget` seconds. Return the resulting models, the largest saving first.
 
-    A pass is one search over the whole model. `moves` has "rules", "mutants" (cheaper terms in place of operators, with wrong
-    elements corrected), or both. With both, the pass for mutants runs first. If it saves less than a share
-    (`OPTIMIZATION.min_mutant_pass_gain_share`), or nothing, it is run last instead, because rules may write the operators for
-    which mutants pay. Otherwise both orders are tried, and two models are returned.
+    A pass is one search over the whole model. `moves` contains "rules", "mutants" (cheaper terms in place of operators, with
+    wrong elements corrected), or both. With both, the pass for mutants runs first. If this pass saves nothing, or less than the
+    share `OPTIMIZATION.min_mutant_pass_gain_share`, it is run last instead, because rules may create operators that mutants
+    improve. Otherwise both orders are tried, and two models are returned.
     """
     end = active_time() + budget
     if MUTANTS not in moves:
@@ -156,8 +157,9 @@ class PassRunner:
     The model's weights grow by at most `weight_budget` bytes. `ratio_in_context` times two whole models in turns, and returns
     the confidence interval of the ratio of their times. The ratio is above 1 if the second model is faster. If the function is
     given, a pass keeps only gains that do not make the whole model slower, and the savings of these gains are scaled to the
-    interval. A segment that is fast alone may break a fusion of ONNX Runtime, or need conversions of layout around it.
-    `seconds` is the time of one run of the model before all passes. Reports name each pass by the next number of `numbers`.
+    interval. This matters because a segment that is fast alone may prevent a fusion by ONNX Runtime, or need layout conversions
+    around it. `seconds` is the time of one run of the model before all passes. `numbers` yields the numbers by which progress
+    reports name the passes.
     """
 
     search: SegmentSearch
@@ -189,7 +191,7 @@ class PassRunner:
     ) -> ImprovedModel:
         """Run the passes as `run` does, but run no pass a second time.
 
-        `repeated` states that the passes were cut short before. Cached results of the first time are then not used.
+        If `repeated` is True, an earlier run of the passes was cut short, and cached results of that run are not used.
         """
         improved = start
         for place, kind in enumerate(kinds):
@@ -225,8 +227,8 @@ class PassRunner:
     ) -> tuple[Model, list[Gain], list[Gain]]:
         """Apply gains to the model. Return the new model, the applied gains, and the gains that do not fit the model.
 
-        If all gains together make the whole model slower, each half of them is tried by itself. The half with the larger gains
-        comes first. `tries` is the number of times that gains are halved. `seconds` is the time of one run of the model.
+        If all gains together make the whole model slower, each half of the gains is tried by itself. The half with the larger
+        gains comes first. `tries` is the number of times that gains are halved. `seconds` is the time of one run of the model.
         """
         if not gains:
             return model, [], []

@@ -1,13 +1,13 @@
-"""Recognition: finds subterms that compute the same function as one operator, however the subterms are written.
+"""Recognition: finds subterms that compute the same function as one operator, in whatever form they are written.
 
 Exporters write a function in many ways, such as `x * clip(x + 3, 0, 6) / 6` for hard swish. A subterm whose only run-time
 operand is `x` is a function of `x`. The function is compared with each operator of one operand, on values that distinguish
 functions: ordinary values, magnitudes from 1e-12 to 1e6, and values near each number in the subterm, where a piecewise function
-may bend. A function may also be a multiple of the operator, and have a factor and a bias that are weights.
+may bend. The function may also be a multiple of the operator's result, or have an additional factor and bias that are weights.
 
 The numbers of an exported model are rounded to float32. Therefore, values are compared in float64 up to the effect of this
-rounding. Equal functions give a rule for all sizes, which is matched and gated like every other fusion. `superopt verify` tests
-both sides of each step again.
+rounding. If the functions are equal, they give a rule for all sizes, which is matched and filtered by the gate like every other
+fusion. `superopt verify` tests both sides of each step again.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ SIZES: Mapping[int, Sequence[tuple[int, ...]]] = {
     3: ((2, 3, 5), (4, 5, 3)),
     4: ((2, 3, 5, 4), (3, 4, 2, 5)),
 }
-"""For each rank, the shapes of the operand at which functions are compared. A function must be equal at both."""
+"""For each rank, the two shapes of the operand for which functions are compared. Functions must agree for both shapes."""
 KINDS = frozenset({"axes", "axis", "real"})
-"""The kinds of attributes of operators that are recognized."""
+"""The kinds of attributes that a recognized operator may have."""
 TRANSCENDENTAL = frozenset({"erf", "exp", "log"})
 PIECEWISE = frozenset({"choose", "larger", "positive", "relu", "zero"})
 ROOTS = frozenset({"power", "reciprocal", "rsqrt", "sqrt"})
@@ -75,9 +75,9 @@ def recognized_rules(state: State, names: Iterable[str], deadline: float = math.
 
 
 def _largest_first(found: Mapping[Term, Rule]) -> tuple[Rule, ...]:
-    """Return the rules for the given functions, those with the most operators first.
+    """Return the rules for the given functions. The functions with the most operators come first.
 
-    A rule for a part of a function would keep a rule for the whole function from matching.
+    Otherwise, a rule for a part of a function would prevent a rule for the whole function from matching.
     """
     return tuple(rule for _, rule in sorted(found.items(), key=lambda pair: -_operators(pair[0])))
 
@@ -88,7 +88,7 @@ def _operators(term: Term) -> int:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _mixes(term: Term) -> bool:
-    """Return whether elements of the term may depend on other elements of its operand."""
+    """Return whether an element of the term may depend on operand elements at different positions."""
     moving = [part for part in subterms(term) if part.args and not _is_weight(part)]
     return any(
         part.shape != term.shape or any(p.kind in {"axis", "axes"} for p in registry()[part.op].parameters) for part in moving
@@ -110,7 +110,7 @@ class Function:
 
     Attributes:
         term: The function's value. The variable `x` is the tensor, and other variables are weights.
-        weights: For each weight, its shape in the dimensions of `x`.
+        weights: The name of each weight, and its shape in terms of the dimensions of `x`.
     """
 
     term: Term
@@ -136,7 +136,10 @@ class _Generalized:
         self.terms[self.operand], self.shapes[self.operand.shape] = x, x.shape
 
     def of(self, term: Term) -> Term | None:
-        """Return the general form of a term, or None if there is none. The run-time operands must have general forms."""
+        """Return the general form of a term, or None if there is none.
+
+        A term has a general form only if all of its run-time operands have general forms.
+        """
         if term not in self.terms:
             made = self._made(term)
             if made is None:
@@ -146,7 +149,11 @@ class _Generalized:
         return self.terms[term]
 
     def operands_of(self, term: Term) -> list[Term]:
-        """Return the operands of a term. A sum or product that contains the operands of `operand` has `operand` itself."""
+        """Return the operands of a term, with `operand` itself in place of the operands of `operand`.
+
+        The replacement is made if the term and `operand` are both sums or both products, and the term contains all operands of
+        `operand`.
+        """
         if term.op != self.operand.op or not term.args or not registry()[term.op].commutative:
             return [*term.args]
         rest = Counter(term.args) - Counter(self.operand.args)
@@ -185,9 +192,9 @@ class _Generalized:
 def _functions_of(operand: Term, state: State) -> Iterator[tuple[Term, Function]]:
     """Yield the subterms of the state whose only run-time operand is `operand`, each with its function of one tensor.
 
-    For a sum or product, the operands that depend on `operand` alone are one function. Functions are left out that the same
-    function of another tensor explains: those whose last step multiplies by a weight or adds one, and those whose first steps
-    multiply by constants or add them.
+    In a sum or product, the operands that depend only on `operand` form one function. A function is left out if its last step
+    multiplies by a weight or adds a weight, or if its first steps multiply by constants or add constants. In these cases, the
+    other steps form a function of a different tensor, which is examined instead.
     """
     general = _Generalized(operand)
     inside = {operand}
@@ -230,9 +237,9 @@ def _is_weight(term: Term) -> bool:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _starts_affine(term: Term) -> bool:
-    """Return whether a function of `x` reads `x` only in a chain of two affine steps, or three if all constants are numbers.
+    """Return whether a function of `x` reads `x` only in a chain of two affine steps, or of three if all constants are numbers.
 
-    Attributes of an operator, such as those of HardSigmoid, may stand for two steps with numbers.
+    The attributes of an operator such as HardSigmoid can express two steps with numbers.
     """
     users: dict[Term, list[Term]] = {}
     for part in subterms(term):
@@ -256,7 +263,10 @@ def _function(general: _Generalized, made: Term) -> Function:
 
 @functools.lru_cache(maxsize=4)
 def _users(state: State) -> Mapping[Term, Sequence[Term]]:
-    """Return, for each run-time term, the terms that depend on it, arguments before users, up to a number of terms."""
+    """Return, for each run-time term, the terms that depend on it, arguments before users.
+
+    The search for these terms ends after `SEARCH.max_recognized_terms` terms.
+    """
     live = run_time_terms(state)
     direct: dict[Term, list[Term]] = {}
     for term in live:
@@ -304,11 +314,11 @@ def _primitives(name: str, attributes: tuple[tuple[str, Attribute], ...], arity:
 
 
 Kind: TypeAlias = "tuple[frozenset[str], bool, bool]"
-"""The transcendental functions of a term, whether the term is defined piecewise, and whether it has roots or quotients."""
+"""The transcendental functions of a term, whether the term is defined piecewise, and whether it contains roots or quotients."""
 
 
 def _kind(term: Term) -> Kind:
-    """Return the kind of the term. Only terms of the same kind can compute the same function, so only these are compared."""
+    """Return the kind of the term. Two terms are compared only if their kinds are alike (see `_are_alike`)."""
     called: set[str] = set()
     for part in subterms(term):
         if part.args and part.op not in MOVES and part.rank in SIZES:
@@ -320,7 +330,11 @@ def _kind(term: Term) -> Kind:
 
 
 def _are_alike(one: Kind, other: Kind) -> bool:
-    """Return whether terms of two kinds may be equal functions. A transcendental function has more forms than others."""
+    """Return whether terms of two kinds may be equal functions.
+
+    If a kind contains transcendental functions, it is enough that both kinds share one of them, because terms with
+    transcendental functions have many equivalent forms.
+    """
     return bool(one[0] & other[0]) if one[0] or other[0] else one == other
 
 
@@ -338,9 +352,9 @@ def _numbers(term: Term) -> tuple[float, ...]:
 def _samples(rank: int, numbers: tuple[float, ...] | None = None) -> Array:
     """Return values of a tensor, with a last axis for independent draws.
 
-    Without `numbers`, the tensor has the first shape of `SIZES[rank]`. Otherwise, it has the second shape, and more draws have
-    values near the numbers, and near sums, products and quotients of numbers. In some draws, all elements are zero, tiny, or
-    far below zero, because a bias in a denominator or a clamp matters only there.
+    Without `numbers`, the tensor has the first shape of `SIZES[rank]`. Otherwise, it has the second shape, and additional draws
+    have values near the numbers and near their sums, products and quotients. In some draws, all elements are zero, tiny, or far
+    below zero, because a bias in a denominator or a clamp matters only there.
     """
     rng, shape = np.random.default_rng(rank), SIZES[rank][0 if numbers is None else 1]
 
@@ -411,7 +425,7 @@ class _Rounded(_Randomized):
 
 
 class _RoundedNumbers(_Randomized):
-    """float64 arithmetic in which the numbers of a model that are not integers are rounded to float32 at random."""
+    """float64 arithmetic in which non-integer numbers of a model get random errors of the size of float32 rounding."""
 
     def number(self, value: object) -> object:
         exact = super().number(value)
@@ -422,8 +436,8 @@ class _RoundedNumbers(_Randomized):
 def _rounding_errors(term: Term, x: Array, weights: Sequence[tuple[str, Shape]], values: Array) -> Array:
     """Return a bound on the effect of rounding on the values of a function's term, from random roundings.
 
-    Results are rounded to float64, and numbers of the model to float32. The second rounding moves the places where a piecewise
-    function bends.
+    Results are rounded to float64, and numbers of the model to float32. The rounding of numbers moves the places where a
+    piecewise function bends.
     """
 
     def spread(kind: type[_Randomized]) -> Array:
@@ -445,8 +459,8 @@ def _agree(one: Array, other: Array, scale: Array) -> bool:
     """Return whether values agree up to the rounding of numbers to float32, wherever `one` is finite.
 
     In draws with a magnitude of at least `SEARCH.min_overflow_magnitude`, a definition may overflow where a kernel does not.
-    There, values are compared only where both are finite. Constant values say nothing about a function. Small differences,
-    relative to the samples, are allowed here: `_Comparison.agrees` decides whether rounding explains them.
+    There, values are compared only where both are finite. Constant values never agree, because they do not identify a function.
+    Small differences, relative to the samples, are allowed here: `_Comparison.agrees` decides whether rounding explains them.
     """
     if one.shape != other.shape:
         return False
@@ -503,7 +517,7 @@ class _Comparison:
 
     Attributes:
         term: The function's term.
-        numbers: The numbers near which some samples lie, or None for the samples of all functions.
+        numbers: The numbers near which some samples lie, or None for the samples that all functions share.
         weights: See `Function`.
         x: The samples.
         values: The values of the function.
@@ -551,7 +565,10 @@ class _Comparison:
         return _rounding_errors(self.term, self.x, self.weights, self.values)
 
     def completed(self, plain: Term) -> Term | None:
-        """Return the function as the operator's result `plain`, perhaps with a factor and a bias, or None if it differs."""
+        """Return the function as the operator's result `plain`, perhaps with a factor and a bias.
+
+        Return None if the function cannot be expressed in this way.
+        """
         own = _evaluated(plain, self.numbers)
         if own is None or own.shape != self.values.shape:
             return None
@@ -584,7 +601,7 @@ class _Comparison:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _evaluated(plain: Term, numbers: tuple[float, ...] | None) -> Array | None:
-    """Return the values of an operator of `x` on samples, or None if it is not defined for their shape."""
+    """Return the values of an operator of `x` on samples, or None if the operator is not defined for the samples' shape."""
     try:
         return _values(plain, _samples(variables(plain)[0].rank, numbers))
     except ShapeError:
@@ -627,7 +644,10 @@ def _applications(
 
 
 class _Choices(Floats):
-    """float64 arithmetic in which placeholders stand for arrays: one number for each choice of attributes and each draw."""
+    """float64 arithmetic in which placeholders stand for arrays.
+
+    An array contains one number for each choice of attributes and each draw.
+    """
 
     def __init__(self, arrays: Mapping[float, Array]) -> None:
         super().__init__(tail=1)
@@ -652,7 +672,7 @@ def _has_plain_attributes(name: str) -> bool:
 
 
 def _plausible(spec: Operator, every: Sequence[Sequence[Attribute]], x: Array, values: Array) -> list[int]:
-    """Return which choices of real attributes may make the operator proportional to the function with these values.
+    """Return the indices of the choices of real attributes that may make the operator proportional to the given values.
 
     All choices are evaluated at once. If the operator's definition computes with an attribute, no choice is found.
     """

@@ -57,10 +57,10 @@ def steps_restored(record: Json) -> tuple[Step, ...]:
 
 
 def _steps(steps: Sequence[Step], outputs: State) -> tuple[list[Json], Callable[[Term], int], list[Json]]:
-    """Return the steps and outputs in parts that JSON can store: nodes, positions of terms, and steps.
+    """Convert the steps and outputs for JSON. Return three parts: nodes, a function from terms to positions, and steps.
 
-    The first part has the nodes of all terms (see `record_terms_as_json`). The second part is a function that returns the
-    position of a term's node. The third part has the steps, in which these positions stand for terms.
+    The nodes represent all terms (see `record_terms_as_json`). The function returns the position of a term's node. In the
+    converted steps, these positions stand for terms.
     """
     nodes, place = record_terms_as_json([*outputs, *(term for step in steps for term in (*step.roots, *step.replacements))])
     return nodes, place, [[step.rule, [*map(place, step.roots)], [*map(place, step.replacements)]] for step in steps]

@@ -1,13 +1,13 @@
-"""Replay: decide whether recorded rewrite steps may be repeated for a model with other weights.
+"""Replay: decide whether recorded rewrite steps are permitted for a model with different weights.
 
-The steps of a search are right over the real numbers for all weights. Whether a floating-point mode permits a step depends on
-the values of the weights, because the gate (the filter for the mode) reads bounds that follow from these values. Recorded steps
-were permitted for other weights. So each step is derived anew with the gate for the present weights:
+The steps of a search are correct over the real numbers for all weights. Whether a floating-point mode permits a step depends on
+the values of the weights, because the gate (the filter for the mode) reads bounds that follow from these values. A recorded
+step was permitted for different weights. Each step is therefore derived anew with the gate for the present weights:
 
-- A step of a rule is matched again at each replaced term, and the gate must permit the match.
-- A recognized operator is recognized again, and the new rule is matched in the same way.
-- Unrolled recurrences and padded tensors are searched again, and the search must find the recorded terms.
-- A corrected mutant is judged again, and the gate must permit a polynomial of the mutant's operands.
+- The rule of a step is matched again at each replaced term, and the gate must permit the match.
+- A recognized operator is recognized again, and the rule that results is matched in the same way.
+- The search for unrolled recurrences and padded tensors is repeated, and must find the recorded terms.
+- A corrected mutant is judged again, and the gate must permit equal polynomials in the mutant's operands to be exchanged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from superopt.speclib.recurrence import recurrences
 
 
 class StepReplay:
-    """Decides whether recorded steps may be repeated, for segments (parts of a model) with other weights.
+    """Decides whether recorded steps may be repeated for segments (parts of a model) with different weights.
 
     Args:
         rules: The stored rules.
@@ -51,7 +51,9 @@ class StepReplay:
         self._sets: dict[str, RuleSet] = {}
 
     def refusal(self, start: State, steps: Sequence[Step], after: State, gate: Gate) -> str:
-        """Return why the steps from the terms `start` to the terms `after` must not be repeated, or an empty text.
+        """Return why the steps from the terms `start` to the terms `after` must not be repeated.
+
+        The result is an empty text if the steps may be repeated.
 
         The gate is the filter for the floating-point mode, with facts about the present weights.
         """
@@ -76,7 +78,7 @@ class StepReplay:
 
     @functools.cached_property
     def _every(self) -> RuleSet:
-        """The rule set of a search: algorithms and mutants are matched separately."""
+        """The rule set that a search uses. Algorithms and mutants are matched separately."""
         mutants = [rule for rule in self._stored if rule.family == MUTANTS]
         algorithms = [rule for rule in self._stored if is_fast_algorithm_rule(rule)]
         apart = {rule.name for rule in (*algorithms, *mutants)}
@@ -88,7 +90,7 @@ class StepReplay:
         return self._sets[rule.name]
 
     def _refusal(self, state: State, step: Step, gate: Gate) -> str:
-        """Return why one step from the terms `state` must not be repeated, or an empty text."""
+        """Return why one step from the terms `state` must not be repeated, or an empty text if the step may be repeated."""
         live = run_time_terms(state)
         distinct = len({*step.roots}) == len(step.roots) == len(step.replacements)
         if not distinct or not {*step.roots} <= {*live} or any(a.shape != b.shape for a, b in _pairs(step)):
@@ -111,10 +113,10 @@ class StepReplay:
             return f"the padding by {step.rule} is not found again"
         if any(derives(self._alone(rule), step, live) for rule in found):
             return f"the floating-point mode does not permit {step.rule} for these weights"
-        return f"step {step.rule} is no instance of the rule"
+        return f"step {step.rule} is not a match of the rule"
 
     def _rules_of(self, step: Step, state: State) -> Sequence[Rule]:
-        """Return the rules that the name of a step may mean. A rule of a recognized operator is made from the state."""
+        """Return the rules to which the name of a step may refer. Rules of recognized operators are derived from the state."""
         recognized = recognized_operator(step.rule)
         if recognized is not None:
             return [rule for rule in recognized_rules(state, [recognized]) if rule.name == step.rule]
@@ -122,19 +124,19 @@ class StepReplay:
 
 
 def _is_of_one_operator(rule: Rule) -> bool:
-    """Return whether the rule replaces one operator on any operands by another algorithm or by a mutant.
+    """Return whether the rule replaces one operator on any operands by a different algorithm or by a mutant.
 
-    A search admits such a rule by a bound of the operands, as it admits a corrected mutant.
+    A search admits such a rule, like a corrected mutant, if the values of the operands are bounded.
     """
     known = rule.family == MUTANTS or is_fast_algorithm_rule(rule)
     return known and all(arg.is_variable for equation in rule.equations for root in equation.left for arg in root.args)
 
 
 def derives(rules: RuleSet, step: Step, live: Sequence[Term]) -> bool:
-    """Return whether the matches of the rules give the step.
+    """Return whether matches of the rules make all replacements of the step.
 
-    All terms are replaced at once, so a replacement may contain the replacements of other terms. `live` has the terms of the
-    state before the step that are computed at run time.
+    All terms are replaced at once, so a replacement may contain the replacements of other terms. `live` contains the run-time
+    terms of the state before the step.
     """
     wanted = dict(_pairs(step))
     shown: dict[Term, Term] = {}
@@ -153,9 +155,10 @@ def derives(rules: RuleSet, step: Step, live: Sequence[Term]) -> bool:
 
 
 def _results(rules: RuleSet, root: Term, live: Sequence[Term]) -> Iterator[list[tuple[Term, Term]]]:
-    """Yield the pairs of a replaced term and its new term, for each match whose first replaced term is `root`.
+    """For each match whose first replaced term is `root`, yield the pairs of a replaced term and its new term.
 
-    After them comes the reshape in place of a chain of reshapes and transposes at `root` that keeps the order of elements.
+    If a chain of reshapes and transposes that keeps the order of elements ends at `root`, also yield the pair of `root` and the
+    reshape that replaces the chain.
     """
 
     def candidates(op: str) -> list[Term]:
@@ -178,7 +181,7 @@ def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
 
 
 def _mutant_refusal(step: Step, gate: Gate) -> str:
-    """Return why an operator must not be replaced by a corrected mutant, or an empty text."""
+    """Return why an operator must not be replaced by a corrected mutant, or an empty text if it may be replaced."""
     root, *more = step.roots
     if more or mutant_search_program(root) is None:
         return f"{root.op} is not an operator that mutants may replace"

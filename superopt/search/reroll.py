@@ -1,9 +1,9 @@
-"""Replace unrolled recurrences by operators such as LSTM: their definitions, applied backwards.
+"""Replace unrolled recurrences by operators such as LSTM, by applying the operators' definitions backwards.
 
 A definition gives the states after one step of a recurrence. If the linear form of the definition matches terms of the model,
 these terms are a step of a recurrence. A run is a sequence of steps with the same weights, where each step begins with the
 states that the previous step ends with. The operator, applied to the elements of the run, gives the states of the run by
-definition. So these states are replaced by parts of the operator's result. The search needs nothing but the definition, so it
+definition. So these states are replaced by parts of the operator's result. The search needs only the definition, so it
 recognizes every operator that is defined by a recurrence.
 """
 
@@ -31,7 +31,7 @@ from superopt.speclib.recurrence import Recurrence, recurrences
 FIXED = frozenset({"mul", "sigmoid", "tanh"})
 """Operators that rewriting to linear form (see `LinearForms`) neither adds nor removes.
 
-A model that contains consecutive steps of a recurrence has at least as many of these operators as the steps.
+A model that contains consecutive steps of a recurrence contains at least as many of these operators as the steps.
 """
 RANKS = (2, 3)
 """The ranks of a recurrence's state in a model. All axes before the last axis count as one axis of rows."""
@@ -59,7 +59,7 @@ def reroll_recurrences(start: State, rules: RuleSet) -> tuple[State, tuple[Step,
 
     Recurrences are replaced one after the other. Stacked layers are replaced too, because the operator of the first layer makes
     the sequence that the second layer reads. The state is returned unchanged if an extent is dynamic. It is returned unchanged
-    in the precise floating-point mode too, because the operator sums in another order.
+    in the precise floating-point mode too, because the operator sums in a different order.
     """
     forms, sequences = LinearForms(rules), Sequences(rules)
     state, steps = start, list[Step]()
@@ -130,7 +130,7 @@ class _Roller:
     def replacements(self) -> dict[Term, Term]:
         """Return replacements for the recurrence's states in the longest run, or an empty dict if there is no run.
 
-        A run is a sequence of steps with the same weights. Among runs of equal length, the first is used.
+        A run is a sequence of steps with the same weights. Among runs of equal length, the first run is used.
         """
         run = max(filter(self._is_free, self._runs()), key=len, default=[])
         return self._rolled(run) if len(run) >= SEARCH.min_recurrence_steps else {}
@@ -152,7 +152,7 @@ class _Roller:
                 yield run
 
     def _is_free(self, run: Sequence[Stage]) -> bool:
-        """Return whether no sequence element that a recurrence step in `run` reads depends on the states of these steps."""
+        """Return whether the sequence elements that the recurrence steps in `run` read are independent of the steps' states."""
         made = {stage.after[0] for stage in run}
         stack, met = [stage.x for stage in run], set[Term]()
         while stack:
@@ -180,7 +180,10 @@ class _Roller:
         return all(twin not in self.state and self.users.get(twin, set()) <= own for twin in passed)
 
     def _rolled(self, run: Sequence[Stage]) -> dict[Term, Term]:
-        """Return replacements for the states of the recurrence steps in `run`: parts of results of an operator such as LSTM."""
+        """Return replacements for the states of the recurrence steps in `run`.
+
+        Each replacement is a part of the result of an operator such as LSTM.
+        """
         recurrence, first = self.recurrence, run[0]
         rows, width = math.prod(first.x.sizes[:-1]), first.before[0].sizes[-1]
         elements = [self.origin.get(stage.x, stage.x) for stage in run]
@@ -268,7 +271,7 @@ def _matches(outline: Sequence[tuple[str, Term]], term: Term, known: Binding = E
 def _stage(states: Sequence[Term], term: Term, binding: Binding, recurrence: Recurrence) -> Stage | None:
     """Return the step of the recurrence with the variables of `states` bound by `binding`.
 
-    Returns None if the step does not compute `term`, or if an operator cannot have the step's weights.
+    Returns None if the step does not compute `term`, or if the weights of the step do not fit an operator.
     """
     cache: dict[Term, Term] = {}
     try:
@@ -341,7 +344,7 @@ def _beside(parts: Sequence[Term]) -> Term:
 
 
 def _restacked(state: State, sequences: Sequences) -> Iterator[tuple[str, dict[Term, Term]]]:
-    """Yield replacements for concatenations of consecutive slices of one term, each with the name of the last rule used.
+    """Yield replacements for concatenations of consecutive slices of one term, each with the last rule's name.
 
     A replacement transposes or reshapes the sliced term.
     """

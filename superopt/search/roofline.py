@@ -1,4 +1,4 @@
-"""The roofline estimate of a state: its time from arithmetic, memory traffic and kernel launches alone.
+"""The roofline estimate of a state's time, from arithmetic, memory traffic and kernel launches alone.
 
 The estimate orders candidates before they are measured. The estimate also bounds the cost of a candidate relative to the state
 that the search started from.
@@ -28,7 +28,7 @@ class Machine:
         operations: operations per second that kernels reach.
         traffic: bytes per second that kernels reach.
         launch: seconds that a kernel launch takes.
-        element: bytes of an element.
+        element: the size of an element in bytes.
         lanes: the number of channels that a grouped convolution computes at once.
     """
 
@@ -51,7 +51,7 @@ CUDA = Machine(COST.gpu_operations_per_second, COST.gpu_bytes_per_second, COST.g
 def estimate_seconds(state: tuple[Term, ...], machine: Machine) -> float:
     """Return the estimated seconds of one run of the state.
 
-    Terms that depend on weights only cost nothing. Operands that ONNX broadcasts cost nothing either, unless they are reshaped.
+    Terms that depend only on weights cost nothing. Operands that ONNX broadcasts cost nothing either, unless they are reshaped.
     Terms that one kernel computes count as one launch: a product with its bias and activation, all slices of one operand, a
     concatenation of concatenations, a Gather with the reshape of its indices, and the constants of one sum or product.
     """
@@ -126,7 +126,7 @@ def _term(term: Term, machine: Machine) -> float:
 
 
 def _fullness(term: Term, lanes: int) -> float:
-    """Return the share of the vector lanes that the channels of one group of the convolution `term` use.
+    """Return the share of the vector lanes that one group's channels use in the convolution `term`.
 
     The share is 1 if the term is not a convolution, has a single group, or has groups of one channel.
     """
@@ -136,7 +136,7 @@ def _fullness(term: Term, lanes: int) -> float:
 
 
 def _moved(term: Term, machine: Machine) -> float:
-    """Return the seconds of copying the term to another layout.
+    """Return the seconds of copying the term to a different layout.
 
     A convolution whose groups leave vector lanes empty needs such copies, because ONNX Runtime does not compute these groups in
     blocks of channels.
@@ -145,7 +145,7 @@ def _moved(term: Term, machine: Machine) -> float:
 
 
 def _combined(term: Term) -> list[Term]:
-    """Return the operands of a sum or product, with all constants counted as one, because they are folded beforehand."""
+    """Return the operands of a sum or product. All constants count as one operand, because they are folded beforehand."""
     constant = [a for a in term.args if a.constant]
     return [a for a in term.args if not a.constant] + constant[:1]
 

@@ -1,9 +1,9 @@
 """Rules prepared for matching: outlines of rules quickly exclude the rules that cannot match at a term.
 
 The view of a term consists of its operator, the operators of its operands and the operators of their operands. The outline of a
-rule is the same for the rule's left side. A rule is a candidate at a term if its outline fits the term's view. Candidates are
-computed once for each view. Patterns for matching are made from a rule, one for each choice of its variables' ranks, only when
-the rule first becomes a candidate. Rules for operators that a model does not contain therefore take no time.
+rule describes the rule's left side in the same way. A rule is a candidate at a term if its outline fits the term's view.
+Candidates are computed once for each view. Patterns for matching are made from a rule, one for each choice of its variables'
+ranks, only when the rule first becomes a candidate. Rules for operators that a model does not contain therefore take no time.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class RuleSet:
 
     Args:
         rules: the rules.
-        algorithms: rules that replace an operator by another algorithm. They are matched separately.
+        algorithms: rules that replace an operator by a different algorithm. They are matched separately.
         mutants: rules that generalise mutants (cheaper terms in place of operators). They are matched separately.
     """
 
@@ -128,7 +128,7 @@ class RuleSet:
 
     @property
     def algorithms(self) -> RuleSet:
-        """The rules that replace an operator by another algorithm, as a separate rule set."""
+        """The rules that replace an operator by a different algorithm, as a separate rule set."""
         return self._part("algorithms", lambda: self._algorithms)
 
     @property
@@ -143,7 +143,7 @@ class RuleSet:
         return self._part("vanishing", lambda: (rule for rule, right in sides if len(right) == 1 and not outlines(right)[0].op))
 
     def within(self, operators: Collection[str]) -> RuleSet:
-        """Return a rule set with the rules both of whose sides contain only these operators."""
+        """Return a rule set with the rules that contain only these operators on both sides."""
         only = frozenset(operators)
         return self._part(only, lambda: (rule for rule in self._rules if only.issuperset(rule.operators)))
 
@@ -263,8 +263,8 @@ class RuleSet:
     def _of_view(self, view: View) -> tuple[tuple[Prepared, ...], tuple[Prepared, ...]]:
         """Return the rules whose left side may match at a term with this view (the operators near the term's root).
 
-        The first tuple has the rules with one output, and the second tuple the rules with several outputs. Of the latter, only
-        the first output is compared with the view.
+        The first tuple contains the rules with one output, and the second tuple contains the rules with several outputs. For a
+        rule with several outputs, only the first output is compared with the view.
         """
         known = self._candidates.get(view)
         if known is None:

@@ -1,4 +1,4 @@
-"""Search many segments (parts of a model) until one deadline: each distinct segment once, the most expensive first."""
+"""Search many segments (parts of a model) until a deadline: each distinct segment once, the most expensive segment first."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ def search_all(
 
 
 def gains(start: State, steps: Sequence[Step], measure: Cost) -> list[float]:
-    """Return the seconds that each step saves by `measure`, in the order of the steps.
+    """Return the seconds that each step saves according to `measure`, in the order of the steps.
 
-    A negative number means that the step costs time.
+    A negative number means that the step makes the state slower.
     """
     costs = [measure(start), *map(measure, states(start, steps))]
     return [before - after for before, after in itertools.pairwise(costs)]

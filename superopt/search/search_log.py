@@ -14,7 +14,7 @@ from superopt.search.backtracking import Cost
 
 
 class SearchLog:
-    """The log of one search of a model, which begins when the log is made. It has no effect on the search.
+    """The log of one search of a model. The search begins when the log is created. The log does not affect the search.
 
     Args:
         listener: Receives progress reports: one for each event, and a few per second while one segment is searched.
@@ -24,8 +24,8 @@ class SearchLog:
     Attributes:
         tried: The number of rewritten states of parts of the model that were estimated.
         measured: The number of rewritten states of parts of the model that were measured.
-        improvements: Pairs of seconds since the start, and seconds per run that the best result saves from then on, by the cost
-            model.
+        improvements: For each improvement, the seconds since the start of the search, and the seconds per run that the best
+            result then saves according to the cost model.
     """
 
     def __init__(self, listener: Listener = ignore_progress, run_seconds: float = 0.0, budget: float = 0.0) -> None:
@@ -36,7 +36,9 @@ class SearchLog:
         self._latest = Progress("search")
         self._told = 0.0
         self._saved_by_models = self._saved_by_pass = self._saved_here = 0.0
-        """The seconds saved by the best finished pass, by the finished segments of this pass, and by this pass at best."""
+        """The seconds that the best finished pass saves, that the finished segments of the current pass save, and that the
+        current pass saves in total, including the best state of its unfinished segment.
+        """
 
     @property
     def seconds(self) -> float:
@@ -45,7 +47,7 @@ class SearchLog:
 
     @property
     def saved(self) -> float:
-        """The seconds that the best result so far saves in one run of the model, by the cost model."""
+        """The seconds that the best result so far saves in one run of the model, according to the cost model."""
         return max(self._saved_by_models, self._saved_here)
 
     @property
@@ -54,17 +56,17 @@ class SearchLog:
         return self.run_seconds / (self.run_seconds - self.saved) if self.saved < self.run_seconds else 0.0
 
     def begin_pass(self, saved: float) -> None:
-        """Record that a pass (a search of the whole model) begins with a model that saves this number of seconds in one run."""
+        """Record that a pass (a search of the whole model) begins with a model that saves `saved` seconds in one run."""
         self._saved_by_pass = self._saved_here = saved
 
     def end_pass(self, saved: float) -> None:
-        """Record that a pass ends with a model that saves this number of seconds in one run, as measured in the whole model."""
+        """Record that a pass ends with a model that saves `saved` seconds in one run, as measured in the whole model."""
         self._saved_by_models = max(self._saved_by_models, saved)
         self._saved_by_pass = self._saved_here = saved
         self._note_improvement()
 
     def segment_found(self, saved: float) -> None:
-        """Record that the search of a segment (a part of the model) ended, and saves this number of seconds in a run."""
+        """Record that the search of a segment (part of the model) ended, and that the result saves `saved` seconds per run."""
         self._saved_by_pass += max(saved, 0.0)
         self._saved_here = self._saved_by_pass
         self._note_improvement()
@@ -76,7 +78,7 @@ class SearchLog:
         self.listener(replace(progress, search=counts))
 
     def counted_estimate(self, estimate: Cost) -> Cost:
-        """Return the cost function `estimate`, and count the states for which it is called."""
+        """Return a cost function that calls `estimate` and counts the states for which it is called."""
         seen: set[int] = set()
 
         def counted(state: State) -> float:
@@ -88,9 +90,9 @@ class SearchLog:
         return counted
 
     def counted_measure(self, measure: Cost, start: State, runs: float, *, whole: bool = True) -> Cost:
-        """Return the cost function `measure` of a segment, count the states that it measures, and record improvements.
+        """Return a cost function of a segment that calls `measure`, counts the measured states, and records improvements.
 
-        A search also measures operators alone. These have other output shapes or other inputs than `start`, and are not
+        A search also measures operators alone. Their output shapes or inputs differ from those of `start`, so they are not
         recorded as improvements.
 
         Args:

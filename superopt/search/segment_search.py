@@ -1,6 +1,7 @@
 """The search over a model's segments, which are the parts of the model that are searched one by one.
 
-Each distinct segment is searched once. A faster form counts only if a second measurement confirms it. Results are cached.
+Each distinct segment is searched once. A faster form of a segment is used only if a second measurement confirms the gain.
+Results are cached.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def search_code_version() -> str:
 
 @dataclass(frozen=True, eq=False)
 class SegmentTask:
-    """The arguments of the search of one segment (a part of a model). `start` has the segment's output terms."""
+    """The arguments of the search of one segment (a part of a model). `start` contains the segment's output terms."""
 
     start: State
     rules: RuleSet
@@ -64,12 +65,12 @@ class SegmentTask:
     limits: SearchLimits
 
     def restricted(self, gate: Gate, weights: Cost, room: float) -> SegmentTask:
-        """Return the task with rules limited by the gate, and with an infinite cost for each state that must not be the result.
+        """Return the task with rules limited by the gate, and with an infinite cost for states that must not be the result.
 
-        The gate is the filter for the floating-point mode. A state must not be the result if its weights have over `room` more
-        elements than the weights of the start, or if the gate refuses a reordered sum in the state. Because of the infinite
-        cost, the search then returns the fastest of the other states. In the precise mode, such a state has an infinite
-        estimate too, so that no path leads through the state.
+        The gate is the filter for the floating-point mode. A state must not be the result if its weights exceed the weights of
+        the start by more than `room` elements, or if the gate refuses a reordered sum in the state. Because of the infinite
+        cost, the search then returns the fastest of the other states. In the precise mode, a state that must not be the result
+        has an infinite estimate too, so that no path leads through this state.
         """
         most = weights(self.start) + room
 
@@ -94,10 +95,10 @@ class Batch:
         find: The search method.
         island: The island (a convex region of the model) that one of the segments is cut from.
         measured: Measurements of segments of this element type.
-        glanced: Quick measurements on warm caches, for searches for mutants (cheaper terms in place of operators).
+        glanced: Quick measurements with warm caches, for searches for mutants (cheaper terms in place of operators).
         gates: For each segment, the filter of rule matches for the floating-point mode.
         rooms: For each segment, the number of elements by which its weights may grow.
-        runs: For each segment, the number of its runs in one run of the model, with all copies.
+        runs: For each segment, the number of times that the segment and its copies run in one run of the model.
         repeated: Whether the segments are searched again because a deadline ended the first search.
     """
 
@@ -120,7 +121,7 @@ class SegmentSearch:
     Args:
         rules: The rules of the search.
         clock: Measures and caches times.
-        opset: The opset of the model. A term that equals the definition of an operator in the opset may be replaced by the
+        opset: The opset of the model. A term that equals the definition of an operator in this opset can be replaced by the
             operator.
         sizings: The sizes of dynamic dimensions at which segments are timed.
         budget: The search budget in seconds. It is part of the key of cached results.
@@ -130,7 +131,7 @@ class SegmentSearch:
         log: The log of the search.
 
     Attributes:
-        tally: Counts of what searches for mutants did.
+        tally: Counts of the work of searches for mutants.
         recognition_seconds: The seconds that are left for the recognition of operators.
     """
 
@@ -182,9 +183,9 @@ class SegmentSearch:
 
         A gain has no steps if no equivalent is cheaper, or if the segment cannot be timed or written as ONNX nodes. The weights
         of all copies of a segment grow by at most `weight_budget` bytes. If the model's weights fit in the last-level cache,
-        other algorithms for operators must not make the weights too large for the cache, because all other nodes would then
-        take longer than measured. `repeated` states that a deadline ended a first search of the segments. The cached results of
-        a first search are then not used.
+        alternative algorithms for operators must not make the weights too large for the cache, because all other nodes would
+        then take longer than measured. If `repeated` is True, a deadline ended an earlier search of the segments, and the
+        cached results of that search are not used.
         """
         by_type: dict[str, list[Segment]] = {}
         for part in parts:
@@ -221,7 +222,7 @@ class SegmentSearch:
                 yield self._gain(batch, copies[state], found)
 
     def _gain(self, batch: Batch, copies: Sequence[Segment], found: SearchResult) -> Gain:
-        """Return a search result for a segment as the gain for all copies of the segment."""
+        """Convert the search result for a segment into the gain for all copies of the segment, and return the gain."""
         state, island = copies[0].state, batch.island
         try:
             saved = self._saved(state, found, self._measure(batch.measured, island.sizings, state)) if found.steps else ()
@@ -244,14 +245,14 @@ class SegmentSearch:
     ) -> SearchResult:
         """Return the cheapest equivalent of a segment. If a stage fails, return the unchanged segment with the reason.
 
-        The stages have this order:
+        The stages run in this order:
 
         1. `restricted` applies the gate (the filter for the floating-point mode) and the weight budget. The key of the cache
            contains both limits.
         2. `_recall` looks in the cache before anything is measured. Cached results are already confirmed.
-        3. In a whole island, `_recognize` replaces terms by single operators that compute the same functions.
-        4. `_find` searches. Terms that compute nothing are removed first, because they prevent matches of rules.
-        5. In a whole island, `_fuse` and `_recognize` replace terms by operators. The search may have made such terms.
+        3. For a whole island, `_recognize` replaces terms by single operators that compute the same functions.
+        4. `_find` searches. Terms that compute nothing are removed first, because they prevent rules from matching.
+        5. For a whole island, `_fuse` and `_recognize` put single operators in place of terms that the search has made.
         6. `_confirm` comes last, because it measures the gain of all steps together.
 
         If `in_time` is False, only the cache is used, and a segment that is not in the cache stays unchanged.
@@ -296,7 +297,7 @@ class SegmentSearch:
         return result_from_json(self.clock.cache.kept(key, lambda: result_to_json(result())))
 
     def _find_in_island(self, batch: Batch, task: SegmentTask) -> SearchResult:
-        """Replace terms of a whole island by single operators where this makes it faster, and search the result."""
+        """Replace terms of a whole island by single operators if this makes the island faster, and search the result."""
         begun = self._recognize(batch, task, unchanged_result(task.start, task.measure), ())
         found = self._find(batch, replace(task, start=begun.outputs))
         return replace(found, steps=(*begun.steps, *found.steps), before=begun.before)
@@ -304,7 +305,7 @@ class SegmentSearch:
     def _find(self, batch: Batch, task: SegmentTask) -> SearchResult:
         """Search the segment with the batch's search method, and return the result.
 
-        Searches for mutants also get quick measurements on warm caches, and a store for their results in the time cache.
+        A search for mutants also gets quick measurements with warm caches, and a store for its results in the time cache.
         """
         if batch.find is not search_mutants:
             return search_cleaned(
@@ -336,9 +337,9 @@ class SegmentSearch:
         return min((found, *(with_fusions(found, some, faster=faster) for some in fusions)), key=lambda f: f.after)
 
     def _recognize(self, batch: Batch, task: SegmentTask, found: SearchResult, stated: Sequence[Rule]) -> SearchResult:
-        """Return the search result with terms of a whole island replaced by single operators, where this makes it faster.
+        """Return the search result with terms of a whole island replaced by single operators, if this makes the island faster.
 
-        `stated` are fusions that are tried too.
+        The fusions in `stated` are tried too.
         """
         if batch.find is not search_island:
             return found
@@ -349,7 +350,7 @@ class SegmentSearch:
         return with_single_operators(found, RuleSet((*rules, *stated)).gated(task.rules.gate), faster=faster)
 
     def _confirm(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:
-        """Return the search result if a second measurement confirms the gain, else a result with the unchanged start.
+        """Return the search result if a second measurement confirms the gain, and a result with the unchanged start otherwise.
 
         A result in which the gate refuses a reordered sum is not confirmed.
         """
@@ -373,8 +374,8 @@ class SegmentSearch:
     def contrib_potential_seconds(self, parts: Sequence[Segment], seconds: float) -> float:
         """Return the seconds that ONNX Runtime's own operators would save in one run of the model.
 
-        The first of the `sizings` gives the dynamic dimensions. A fusion replaces a term by one of these operators. Fusions
-        that are not examined within `seconds` do not count. Results are stored in the time cache.
+        The first of the `sizings` gives the sizes of the dynamic dimensions. A fusion replaces a term by one of these
+        operators. Fusions that are not examined within `seconds` do not count. Results are stored in the time cache.
         """
         rules, total, deadline = RuleSet(contrib_fusions()), 0.0, active_time() + seconds
         for part in parts:
@@ -408,8 +409,8 @@ class SegmentSearch:
         """Return a function that returns the speedup of a second state over a first state, or 0 after the deadline.
 
         If the first state takes at least `COMPARISON.long_run_seconds`, the speedup is the quotient of the two costs. Otherwise
-        both states are timed as a whole. Long states are not timed as a whole, because this takes long, and because their
-        kernels take much longer than the overhead between kernels.
+        both states are timed as a whole. States that take longer are not timed as a whole, because the timing would take long,
+        and because their kernels take much longer than the overhead between kernels.
         """
 
         def faster(before: State, after: State) -> float:
@@ -449,7 +450,7 @@ class SegmentSearch:
         return [share * (found.before - found.after) / (sum(shares) or 1.0) for share in shares]
 
     def _at(self, state: State, sizing: DimBinding | None = None) -> State:
-        """Return the state with numbers for the dynamic dimensions."""
+        """Return the state with numbers in place of the dynamic dimensions."""
         return tuple(map((sizing or self.sizings[0]).at, state))
 
     def _weights(self, state: State) -> int:
@@ -461,7 +462,8 @@ class SegmentSearch:
     def _stands(self, state: State, found: SearchResult, measured: Measured) -> bool:
         """Return whether a second measurement confirms the search result.
 
-        The start must have a finite cost. The result must not be slower for any sizes, and `_holds` must confirm the gain.
+        The start must have a finite cost. The result must not be slower for any of the `sizings`, and `_holds` must confirm the
+        gain.
         """
         known = math.isfinite(found.before)
         return known and self._pays(state, found.outputs, measured) and self._holds(state, found, measured)
@@ -476,8 +478,9 @@ class SegmentSearch:
     def _holds(self, before: State, found: SearchResult, measured: Measured) -> bool:
         """Return whether a second measurement confirms the gain for one of the `sizings` (sizes for the dynamic dimensions).
 
-        The search measured each state by itself. No second measurement is made if the result computes nothing at run time. If
-        the start takes long, a large predicted speedup is accepted and a tiny one rejected without a second measurement.
+        A second measurement is needed because the search measured each state by itself. No second measurement is made if the
+        result computes nothing at run time. If the start takes long, a large predicted speedup is accepted, and a tiny
+        predicted speedup is rejected, without a second measurement.
         """
         if not run_time_terms(found.outputs):
             return True
@@ -495,7 +498,8 @@ class SegmentSearch:
     def _measure(self, measured: Measured, everywhere: Sequence[DimBinding], start: State) -> Cost:
         """Return a function that measures the seconds of a state that is equivalent to `start`, in turns with `start`.
 
-        The seconds for all `sizings` (sizes for the dynamic dimensions) are added. They are infinite if a state cannot be run.
+        The seconds for all `sizings` (sizes for the dynamic dimensions) are added. The sum is infinite if a state cannot be
+        run.
         """
 
         def seconds(state: State) -> float:

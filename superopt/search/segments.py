@@ -27,7 +27,7 @@ from superopt.search.schedule import states
 from superopt.search.vanish import remove_vanishing
 
 Runs: TypeAlias = "Mapping[Scope, float]"
-"""For bodies (subgraphs of control-flow operators), how often each runs in one run of the model. All other bodies run once."""
+"""The number of runs of each body (subgraph of a control-flow operator) in one run of the model. Other bodies run once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +73,8 @@ class Gain:
         found: The search result.
         steps: The seconds that each step of the search result saves.
         bytes: The growth of the model's weights. Negative if the weights shrink.
-        share_in_context: The saving in the whole model as a share of the saving of the segments alone. The two differ if ONNX
-            Runtime fuses the segments' nodes with other nodes, or converts layouts around the segments.
+        share_in_context: The saving in the whole model as a share of the saving of the segments alone. The two savings differ
+            if ONNX Runtime fuses the segments' nodes with other nodes, or converts layouts around the segments.
     """
 
     copies: tuple[Segment, ...]
@@ -85,7 +85,7 @@ class Gain:
 
     @property
     def seconds(self) -> float:
-        """The seconds that all copies (equal segments) save in one run of the model, by the cost model."""
+        """The seconds that all copies (equal segments) save in one run of the model, according to the cost model."""
         return (self.found.before - self.found.after) * self.runs * self.share_in_context
 
     @property
@@ -123,8 +123,8 @@ class Gain:
 def segments(chart: Chart, runs: Runs, *, between: bool = False) -> list[Segment]:
     """Cut all islands (convex regions of the model) into windows of consecutive nodes, and return the windows as segments.
 
-    Islands that never run are left out. If `between` is True, other windows are returned, inside of which the cuts between the
-    usual windows lie.
+    Islands that never run are left out. If `between` is True, different windows are returned, inside of which the cuts between
+    the usual windows lie.
     """
     return [
         Segment.of(chart.island(nodes), runs)

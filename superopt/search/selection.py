@@ -25,7 +25,7 @@ from superopt.search.segments import Gain, Passes, unsearched
 from superopt.speclib.recurrence import recurrences
 
 REGROUPED = frozenset({FpFlag.REASSOC, FpFlag.CONTRACT})
-"""The floating-point flags (freedoms to change rounding) of a step that sums in another order."""
+"""The floating-point flags (freedoms to change rounding) of a step that sums in a different order."""
 
 
 def weight_budget(weights: int, growth: float | None) -> float:
@@ -49,7 +49,7 @@ def weight_budget(weights: int, growth: float | None) -> float:
 def affordable_gains(found: Iterable[Gain], growth: float) -> list[Gain]:
     """Return the gains (search results for parts of a model) to use, so that the weights grow by at most `growth` bytes.
 
-    Gains that do not grow the weights come first. Then the gains that save the most seconds per byte are chosen.
+    Gains that do not increase the weights come first. Then the gains that save the most seconds per byte are chosen.
     """
     taken: list[Gain] = []
     left = growth
@@ -64,10 +64,10 @@ def affordable_gains(found: Iterable[Gain], growth: float) -> list[Gain]:
 def fallback_choices(passes: Passes, relowered: tuple[Gain, ...] = (), others: Sequence[Passes] = ()) -> Iterator[Passes]:
     """Yield sets of gains to try in turn. Smaller sets are fallbacks if a larger set turns out not to be faster.
 
-    A gain is the search result for one part of the model. A pass is one search over the whole model. The first choice has all
-    gains of `passes`, and each item of `others` is a further choice. Then comes `relowered` alone, then the gains of the first
-    pass. Then comes the half of the first pass's gains that save most, then half of this half, and so on. A pass depends on the
-    passes before it. The gains of one pass are independent. All choices contain `relowered`.
+    A gain is the search result for one part of the model. A pass is one search over the whole model. The first choice contains
+    all gains of `passes`, and each item of `others` is a further choice. The next choices are `relowered` alone, the gains of
+    the first pass, the half of these gains that saves the most, half of that half, and so on. A pass depends on the passes
+    before it. The gains of one pass are independent of each other. All choices contain `relowered`.
 
     Args:
         passes: The gains of each pass. `relowered` is the first pass if it is not empty.
@@ -92,10 +92,10 @@ def fallback_choices(passes: Passes, relowered: tuple[Gain, ...] = (), others: S
 
 
 def priced_in_context(gains: Sequence[Gain], seconds: float, low: float, high: float) -> list[Gain]:
-    """Return the gains with savings that agree with a comparison of the whole models without and with the gains.
+    """Return the gains with savings scaled to agree with a comparison of two whole models, without and with the gains.
 
-    By the summed savings of the gains, the model without the gains takes some factor longer. If this factor is outside of the
-    measured interval, all savings are scaled by the same share, so that the factor is at the nearer end of the interval.
+    The sum of the gains' savings implies a factor by which the model without the gains takes longer. If this factor is outside
+    of the measured interval, all savings are scaled by the same share, so that the factor is at the nearer end of the interval.
 
     Args:
         gains: The search results for parts of the model. At least one of them saves time.
@@ -118,7 +118,7 @@ def has_steps_of(rules: AbstractSet[str], *found: Passes) -> bool:
 
 
 def splice_fitting(model: Model, taken: Sequence[Gain]) -> tuple[Model, list[Gain], list[Gain]]:
-    """Apply the gains that fit together to the model. Return the new model, the applied gains, and the other gains.
+    """Apply the gains that fit together to the model. Return the new model, the applied gains, and the gains that do not fit.
 
     A gain is the search result for one part of the model. A gain does not fit if its terms cannot be written as nodes over the
     model's dimensions, or if the new nodes would form a cycle. Such gains are found by halving the list of gains, and are
@@ -179,11 +179,11 @@ def rules_applied_by_gains(taken: Iterable[Gain], rules: Iterable[Rule]) -> tupl
 
 
 def arithmetic_of_passes(passes: Passes, rules: Iterable[Rule], mode: FpMode) -> Arithmetic:
-    """Return the floating-point flags that the steps of the passes need, and the assumptions under which the mode admits them.
+    """Return the floating-point flags that the passes need, and the assumptions under which the mode admits their steps.
 
     A flag is an assumption about floating-point values, or a freedom to change results. A step to a corrected mutant (a cheaper
-    term that replaces an operator) counts with all flags. A step to a recurrence operator counts with the flags for sums in
-    another order.
+    term that replaces an operator) is assumed to need all flags. A step to a recurrence operator is assumed to need the flags
+    for sums in a different order.
     """
     known = {rule.name: rule.flags for rule in (*fusions().values(), *rules)}
     flags: set[FpFlag] = set()

@@ -1,6 +1,6 @@
 """Join tensors that a model reads one by one, such as time steps, into one tensor.
 
-The rules for operators that only move elements cancel the slices of which the tensors are made.
+The tensors are made of slices. Rules for operators that only move elements cancel these slices.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Sequences:
 
 
 def _under_reshapes(elements: Sequence[Term]) -> Iterator[Sequence[Term]]:
-    """Yield the elements, then the operands of the elements, and so on while all are reshapes and have equal shapes."""
+    """Yield the elements, then the operands of the elements, and so on, as long as all are reshapes of one shape."""
     while len({e.shape for e in elements}) == 1:
         yield elements
         if any(e.op != "reshape" for e in elements):

@@ -8,11 +8,12 @@ A rule with several outputs is applied to siblings, which are terms at the same 
 products that share an operand become slices of one product. Repeated sweeps join the joined products, until one product is
 left. Terms that only move elements and cancel after a sweep are removed at once.
 
-First, each sweep with an estimated gain is measured, and accepted if the state becomes faster. If no such sweep is left, chains
-of several sweeps are followed by estimate alone, and the best states at their ends are measured. Last, sweeps without an
-estimated gain are measured for the rules that replace most of the work, because the estimate does not know how fast a kernel
-is: ONNX Runtime runs convolutions of images much faster than convolutions of sequences. Before these sweeps, the
-search tries padded tensors (see `widen`), and joins the operators of parallel branches layer by layer (see `layers`).
+First, each sweep with an estimated gain is measured, and is accepted if the state becomes faster. If no such sweep is left,
+chains of several sweeps are explored by estimate alone, and the best states at their ends are measured. Last, sweeps without an
+estimated gain are measured for the rules that replace most of the work, because the estimate does not take the speed of single
+kernels into account. For example, ONNX Runtime runs convolutions of images much faster than convolutions of sequences. Before
+these sweeps, the search tries padded tensors (see `widen`), and joins the operators of parallel branches layer by layer (see
+`layers`).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
     found = SearchResult(start, (), cost := measure(start), cost, 0, SWEPT)
 
     def taken(swept: Swept) -> bool:
-        """Measure the state, and make it the best state if it is cheaper than the best state. Return whether it is cheaper."""
+        """Measure the state. If it is cheaper than the best state, make it the best state. Return whether it is cheaper."""
         nonlocal found
         after, expanded = measure(swept.state), found.expanded + 1
         cheaper = after < found.after * (1 - SEARCH.min_gain_share)
@@ -72,7 +73,7 @@ def sweep(start: State, rules: RuleSet, *, estimate: Cost, measure: Cost, limits
 
 
 def _share(share: float, limits: SearchLimits) -> float:
-    """Return the active time at which the share `share` of the time that remains until the deadline of `limits` has passed."""
+    """Return the active time at which the part `share` of the remaining time until the deadline of `limits` has passed."""
     now = active_time()
     return now + share * (limits.deadline - now)
 

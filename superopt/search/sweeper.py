@@ -35,9 +35,9 @@ class Reach:
     """The limits of consecutive sweeps. A sweep applies one rule at all of its matches at once.
 
     Attributes:
-        depth: the most consecutive sweeps.
-        beam: the most states that are followed from one sweep to the next.
-        again: the most times that one rule is applied in consecutive sweeps.
+        depth: the largest number of consecutive sweeps.
+        beam: the largest number of states that are followed from one sweep to the next.
+        again: the largest number of consecutive sweeps with the same rule.
     """
 
     depth: int = SEARCH.max_sweeps_in_row
@@ -86,15 +86,16 @@ class Sweeper:
             frontier = list(itertools.islice(_unlike(ahead), self.reach.beam))
 
     def descent(self, start: State, taken: Callable[[Swept], bool], *, joins: bool = True) -> Iterator[Swept]:
-        """Sweep with the rule that saves most time by the estimate until no rule saves time, and yield each accepted state.
+        """Sweep with the rule that saves the most estimated time, until no rule saves time, and yield each accepted state.
 
         The rule with the largest known gain is tried next. The known gain of a rule is the gain of one sweep, until the rule
-        was tried with repeated sweeps (lazy greedy; Minoux, Accelerated greedy algorithms for maximizing submodular set
-        functions, 1978). A rule whose state `taken` did not accept is tried again after `taken` has accepted another state. A
-        rule that saves no time by itself is judged together with the sweeps that the rule makes possible.
+        has been tried with repeated sweeps (the lazy greedy algorithm of Minoux, Accelerated greedy algorithms for maximizing
+        submodular set functions, 1978). If `taken` rejects the state that a rule produces, the rule is tried again after
+        `taken` has accepted a different state. A rule that saves no time by itself is judged together with the sweeps that the
+        rule makes possible.
 
         Args:
-            start: the state to begin with.
+            start: the initial state.
             taken: a function that decides whether a state is accepted, so that the descent continues from this state.
             joins: if False, only rules with one output are used.
         """
@@ -128,14 +129,14 @@ class Sweeper:
         return {rule: gain for rule, gain in gains.items() if gain > -SEARCH.max_sweep_rise_share * start.estimate}
 
     def _best(self, start: Swept, rule: str) -> Swept:
-        """Return the state with the lowest estimated time after repeated sweeps of the rule, or `start` if none is lower."""
+        """Return the fastest state by estimate after repeated sweeps of the rule, or `start` if no state is faster."""
         return min((start, *self._repeated(start, rule)), key=lambda swept: swept.estimate)
 
     def _followed(self, start: Swept, rule: str, *, joins: bool) -> Swept:
         """Return the state after one sweep of the rule, followed by sweeps of rules that did not match before.
 
-        Each of the later sweeps has to lower the estimated time. If the last state's estimated time is not lower than the time
-        of `start`, `start` is returned.
+        Each of the later sweeps must lower the estimated time. If the last state's estimated time is not lower than the time of
+        `start`, `start` is returned.
         """
         before = self._places(start.state, joins=joins)
         best = here = next(self._first(start, rule), start)
@@ -196,8 +197,8 @@ class Sweeper:
     def _merges(self, live: Sequence[Term], only: str = "") -> Mapping[str, list[Match]]:
         """Return, for each rule with several outputs, matches that have no replaced term (root) in common.
 
-        All roots of a match are at the same distance from the inputs. They are tried in the order of `meeting_sort_key`, and
-        the first roots that fit are used. If `only` is not empty, only the rule with this name is used.
+        All roots of a match are at the same distance from the inputs. Possible roots are tried in the order of
+        `meeting_sort_key`, and the first roots that fit are used. If `only` is not empty, only the rule with this name is used.
         """
         return self.joins([sorted(same, key=meeting_sort_key) for same in siblings(live)], live, only)
 
@@ -205,9 +206,10 @@ class Sweeper:
         """Return, for each rule with several outputs, matches that have no replaced term (root) in common.
 
         The roots of a match are in one layer of `layers`. Matches are in the order of each layer's terms. If several matches
-        have equal roots, the match with the fewest new operators is chosen. Among equal numbers, the match with the fewest
-        mixed concatenations (see `mixed_concat_count`) is chosen. If a rule can join along several axes, the axis with the
-        fewest mixed concatenations is chosen. If `only` is not empty, only the rule with this name is used.
+        have equal roots, the match with the fewest new operators is chosen. If several of these matches add equally few
+        operators, the match with the fewest mixed concatenations (see `mixed_concat_count`) is chosen. If a rule can join along
+        several axes, the axis with the fewest mixed concatenations is chosen. If `only` is not empty, only the rule with this
+        name is used.
         """
         known = set(live)
         found: dict[str, dict[Pattern, list[Match]]] = {}
@@ -264,8 +266,8 @@ class Sweeper:
     def hoisted(self, swept: Swept) -> Swept:
         """Return the state after operators that only move elements are moved towards the outputs, past other operators.
 
-        Moves that meet on the way cancel. A sweep is accepted if the estimated time does not rise, and if there are fewer
-        operators, or as many with moves nearer to the outputs.
+        Operators that meet on the way and undo each other are removed. A sweep is accepted if the estimated time does not rise,
+        and if the state has fewer operators, or equally many operators with the moved operators nearer to the outputs.
         """
         while not expired(self.deadline):
             found = self._hoisting(swept.state)
@@ -290,10 +292,10 @@ class Sweeper:
         return found
 
     def detours(self, start: State) -> Iterator[Swept]:
-        """Yield, for each rule, the state after one sweep with moves of elements hoisted (see `hoisted`).
+        """Yield, for each rule, the state after one sweep followed by hoisting (see `hoisted`).
 
         The rule that replaces the terms with the largest estimated time comes first. The estimate of the new state may be too
-        high, because the estimate does not know how fast a kernel is, or which layout a kernel keeps.
+        high, because the estimate does not take into account how fast a kernel is, or which layout a kernel keeps.
         """
         begun, work = Swept(start, (), self.estimate(start)), dict[str, float]()
         for rule, matches in self._places(start, joins=False).items():
@@ -302,7 +304,7 @@ class Sweeper:
             yield from map(self.hoisted, self._first(begun, rule))
 
     def _alone(self, term: Term) -> float:
-        """Return the estimated seconds of the term's operator by itself."""
+        """Return the estimated seconds of the term's operator alone."""
         operands = [variable(f"x{n}", a.shape, constant=a.constant) for n, a in enumerate(term.args)]
         return self.estimate((apply(term.op, *operands, **dict(term.attributes)),))
 
@@ -339,9 +341,10 @@ class Sweeper:
 
 
 def _is_hoisted(before: Swept, after: Swept) -> bool:
-    """Return whether `after` has fewer operators than `before`, or as many with moves nearer to the outputs.
+    """Return whether the state `after` hoisting is better than the state `before` hoisting.
 
-    The estimated time must not rise.
+    The state `after` must have fewer operators, or equally many operators and a smaller total distance between the outputs and
+    the operators that only move elements. The estimated time must not rise.
     """
     if after.estimate > before.estimate * (1 + SEARCH.min_estimated_gain_share):
         return False
@@ -349,7 +352,7 @@ def _is_hoisted(before: Swept, after: Swept) -> bool:
 
 
 def _distance_of_moves(state: State) -> tuple[int, int]:
-    """Return the number of operators, and the total distance of operators that only move elements from the outputs."""
+    """Return the number of operators, and the total distance to the outputs of the operators that only move elements."""
     live = run_time_terms(state)
     distance: dict[Term, int] = {}
     for term in reversed(live):
@@ -374,7 +377,7 @@ def _replacements(match: Match, here: Mapping[Term, Term]) -> Sequence[Term]:
 
 
 def _unlike(states: Sequence[Swept]) -> Iterator[Swept]:
-    """Yield the states by rising estimated time. Of several states with about equal times, only the first is yielded.
+    """Yield the states in order of rising estimated time. Of several states with about equal times, only the first is yielded.
 
     States with about equal times usually differ only in the arrangement of their operators.
     """

@@ -1,4 +1,4 @@
-"""Remove terms that compute nothing: a rule proves that such a term equals one of its operands, such as `x + zeros`.
+"""Remove terms that compute nothing, such as `x + zeros`. A rule proves that such a term equals one of its operands.
 
 For example, after a mask is simplified, an addition of zeros may remain. Such a sum costs too little to show in a measurement
 of an island, but other rules do not match across the sum. Rules that remove such terms are applied wherever they match, without
@@ -19,7 +19,7 @@ from superopt.search.schedule import Find
 def remove_vanishing(start: State, rules: RuleSet) -> tuple[State, tuple[Step, ...]]:
     """Remove terms that compute nothing, such as `x + zeros`, and return the new state and the steps.
 
-    The rules for this have a single variable on their right side. They are applied until no such rule matches.
+    The rules that are applied have a single variable on their right side. They are applied until no such rule matches.
     """
     state, steps = start, list[Step]()
     while found := first_rewrite(state, rules.vanishing):

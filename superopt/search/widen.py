@@ -1,9 +1,9 @@
 """Widening: pad tensors along an axis to extents that suit kernels.
 
 For example, a kernel that computes sixteen channels at a time wastes time on forty-four channels. By a stored rule,
-`slice(pad(x))` equals `x`. Applied from right to left, the rule widens a term. Other rules then have to move the padding
-towards the inputs into weights, where the padding costs nothing at run time. Rules also move the remaining slice towards the
-outputs, until a term merges the slice into its weights.
+`slice(pad(x))` equals `x`. Applied from right to left, the rule widens a term. Other rules must then move the padding towards
+the inputs into weights, where the padding costs nothing at run time. Rules also move the remaining slice towards the outputs,
+until a term merges the slice into its weights.
 
 One walk from the inputs to the outputs widens a whole island. If no rule moves a slice through the next term, the slice stays
 before this term. A concatenation of slices is not itself a slice. Rules therefore split a term over a concatenation into one
@@ -28,8 +28,8 @@ def widened_states(start: State, rules: RuleSet) -> Iterator[tuple[State, tuple[
     """Yield, for each possible axis, the state with tensors padded along the axis to extents that suit kernels, and the steps.
 
     An axis is possible if a stored rule says that slicing undoes padding along this axis. Axes along which nothing is padded
-    are left out. The first step leads to the padded state. The other steps only name the other rules that were used, and do not
-    change the state.
+    are left out. The first step leads to the padded state. The further steps only name the other rules that were used, and do
+    not change the state.
     """
     for undoing in rules.undoing():
         walk = _Walk(rules, undoing)
@@ -54,8 +54,8 @@ class _Walk:
         cut: the slices of padded terms.
         zero: maps a term of the new state to the same term, padded with zeros.
         used: the names of the other rules that were used.
-        stuck: maps a term and an amount of padding to a number of rewriting steps that did not suffice to move the padding to
-            the weights. An entry stays valid, because all terms between the term and the inputs have been visited.
+        stuck: maps a term and an amount of padding to a number of rewriting steps that were too few to move the padding to the
+            weights. An entry stays valid, because all terms between the term and the inputs have been visited.
         tries: the number of attempts to move the padding of the present term towards the inputs.
     """
 
@@ -77,7 +77,7 @@ class _Walk:
         return tuple(self._narrow(root) for root in state)
 
     def _meet(self, term: Term) -> None:
-        """Record the padded form of the term: the term over tensors that are padded to whole vectors.
+        """Record the padded form of the term: the term computed from tensors that are padded to whole vectors.
 
         The padded forms of the term's operands must be recorded already.
         """
@@ -131,7 +131,7 @@ class _Walk:
         return term
 
     def _has_sliced_parts(self, term: Term) -> bool:
-        """Return whether the term concatenates slices of padded terms, among others, along the axis that the walk pads."""
+        """Return whether the term is a concatenation along the padded axis, and a part of it is a slice of a padded term."""
         waiting, seen = [term], set[Term]()
         while waiting:
             one = waiting.pop()

@@ -11,11 +11,10 @@ BACK = (0, 3, 1, 4, 2)
 
 
 def blocked(term: Term) -> Term | None:
-    """Return a transpose that moves whole square blocks of an image as an equal term of space_to_depth or depth_to_space and
-    reshapes.
+    """Convert a transpose that moves whole square blocks of an image to space_to_depth or depth_to_space and reshapes.
 
-    Return None for any other term. On CPUs, ONNX Runtime's kernels for these operators are several times as fast as its kernel
-    for arbitrary transposes.
+    The result equals the term. Return None for any other term. On CPUs, ONNX Runtime's kernels for these operators are several
+    times as fast as its kernel for arbitrary transposes.
     """
     if term.op != "transpose":
         return None

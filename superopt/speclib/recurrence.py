@@ -1,4 +1,4 @@
-"""Recurrences: operators such as LSTM that are defined by a step, applied once for each element of a sequence."""
+"""Recurrences: operators such as LSTM that are defined by a step, which is applied once for each element of a sequence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from superopt.notation.parsing import parse
 
 @dataclass(frozen=True, eq=False)
 class Recurrence:
-    """A recurrence, such as an LSTM, defined by a step that is applied to one element of a sequence after the other.
+    """A recurrence, such as an LSTM, defined by a step that is applied to the elements of a sequence one by one.
 
     The step computes the new states from the old states, an element `x` of the sequence, and weights. The operands of the
     recurrence's operators are the sequence, the weights, the biases and the states before the first step, in this order.
@@ -26,9 +26,9 @@ class Recurrence:
             along the last axis.
         biases: For each bias vector, the names of its parts in the step. In the step, each part is expanded to the shape of a
             state, because a bias is added to every row.
-        every: The operator that returns one state, the one named first in `states`, after every step.
+        every: The operator that returns the first of the `states` after every step.
         last: For each other state, the operator that returns the state after the last step.
-        equals: Other texts of the step that occur in models. Rules prove that these texts are equal to the step.
+        equals: Alternative texts of the step that occur in models. Rules prove that these texts are equal to the step.
     """
 
     step: str
@@ -65,7 +65,7 @@ class Recurrence:
 
         Args:
             operands: The element `x`, the states before the step, and the parts of the weights and biases, by name.
-            text: The text of another definition of the step. The default, an empty text, means `step`.
+            text: The text of an alternative definition of the step. The default, an empty text, means `step`.
         """
         return parse(" ".join((text or self.step).split()), operands)
 
@@ -152,8 +152,8 @@ def first_state(node: Node, position: int) -> Term:
 def outputs_of(node: Node, every: Term, *last: Term) -> tuple[Term, ...]:
     """Return the terms of the node's outputs.
 
-    `every` has one state, such as the hidden state of an LSTM, after every step. `last` has the other states, such as the cell
-    state, after the last step.
+    `every` contains one state, such as the hidden state of an LSTM, after every step. `last` contains the other states, such as
+    the cell state, after the last step.
     """
     t, n, k = every.sizes
     final = apply("slice", every, axis=0, start=t - 1, stop=t) if t > 1 else every
@@ -171,7 +171,7 @@ def written(op_type: str, term: Term, biases: Sequence[Term], emit: Emit, **attr
 
     The first output is Y [t, 1, n, k].
 
-    `biases` has the bias of the products with the input, and then the bias of the products with the state.
+    `biases` contains the bias of the products with the input, and then the bias of the products with the state.
     """
     x, w, r, _, *states = term.args
     turned = [apply("transpose", weight, perm=(1, 0)) for weight in (w, r)]

@@ -35,8 +35,7 @@ def reduced(
 
 
 def lifted(node: Node, name: str, alone: Callable[[Term], Term] = lambda x: x) -> Term:
-    """Return the term of a reduction node: the operator `name` applied over the node's axes, or over all axes if the node has
-    none.
+    """Return the term of a reduction node: the operator `name` applied over the node's axes, or over all axes by default.
 
     `keepdims=1` becomes a reshape. Nothing is reduced if the operand has rank 0, or if the node has `noop_with_empty_axes` and
     no axes. ONNX Runtime then applies only the elementwise part of the reduction, which `alone` returns for the operand.

@@ -1,4 +1,4 @@
-"""The bounds of an ONNX Slice, counted from the start of an axis, and an end that ONNX Runtime takes differently."""
+"""Conversion of an ONNX Slice's bounds to positions, and a check for an end that ONNX Runtime interprets differently."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from superopt.algebra.terms import Extent, at_least
 from superopt.errors import ShapeError
 
 UNBOUNDED = 2**31 - 1
-"""INT_MAX of 32 bits. A bound of a Slice with this magnitude or a larger one means the end of an axis of any size."""
+"""INT_MAX of 32 bits. A Slice bound of at least this value means the end of an axis of any size."""
 
 
 def require_end(bound: Extent, step: int) -> None:

@@ -67,7 +67,7 @@ def certificate_dimension_sizes(
     The sizes come from `sizes` and from the shapes of the variables' arrays.
 
     Raises:
-        ShapeError: An array has another rank or extent than its variable, or one dimension would have two sizes.
+        ShapeError: The rank or an extent of an array differs from its variable's, or one dimension would have two sizes.
         UndecidedError: An extent is an expression in an unknown size.
     """
     found = dict(sizes)
@@ -83,9 +83,9 @@ def certificate_dimension_sizes(
         for place, (extent, number) in enumerate(zip(term.shape, np.shape(arrays[term.name]), strict=True)):
             here = substitute_attribute(extent, found.get)
             if not isinstance(here, int):
-                raise UndecidedError(f"axis {place} of {term.name} is {extent}, but not all of these sizes are known")
+                raise UndecidedError(f"axis {place} of {term.name} has size {extent}, but not all of these sizes are known")
             if here != number:
-                raise ShapeError(f"axis {place} of {term.name} is {number}, but {extent} in the certificate")
+                raise ShapeError(f"axis {place} of {term.name} has size {number}, but size {extent} in the certificate")
     return found.get
 
 
@@ -126,7 +126,7 @@ def apply_operator(op: str, arrays: Sequence[Array], attributes: Mapping[str, At
 def _windows(
     x: Array, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int], fill: float
 ) -> list[list[Array]]:
-    """Return, for each element of a two-dimensional kernel, the elements of `x` under it at all positions of the kernel.
+    """Return, for each element of a two-dimensional kernel, the elements of `x` that it meets at all positions of the kernel.
 
     Args:
         x: The images, with two leading axes.

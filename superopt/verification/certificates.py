@@ -169,7 +169,7 @@ def _certificate(record: Mapping[str, object]) -> Certificate:
     arithmetic = _object(record["arithmetic"])
     mode = _text(arithmetic["mode"])
     if mode not in MODES:
-        raise CertificateError(f"the certificate names the floating-point mode {mode!r}, which is none of {', '.join(MODES)}")
+        raise CertificateError(f"the certificate names an unknown mode {mode!r}: expected one of {', '.join(MODES)}")
     opset = record.get("opset")
     return Certificate(
         original=_text(record["original"]),
@@ -253,7 +253,7 @@ def _attribute(value: object) -> Attribute:
 
 
 def _extent(value: object, depth: int) -> Extent:
-    """Parse a number or an expression over sizes, which is nested in `depth` other values."""
+    """Parse a number or an expression over sizes. The value is nested in `depth` other values."""
     _require_shallow(depth)
     match value:
         case int() | float():
@@ -269,11 +269,11 @@ def _extent(value: object, depth: int) -> Extent:
                 total = total + product
             return total
         case _:
-            raise CertificateError(f"the certificate has {value!r} instead of the value of an attribute")
+            raise CertificateError(f"the certificate has {value!r} where the value of an attribute is expected")
 
 
 def _factor(value: object, depth: int) -> Extent:
-    """Parse a factor in an expression over sizes, whose parts are nested in `depth` other values."""
+    """Parse a factor in an expression over sizes. The parts of the factor are nested in `depth` other values."""
     match value:
         case ["Floor", numerator, denominator]:
             return floor_divide(_extent(numerator, depth), _extent(denominator, depth))
@@ -288,11 +288,11 @@ def _factor(value: object, depth: int) -> Extent:
         case ["Indicator", condition]:
             return size(Indicator(_condition(condition, depth)))
         case _:
-            raise CertificateError(f"the certificate has {value!r} instead of a part of an extent")
+            raise CertificateError(f"the certificate has {value!r} where a part of an extent is expected")
 
 
 def _condition(value: object, depth: int) -> Cond:
-    """Parse a condition on sizes, which is nested in `depth` other values."""
+    """Parse a condition on sizes. The condition is nested in `depth` other values."""
     _require_shallow(depth)
     match value:
         case bool():
@@ -305,7 +305,7 @@ def _condition(value: object, depth: int) -> Cond:
             return AllOf(tuple(_condition(part, depth + 1) for part in parts))
         case {"any": list() as parts}:
             return AnyOf(tuple(_condition(part, depth + 1) for part in parts))
-    raise CertificateError(f"the certificate has {value!r} instead of a condition on sizes")
+    raise CertificateError(f"the certificate has {value!r} where a condition on sizes is expected")
 
 
 def _require_shallow(depth: int) -> None:
@@ -315,13 +315,13 @@ def _require_shallow(depth: int) -> None:
 
 def _object(value: object) -> Mapping[str, object]:
     if not isinstance(value, dict):
-        raise CertificateError(f"the certificate has {value!r} instead of an object")
+        raise CertificateError(f"the certificate has {value!r} where an object is expected")
     return value
 
 
 def _list(value: object) -> Sequence[object]:
     if not isinstance(value, list):
-        raise CertificateError(f"the certificate has {value!r} instead of a list")
+        raise CertificateError(f"the certificate has {value!r} where a list is expected")
     return value
 
 
@@ -335,13 +335,13 @@ def _texts_by_name(value: object) -> dict[str, str]:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise CertificateError(f"the certificate has {value!r} instead of a text")
+        raise CertificateError(f"the certificate has {value!r} where a text is expected")
     return value
 
 
 def _integer(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise CertificateError(f"the certificate has {value!r} instead of an integer")
+        raise CertificateError(f"the certificate has {value!r} where an integer is expected")
     return value
 
 
@@ -354,7 +354,7 @@ def _index(value: object) -> int:
 
 def _boolean(value: object) -> bool:
     if not isinstance(value, bool):
-        raise CertificateError(f"the certificate has {value!r} instead of true or false")
+        raise CertificateError(f"the certificate has {value!r} where true or false is expected")
     return value
 
 

@@ -41,7 +41,7 @@ def _hollow(model: ir.Model) -> bytes:
 
 
 def _forget_names(nodes: Iterable[NodeProto]) -> None:
-    """Remove the names of tensors in attributes, also in nested graphs.
+    """Remove the names of tensors in the attributes of nodes, including nodes of nested graphs.
 
     These names have no effect on the model. Reading a model adds such names, so the names must not influence the digest.
     """

@@ -97,7 +97,7 @@ class Tensors:
 
     @functools.cached_property
     def _counts(self) -> Counter[str]:
-        """How many graphs of the model define a value of each name, as an input, an initializer or the result of a node."""
+        """For each name, the number of graphs that define a value of this name (input, initializer or result of a node)."""
         counts: Counter[str] = Counter()
         for graph in all_graphs(self.source.proto):
             counts.update({value.name for value in (*graph.input, *graph.initializer)})
@@ -123,7 +123,7 @@ def check_weights(original: ModelSource, optimized: ModelSource, certificate: Ce
     place of a value that the original computes, unless `check_stored` compares the two.
 
     Raises:
-        CertificateError: A weight is neither a weight of the original nor equal to a term, or takes the place of a value.
+        CertificateError: A weight is neither a weight of the original nor equal to a term, or replaces a computed value.
     """
     before, after = Tensors(original), Tensors(optimized)
     results = {name for node in original.proto.graph.node for name in node.output}
@@ -163,7 +163,7 @@ class _MadeWeight(NamedTuple):
         exact: The weight without any rounding.
         magnitude: The sum of the magnitudes of all numbers that were added.
         single: Whether ONNX Runtime adds in float32.
-        stored: How often numbers are rounded to the type of the weights, because each pass stores its weights.
+        stored: The number of times that a number is rounded to the type of the weights, because each pass stores its weights.
     """
 
     exact: Array
@@ -280,7 +280,7 @@ def _of_magnitudes(term: Term) -> Term:
 
 
 def _epsilon(dtype: np.dtype[Any]) -> float:
-    """Return the distance of 1 to the next number of the type `dtype`."""
+    """Return the distance from 1 to the next number of the type `dtype`."""
     try:
         return float(np.finfo(dtype).eps)
     except ValueError:  # bfloat16 and the like
@@ -356,7 +356,7 @@ def _require_same(
         after: The graph in the optimized model.
         scope: The path to the graph from the top graph.
         allowed: For the path of each graph, the outputs of the segments in this graph.
-        aliases: For each value that the rewrite replaced by another value, the name of the other value.
+        aliases: The names of the values that the rewrite replaced, each with the name of the value that replaced it.
 
     Raises:
         CertificateError: A node differs, and computes a value of the original that is not the output of a segment.
@@ -379,14 +379,15 @@ def _require_same(
         wrong = [name for name in node.output if name in names and name not in allowed.get(scope, ())]
         if wrong:
             raise CertificateError(
-                f"the node that computes {wrong[0]!r} differs from the original's, and is in no segment of the certificate"
+                f"the node that computes {wrong[0]!r} differs from the original's, and is not in a segment of the certificate"
             )
 
 
 def _require_same_ends(before: GraphProto, after: GraphProto) -> None:
-    """Check that a control flow body has the same inputs and outputs in both models, and no changed weights.
+    """Check that a control flow body has the same inputs and outputs in both models, and that no weight differs.
 
-    A weight that only the optimized body has must not have the name of a value that the original body reads.
+    The optimized body may lack weights. It may also have new weights, but not with the name of a value that the original body
+    reads.
 
     Raises:
         CertificateError: The inputs or outputs differ, or a weight differs.
@@ -419,7 +420,7 @@ def _named_alone(kind: TypeProto) -> TypeProto:
 
 
 def _aliases(certificate: Certificate) -> Iterator[tuple[str, str]]:
-    """Yield each output of a rewritten group of nodes that became equal to an input or an earlier output, together with it.
+    """Yield each output of a rewritten group of nodes that became equal to an input or earlier output, and the equal value.
 
     Nodes that read the output in the original may read the equal value in the optimized model.
     """
@@ -466,7 +467,7 @@ def _plain(node: NodeProto, aliases: Mapping[str, str], *, bodiless: bool = Fals
 
 
 def _outputs(node: NodeProto) -> tuple[str, ...]:
-    """Return the names of the outputs without empty names at the end: outputs that are left out may be listed or not."""
+    """Return the names of the outputs without empty names at the end. A node may or may not list its omitted last outputs."""
     names = list(node.output)
     while names and not names[-1]:
         names.pop()
@@ -579,7 +580,7 @@ def check_segments(
     steps. The counts in `linked` are increased.
 
     Raises:
-        CertificateError: A segment computes other values than its terms.
+        CertificateError: The values that a segment computes differ from the values of its terms.
     """
     rewrites = [rewrite for one in certificate.passes for rewrite in one.rewrites]
     places = [place for rewrite in rewrites for place in rewrite.places if not place.scope]
@@ -613,7 +614,7 @@ def _require_kinds(original: ModelSource, rewrites: Sequence[Rewrite], made: _Ma
 
     Raises:
         CertificateError: A variable is marked constant but stands for an input, or stands for a weight but is not marked
-            constant. Or a variable is marked as boolean or as integer, and the weight has another type.
+            constant. Or a variable is marked as boolean or as integer, but the weight has a different type.
     """
     given = {value.name for value in original.proto.graph.input}
     for rewrite in rewrites:
@@ -621,10 +622,10 @@ def _require_kinds(original: ModelSource, rewrites: Sequence[Rewrite], made: _Ma
             for name in (place.inputs.get(x.name, "") for place in rewrite.places):
                 weight = made.knows(name) and name not in given
                 if (weight and not x.constant) or (x.constant and name in given and name not in made.tensors.protos):
-                    raise CertificateError(f"a variable for {name!r} is marked as {'no' if weight else 'a'} weight")
+                    raise CertificateError(f"a variable for {name!r} is {'not ' if weight else ''}marked as a weight")
                 kind = made.kind(name)
                 if kind and ((x.condition and kind != "b") or (x.position and kind not in "iu")):
-                    raise CertificateError(f"a variable for {name!r} has another type than the weight")
+                    raise CertificateError(f"a variable for {name!r} and the weight have different types")
 
 
 def _weights_read(rewrite: Rewrite, place: RewrittenNodes) -> list[str]:
@@ -642,8 +643,8 @@ def _sizes(original: ModelSource, feeds: Feeds) -> dict[Atom, int]:
 def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], sizes: Mapping[Atom, int], which: str) -> bool:
     """Compare the terms of a segment, a group of rewritten nodes, with the values that the nodes compute in a run.
 
-    Terms are evaluated in float64. If the results disagree, the terms are evaluated in float32 too, because a compensated sum
-    rounds on purpose, and on slightly changed values (see `_disagreeing`).
+    Terms are evaluated in float64. If the results disagree, the terms are evaluated again: in float32, because a compensated
+    sum rounds on purpose, and on slightly changed values (see `_disagreeing`).
 
     Args:
         place: The nodes of the segment.
@@ -669,7 +670,7 @@ def _compared(place: RewrittenNodes, terms: State, values: Mapping[str, Array], 
     for x in certificate_variables(terms):
         kind = arrays[x.name].dtype.kind
         if not x.constant and (x.condition, bool(x.position)) != (kind == "b", kind in "iu"):
-            raise CertificateError(f"a variable for {names[x.name]!r} has another type than the value")
+            raise CertificateError(f"a variable for {names[x.name]!r} and the value have different types")
     wanted = [np.asarray(values[name]) for name in place.outputs]
     live = subterms(*terms)
     strange = {a for term in live for n in term.shape for a in atoms(n) if isinstance(a, Dim | Sym) and a not in sizes}
@@ -694,8 +695,8 @@ def _disagreeing(
     """Return the names of the values that disagree with their terms.
 
     The terms are evaluated in float64, then in float32, and then in float64 on arrays that are changed in their last bits. If
-    all values agree with the terms in one type, the list is empty. On the changed arrays, a term such as a comparison of nearly
-    equal numbers may change, and the value may differ from the term as much as the term changes.
+    all values agree with the terms in one of these evaluations, the list is empty. In the last evaluation, a term such as a
+    comparison of nearly equal numbers may change. A value may then differ from its term by as much as the term changes.
 
     Args:
         names: The names of the values.
@@ -705,7 +706,7 @@ def _disagreeing(
         sizes: The sizes of the dynamic dimensions.
 
     Raises:
-        ShapeError, UndecidedError: As `evaluate_certificate_terms`.
+        ShapeError, UndecidedError: See `evaluate_certificate_terms`.
     """
     live = subterms(*terms)
 
@@ -730,12 +731,12 @@ def _disagreeing(
 
 
 def _nudged(arrays: Mapping[str, Array], turn: int) -> dict[str, Array]:
-    """Return the arrays with the last bits of all numbers changed. Arrays of one number, often thresholds, are unchanged."""
+    """Return the arrays with the last bits of all numbers changed. Single numbers, often thresholds, stay unchanged."""
     return {**arrays, **perturb_feeds({name: array for name, array in arrays.items() if array.size > 1}, turn)}
 
 
 def _added_up(term: Term, known: Mapping[Term, Array]) -> Array:
-    """Return the sum of the magnitudes of all numbers that the term adds up. `known` has the values of all terms.
+    """Return the sum of the magnitudes of all numbers that the term adds up. `known` contains the values of all terms.
 
     The tolerance for rounding is proportional to this sum, because the sum bounds rounding errors in any order of summation.
     """
@@ -751,7 +752,7 @@ def _agree(value: Array, array: Array, magnitude: Array, change: Array) -> bool:
 
     The shapes must be equal, and finite elements must be close. An element of `value` must not be finite if the element of
     `array` is not finite. `magnitude` is the sum of the magnitudes of all numbers that the term adds up (see `_added_up`).
-    `change` is how much the term changes if the last bits of the variables change.
+    `change` is the amount by which the term changes if the last bits of the variables change.
     """
     if value.shape != array.shape:
         return False

@@ -141,7 +141,7 @@ SATURATING = frozenset({NEGATIVE_ROWS, POSITIVE_ROWS, HALF_SATURATED, "of magnit
 MODEST = SATURATING | {"all 1e-25", "half zeros", "zeros", "constant rows", "denormal"}
 """The kinds of adversarial values whose magnitudes are not large."""
 BOUNDARY = "half equal to constants"
-"""The set of adversarial values in which elements are exactly equal to constants of the model (`ModelSource.boundaries`)."""
+"""The kind of adversarial values in which elements are exactly equal to constants of the model (`ModelSource.boundaries`)."""
 
 
 def ordinary_feeds(source: ModelSource, at: Mapping[str, int], bound: int, seed: int) -> Iterator[tuple[str, Feeds]]:
@@ -211,7 +211,7 @@ def _array(port: DeclaredInput, at: Mapping[str, int], draw: Draw, bound: int, t
 
 
 def _with_boundaries(values: Array, boundaries: Sequence[Array], rng: np.random.Generator) -> Array:
-    """Return the values of an input with half of the elements, and at least one, replaced by boundary values."""
+    """Return the values of an input with half of the elements (but at least one) replaced by boundary values."""
     grids = _grids(values, boundaries)
     if not grids:
         return values
@@ -241,7 +241,7 @@ def _grids(values: Array, boundaries: Sequence[Array]) -> list[Array]:
 def perturb_feeds(feeds: Feeds, seed: int, boundaries: Mapping[str, Sequence[Array]] = MappingProxyType({})) -> Feeds:
     """Return the inputs with the last few bits of each floating-point number changed at random.
 
-    Numbers that equal one of the input's `boundaries` are not changed: differences of equal numbers have no rounding errors.
+    Numbers that equal one of the input's `boundaries` are not changed, because differences of equal numbers are exact.
     """
     rng = np.random.default_rng(seed)
 

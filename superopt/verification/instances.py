@@ -92,7 +92,7 @@ def _is(new: Term, replacement: Term, wanted: Mapping[Term, Term]) -> bool:
     """Return whether `new`, the rule's result for a root (a term that a step replaces), is the replacement of the root.
 
     The step may also replace other roots that occur in `new`. So `new` is accepted too if `new` equals the replacement after
-    these roots are replaced. `wanted` has the replacement of each root.
+    these roots are replaced. `wanted` contains the replacement of each root.
     """
     if new is replacement:
         return True
@@ -179,7 +179,7 @@ def _further(
 ) -> Iterator[tuple[StepBinding, tuple[Term, ...], tuple[tuple[Term, ...], ...]]]:
     """Extend a match of the first outputs of a rule to all outputs, and yield each complete match.
 
-    Each output from number `place` on may match any term of `state` that is not matched yet.
+    Each output with the index `place` or a larger index may match any term of `state` that is not matched yet.
 
     Args:
         equation: The rule.
@@ -380,7 +380,7 @@ def _holds(condition: Cond) -> bool:
 
 
 def _typed(results: Sequence[Term], roots: Sequence[Term]) -> bool:
-    """Return whether the new terms `results` are well typed wherever the old terms `roots` are.
+    """Return whether the new terms `results` are well typed at all sizes at which the old terms `roots` are well typed.
 
     A condition on sizes that only a new term requires must hold at many random sizes.
     """

@@ -54,7 +54,7 @@ ZEROS_PASSED_ON = PASSED_ON | {
     "Asin", "Asinh", "Atan", "Atanh", "AveragePool", "Ceil", "Erf", "Floor", "GlobalAveragePool", "LeakyRelu", "Mean", "PRelu",
     "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "Round", "Sin", "Sinh", "Sqrt", "Tan", "Tanh",
 }
-"""Operators whose results may be zeros with the sign of a zero of an operand."""
+"""Operators that may return a zero with the sign of a zero in an operand."""
 # fmt: on
 
 
@@ -148,7 +148,7 @@ class ModelSource:
 
     @cached_property
     def masks(self) -> frozenset[str]:
-        """The inputs that may be masks, such as attention masks, whose elements switch off elements of other tensors.
+        """The inputs that may be masks. The elements of a mask switch off elements of other tensors.
 
         An input may be a mask if it is read by an operator that may turn infinities into finite numbers, as Softmax does. The
         operator reads the input directly or through operators that pass infinities on.
@@ -166,8 +166,8 @@ class ModelSource:
     def boundaries(self) -> dict[str, tuple[Array, ...]]:
         """Values at which inputs equal constants of the model, by the name of the input (see `boundary_values`).
 
-        The model compares the constants with the input, or divides by the difference or by a value that depends on it. At a
-        difference of 0, the sign of the zero decides the sign of an infinity.
+        The model compares such an input with the constant, or divides by their difference or by a value that depends on the
+        difference. At a difference of 0, the sign of the zero decides the sign of an infinity.
         """
         signed: set[str] = set()
         for node in reversed([*verified_model_nodes(self.proto.graph)]):
@@ -177,7 +177,10 @@ class ModelSource:
         return boundary_values(self.proto, signed)
 
     def _divisors(self, node: NodeProto) -> Sequence[str]:
-        """Return the divisor of a quotient, and the operands of a power whose exponent is not a natural number."""
+        """Return the divisor of a quotient, or the operands of a power whose exponent is not a natural number.
+
+        For any other node, the result is empty.
+        """
         match node.op_type:
             case "Div":
                 return list(node.input[1:])
@@ -186,7 +189,7 @@ class ModelSource:
         return ()
 
     def _is_natural(self, name: str) -> bool:
-        """Return whether the value `name` is a constant with a single natural number."""
+        """Return whether the value `name` is a constant that consists of a single natural number."""
         given = {
             node.output[0]: a.t
             for node in verified_model_nodes(self.proto.graph)

@@ -3,8 +3,8 @@
 An element that is finite in the original's output must be finite in the optimized model's output, and close to the original's
 element. The tolerance depends on the original's own rounding errors. One part of the tolerance is the measured change of the
 element when the inputs of the original change in their last bits. The other part is the rounding error of sums of numbers that
-are as large as the elements in the same row. If inputs make sigmoids tiny, the elements at ordinary inputs count like elements
-of the same row, because ONNX Runtime's Sigmoid has an absolute error.
+are as large as the elements in the same row. If inputs make sigmoids tiny, the output elements for ordinary inputs count like
+elements of the same row, because ONNX Runtime's Sigmoid has an absolute error.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ class _Trial:
     def run(self, feeds: Feeds) -> str:
         """Run the model, and return an empty string, or a one-line error message if the run fails.
 
-        Nothing is run on a GPU, nor if the model is large or no child process can be started.
+        The model is not run if the provider is not the CPU, if the model is large, or if no child process can be started. The
+        result is then an empty string.
         """
         if not self._possible:
             return ""
@@ -170,9 +171,9 @@ def compare_runs(
         examples: Values of inputs to run first, by name. Inputs that an example leaves out are random.
 
     Raises:
-        CheckFailedError: The interfaces or an output differ. For an output, the message names the sizes, the input and the
-            element.
-        InvalidModelError: ONNX Runtime cannot load the original, or the original does not run on an example or, if there are no
+        CheckFailedError: The interfaces differ, or an output differs. If an output differs, the message names the sizes, the
+            input and the element.
+        InvalidModelError: ONNX Runtime cannot load the original. Or the original does not run on an example or, without
             examples, at any of the sizes.
     """
     _require_interface(original, optimized)
@@ -190,7 +191,7 @@ def compare_runs(
     with contextlib.closing(_Trial(before)) as first, contextlib.closing(_Trial(after)) as second:
         done = _at_sizes(pair, (first, second), [{**numbers, **pair.fixed.sizes} for numbers in given or [{}]], inside)
     if not done and not examples:
-        raise InvalidModelError(f"{original.path}: the original runs at none of the sizes that were tried ({pair.reason})")
+        raise InvalidModelError(f"{original.path}: the original does not run at any of the tried sizes ({pair.reason})")
     pair.require_refusal(completed[0] if completed else next(ordinary_feeds(original, *done[0], seed))[1])
     if special and done:
         deadline = time.monotonic() + VERIFY.value_run_seconds
@@ -293,7 +294,7 @@ class _Pair:
             self.reason = reason
             return False
         if reason := after.run(feeds):
-            raise CheckFailedError(f"on {name} the original runs, but the optimized model does not ({reason})")
+            raise CheckFailedError(f"on {name}, the original runs, but the optimized model does not ({reason})")
         return True
 
     def compare(
@@ -302,7 +303,7 @@ class _Pair:
         """Run both models on the inputs, and compare the outputs. Return False if the original does not run on the inputs.
 
         The outputs may differ as much as the original's outputs change when inputs change in their last bits. These changes are
-        divided by `conditioning` first. `usual` has a magnitude of each output, to which the tolerance is proportional too. If
+        divided by `conditioning` first. `usual` contains a magnitude for each output, with which the tolerance grows. If
         `signs` is True, infinities must have the same signs.
 
         Raises:
@@ -315,7 +316,7 @@ class _Pair:
             return False
         found = self.after.run(feeds)
         if isinstance(found, str):
-            raise CheckFailedError(f"on {name} the original runs, but the optimized model does not ({found})")
+            raise CheckFailedError(f"on {name}, the original runs, but the optimized model does not ({found})")
         turns = range(1, 1 if self.identical else VERIFY.nudged_run_count + 1)
         boundaries = self.before.source.boundaries
         nudged = (perturb_feeds(feeds, self.seed + turn, boundaries) for turn in turns)
@@ -341,14 +342,15 @@ class _Pair:
         The original runs on `feeds`.
 
         Raises:
-            CheckFailedError: The optimized model runs with another value, or has another size.
+            CheckFailedError: The optimized model runs with a different value of a fixed input, or at sizes that differ
+                from the fixed sizes.
         """
         for name, value in self.fixed.values.items():
             other = (
                 ~value if value.dtype.kind == "b" else value + np.ones_like(value) if value.dtype.kind != "O" else value + "?"
             )
             if not isinstance(self.after.run({**feeds, **self.fixed.values, name: np.asarray(other)}), str):
-                raise CheckFailedError(f"the optimized model also runs with another value of the fixed input {name!r}")
+                raise CheckFailedError(f"the optimized model also runs with a different value of the fixed input {name!r}")
         for before, after in zip(self.before.source.inputs, self.after.source.inputs, strict=True):
             for axis, own in zip(before.axes, after.axes, strict=True):
                 if own != self.fixed.sizes.get(str(axis), own):
@@ -371,7 +373,7 @@ def describe_difference(
         found: The output of the optimized model.
         near: Outputs of the original on inputs that are changed in their last bits.
         conditioning: The number by which the distances of floating-point elements of `near` from `wanted` are divided.
-        usual: A magnitude to which the tolerance of floating-point elements is proportional too.
+        usual: An additional magnitude to which the tolerance of floating-point elements is proportional.
         signs: Whether infinities must have the same signs.
     """
     if not isinstance(wanted, np.ndarray) or not isinstance(found, np.ndarray):
@@ -432,7 +434,7 @@ def _largest(output: object) -> float:
 
 
 def _counted(wanted: Array, found: Array, others: Sequence[Array]) -> str:
-    """Return a description of the difference between two outputs of integers or booleans, as `describe_difference`.
+    """Return a description of the difference between two outputs of integers or booleans, like `describe_difference`.
 
     An element may differ if the same element also differs in one of `others`, the original's outputs on slightly changed
     inputs.

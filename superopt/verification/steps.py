@@ -29,7 +29,7 @@ corrected mutant.
 
 
 class StepEvidence(Enum):
-    """How a rewrite step was shown to be right: it matches a proved rule, or both of its sides agree in tests."""
+    """The evidence that a rewrite step is right: the step matches a proved rule, or both of its sides agree in tests."""
 
     PROVED = "proved"
     TESTED = "tested"
@@ -99,7 +99,7 @@ class StepChecker:
                     f"rule {one.rule!r} needs the floating-point flag {missing[0]}, which the certificate does not state"
                 )
         if certificate.mode == "precise" and {*certificate.flags} - {FpFlag.NSZ}:
-            raise CertificateError("the precise mode admits no floating-point flag but nsz")
+            raise CertificateError("the precise mode allows no floating-point flag except nsz")
 
     def _require_known(self, name: str) -> None:
         if name.startswith(PARTLY) or name in fusions() or recognized_operator(name) is not None:
@@ -108,7 +108,7 @@ class StepChecker:
             return
         rule = self.rules.get(name)
         if rule is None:
-            raise CertificateError(f"no stored rule is called {name!r} (rules of your own are given with --rules)")
+            raise CertificateError(f"no stored rule is called {name!r} (to use your own rules, pass --rules)")
         if self.digests.get(name) != digest(rule):
             raise CertificateError(f"the stored rule {name!r} differs from the rule that the certificate names")
 
@@ -177,8 +177,9 @@ def equal_up_to_rounding(one: Array, other: Array) -> bool:
 def draw_arrays(variables: Sequence[Term], rng: np.random.Generator, turn: int) -> tuple[dict[str, Array], dict[Atom, int]]:
     """Draw small sizes of the dynamic dimensions, and an array of random numbers for each variable.
 
-    An array for a condition has zeros and ones. An array of positions has integers from 0 to 3. Any other array has numbers of
-    magnitude around 1, which are positive if the number `turn` is odd. In each fourth turn, the numbers are far below zero.
+    An array for a condition contains zeros and ones. An array of positions contains integers from 0 to 3. Any other array
+    contains numbers of magnitude around 1, which are positive if `turn` is odd. In every fourth turn, the numbers are far below
+    zero instead.
     """
     sizes: dict[Atom, int] = {}
 
@@ -227,9 +228,9 @@ def _require_there(step: CertifiedStep, state: State) -> None:
         raise CertificateError(f"step {step.rule!r} does not have one replacement for each of its roots")
     for root, new in zip(step.roots, step.replacements, strict=True):
         if root not in there:
-            raise CertificateError(f"step {step.rule!r} replaces a {root.op} that is not among the current terms")
+            raise CertificateError(f"step {step.rule!r} replaces a {root.op} term that is not among the current terms")
         if root.shape != new.shape:
-            raise CertificateError(f"step {step.rule!r} replaces a {root.op} by a term of another shape")
+            raise CertificateError(f"step {step.rule!r} replaces a {root.op} term with a term of a different shape")
         if root.constant:
             raise CertificateError(f"step {step.rule!r} replaces a weight")
     if not there.issuperset(certificate_variables(step.replacements)):

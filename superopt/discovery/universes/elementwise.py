@@ -18,8 +18,8 @@ CONDITIONS = frozenset({"c", "d"})
 N, K = universe_symbols("n k")
 MATRICES, ROW = tuple(variable(name, (N, K)) for name in "xyzq"), variable("t", (K,))
 PARAMETERS = (1, 2, 3)
-"""The values of an operator's real attributes when terms are evaluated. The values are small, so that an attribute that is a
-threshold has elements on both sides.
+"""The values of an operator's real attributes when terms are evaluated. The values are small. If an attribute is a threshold,
+there are therefore elements below and above it.
 """
 LEAVES = tuple(v.name for v in (*MATRICES, ROW))
 OPERANDS = (*LEAVES, "transpose", "expand", "reshape", "slice", "concat")
@@ -29,7 +29,9 @@ out, because rules about nested applications say little about moves of elements.
 
 
 def universes_of(name: str) -> tuple[Universe, ...]:
-    """Return the universes (vocabularies for enumeration) for the operator `name`: one if it is elementwise, else none."""
+    """Return the universes (vocabularies for enumeration) for the operator `name`: one universe for an elementwise operator,
+    else none.
+    """
     spec = operator(name)
     if spec.definition is None or any(p.kind != "real" for p in spec.parameters):
         return ()

@@ -1,6 +1,6 @@
 """The universes (vocabularies for enumeration) in the order of exploration.
 
-The rules of an earlier universe make rules of a later universe redundant.
+Rules of an earlier universe can make rules of a later universe redundant.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 The universes (vocabularies from which terms are enumerated) include:
 
-- elementwise and row operations on scores, where heads are an axis, are grouped, or are flattened into the batch,
+- elementwise and row operations on scores, with the heads as an axis, in groups, or flattened into the batch,
 - heads of a batch of one, for which ONNX Runtime fuses a transpose of three axes into a product, but not a transpose of four
   axes,
-- transposes that move the axis of heads before the axis of rows and back, and reshapes that flatten heads and split them again,
-  which cancel,
-- products of heads as products of stacks of matrices, and keys and values repeated for each of the query heads that share them,
-  as exporters write them.
+- operators that cancel: transposes that move the axis of heads before the axis of rows and back, and reshapes that flatten and
+  split heads,
+- products of heads, written as products of stacks of matrices,
+- keys and values that are repeated for each query head that shares them, as exporters write them.
 """
 
 from __future__ import annotations

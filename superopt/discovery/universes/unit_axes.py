@@ -11,7 +11,7 @@ SMALL: tuple[Extent, ...] = (2, 3, 4)
 
 
 def _alone(op: str, **attributes: Attribute) -> Template:
-    """Return an operator template for enumeration that is applied to the variable `x` (a column vector) only."""
+    """Return an operator template for enumeration that is applied only to the variable `x` (a column vector)."""
     return Template(op, 1, attributes, takes=(("x",),))
 
 
@@ -42,7 +42,7 @@ def _lone(name: str, rows: Extent) -> Universe:
 def _head(name: str, *batch: Extent, rows: Extent) -> Universe:
     """Return a universe (a vocabulary for enumeration) of products of a column of ones with a row, for each row of a stack.
 
-    Such products occur in each head of attention to a single token. `batch` has the extents of the stack, and `rows` is the
+    Such products occur in each head of attention to a single token. `batch` gives the extents of the stack, and `rows` is the
     length of the column.
     """
     axes = (*range(-2 - len(batch), -2), -1)

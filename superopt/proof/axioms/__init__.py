@@ -1,12 +1,12 @@
-"""The axiomatic prover: saturate an e-graph with proved axioms, then check in Z3 the instances of axioms that were used.
+"""The axiomatic prover. It saturates an e-graph with proved axioms, then checks with Z3 the axiom instances that it used.
 
 Read `axiomatic` first, then `saturate` and `replay`.
 
-    `axiomatic`: proves a rule at all of its ranks: search, then check.
+    `axiomatic`: proves a rule at all of its ranks by a search and a check.
     `saturate`: equality saturation, which fills a congruence closure with instances of axioms.
-    `closure`: the congruence closure (e-graph) with explanations (proof-producing), modulo associativity and commutativity.
-    `ematch`: e-matching: matches of an axiom's side modulo the known equalities.
+    `closure`: the proof-producing congruence closure (e-graph), modulo associativity and commutativity.
+    `ematch`: e-matching, which matches one side of an axiom against terms modulo the known equalities.
     `ground`: the text form of axiom instances in the ledger, and its parser.
-    `replay`: the trusted check: Z3 shows that the instances imply the rule; minimal sets of instances.
-    `standing`: whether an axiom is proved, from the ledger or by a new proof.
+    `replay`: the trusted check, in which Z3 shows that the instances imply the rule. It also finds minimal sets of instances.
+    `standing`: decides from the ledger, or by a new proof, whether an axiom is proved.
 """

@@ -1,7 +1,7 @@
 """Congruence closure over ground terms with proofs: every equality can be traced to the steps that imply it.
 
-After Nieuwenhuis and Oliveras, "Proof-producing congruence closure" (RTA 2005). Two sums (or products) are congruent if their
-operands are equal in some order.
+The algorithm is from Nieuwenhuis and Oliveras, "Proof-producing congruence closure" (RTA 2005). Two sums (or products) are
+congruent if their operands are equal in some order.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Regrouping:
 
 @dataclass(frozen=True)
 class Given:
-    """A reason for equality: an asserted equation, with the text of an axiom's instance and the two sides of the instance."""
+    """A reason for equality: an asserted axiom instance, with its text and its two sides."""
 
     text: str
     left: Term
@@ -51,10 +51,10 @@ Reason: TypeAlias = Congruence | Regrouping | Given
 
 
 def _length(extent: object) -> int:
-    """Return the writing cost of an extent, a measure of its length. The cost is 0 for -1, 0, 1 and single symbols.
+    """Return the writing cost of an extent, which measures its length. The cost is 0 for -1, 0, 1 and single symbols.
 
-    A number costs the absolute value of its numerator minus 1, plus its denominator minus 1. The cost of a symbolic size grows
-    with the number of symbols in its terms and with its coefficients.
+    The cost of a fraction p / q is |p| - 1 + q - 1. The cost of a symbolic size grows with the number of symbols in its terms
+    and with its coefficients.
     """
     match extent:
         case int() | Fraction():
@@ -112,14 +112,14 @@ class Closure:
         return self._members[self.find(term)]
 
     def best(self, term: Term) -> Term:
-        """Return the term of the class with the least writing cost (see `weight`)."""
+        """Return the term with the least writing cost (see `weight`) in the term's class."""
         return self._best.get(self.find(term), term)
 
     def equal(self, one: Term, other: Term) -> bool:
         return self.find(one) is self.find(other)
 
     def weight(self, term: Term) -> int:
-        """Return the writing cost of a term: the number of its binary operators, plus the costs of extents in attributes.
+        """Return the writing cost of a term: the number of its binary operators, plus the costs of extents in its attributes.
 
         Extents in `familiar` cost nothing. A shared operand counts each time that it occurs.
         """
@@ -138,7 +138,7 @@ class Closure:
         return (term.op, term.attributes, *operands)
 
     def canonical(self, term: Term) -> bool:
-        """Return whether the term represents the terms congruent to it: terms with the same operator and equal operands."""
+        """Return whether the term represents all terms with the same operator and pairwise equal operands."""
         return self._table.get(self.signature(term)) is term
 
     def lookup(self, term: Term) -> Term | None:
@@ -202,7 +202,7 @@ class Closure:
                     pending.append((user, known, Congruence(self._paired(user, known))))
 
     def _hang(self, one: Term, other: Term, reason: Reason) -> None:
-        """Make `one` the root of its tree in the proof forest, then add the edge one -> other."""
+        """Make `one` the root of its tree in the proof forest, then add an edge from `one` to `other`."""
         while True:
             above = self._edges.get(one)
             self._edges[one] = (other, reason)

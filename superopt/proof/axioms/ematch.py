@@ -54,7 +54,7 @@ class Direction:
         return _share(self.source), _share(self.target)
 
     def weights(self, variables: Mapping[str, int]) -> tuple[int, int]:
-        """Return the writing costs of `source` and `target`: the number of binary operators plus the costs of variables."""
+        """Return the writing costs of `source` and `target`: the number of binary operators plus the costs of the variables."""
         source, target = (
             operators + sum(count * variables[name] for name, count in uses.items()) for operators, uses in self._shares
         )
@@ -76,7 +76,7 @@ class Direction:
 
 
 def _share(root: Term) -> tuple[int, Counter[str]]:
-    """Count a term's binary operators and the occurrences of each variable. Shared subterms count each time they occur."""
+    """Count a term's binary operators and the occurrences of each variable. A shared subterm counts each time it occurs."""
     operators, uses = 0, Counter[str]()
     pending = [root]
     while pending:
@@ -100,7 +100,7 @@ class Matcher:
     """Matching of patterns against the classes of a `Closure`. The closure must not change during matching.
 
     Matching ends after `steps` matching steps. A pattern that is a sum (or product) also matches part of a larger sum. Each
-    operand of the pattern then matches one operand of the larger sum.
+    operand of the pattern then matches exactly one operand of the larger sum.
     """
 
     def __init__(self, closure: Closure, steps: int) -> None:

@@ -33,7 +33,7 @@ class Ground:
 
     For an instance of a regrouping law (associativity and commutativity together), `left` and `right` are the same sum or
     product, and the instance says that all its groupings and orders are equal. If `directed` is True, the equation holds where
-    the left side is defined, and the right side may be defined at more inputs.
+    the left side is defined, and the right side may be defined at more inputs than the left side.
     """
 
     text: str
@@ -60,7 +60,7 @@ def regrouping_axiom_instance(term: Term) -> str:
 def read_ground(text: str, assumptions: Assumptions) -> Ground:
     """Parse the instance of an axiom in `text`, at the sizes of `assumptions`.
 
-    The form of the instance and the axiom's `where` are checked. Definedness and shapes are not checked.
+    The form of the instance and the axiom's `where` clause are checked. Definedness and shapes are not checked.
 
     Raises:
         NotationError: The text does not name an axiom, or does not give all of the axiom's variables.
@@ -123,7 +123,7 @@ def _ranks(rule: Rule, given: Mapping[str, str], tensors: Mapping[str, Term]) ->
 
 @functools.lru_cache(maxsize=PROOF.ground_argument_cache_count)
 def _read_at(axiom: str, ranks: tuple[tuple[str, int], ...]) -> Equation | None:
-    """Return the axiom at one choice of ranks, or None if the axiom excludes the choice or is not well typed at it."""
+    """Return the axiom at one choice of ranks, or None if the axiom excludes this choice or is ill typed at this choice."""
     statement = axioms()[axiom].statement
     if [name for name, _ in ranks] != [name for name, _ in statement.ranks]:
         return None
@@ -138,7 +138,10 @@ def _read_at(axiom: str, ranks: tuple[tuple[str, int], ...]) -> Equation | None:
 def _binding(
     equation: Equation, given: Mapping[str, str], tensors: Mapping[str, Term], assumptions: Assumptions
 ) -> Binding | None:
-    """Return the values of the axiom's variables, or None unless `given` has exactly these variables."""
+    """Return the values of the axiom's variables.
+
+    Return None if `given` does not name exactly these variables, or if the value of an integer variable is not an integer.
+    """
     symbols = axiom_attribute_symbols(equation)
     axes = {name for name, axis in equation.ranks if axis < 0}
     if {v.name for v in variables(*equation.left, *equation.right)} | set(symbols) | axes != set(given):
@@ -151,7 +154,7 @@ def _binding(
 
 
 def is_integral_axiom_argument(extent: Extent) -> bool:
-    """Return whether the extent is built from integers only, without fractions and real attribute variables."""
+    """Return whether the extent is built only from integers, without fractions and real attribute variables."""
     if not isinstance(extent, Size):
         return isinstance(extent, int)
     real = any(isinstance(a, Inverse) or (isinstance(a, Sym) and a.real) for a in extent.atoms())

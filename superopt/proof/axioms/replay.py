@@ -1,8 +1,8 @@
-"""Proof checking: Z3 shows that the ground instances in a ledger make both sides of a rule equal, without a search.
+"""Proof checking without a search: Z3 shows that the ground instances in a ledger make both sides of a rule equal.
 
 Every instance is first parsed again from its text, and its conditions are shown to follow from the conditions of the rule. The
-remaining problem for Z3 has no quantifiers. Tensors are an uninterpreted sort. Every operator is an uninterpreted function of
-tensors and of the numbers in its attributes. Sums and products are binary functions, and products of sizes are unknowns of
+remaining problem for Z3 contains no quantifiers. Tensors are an uninterpreted sort. Every operator is an uninterpreted function
+of tensors and of the numbers in its attributes. Sums and products are binary functions, and products of sizes are unknowns of
 linear arithmetic.
 """
 
@@ -51,8 +51,8 @@ def replay_proof(rule: Rule, instances: Sequence[str]) -> Verdict:
 def shorten_proof(rule: Rule, instances: Sequence[str]) -> Verdict:
     """Check that the axiom instances prove the rule at all of its ranks and axes. Return `Proved` or `Unknown`.
 
-    `Proved` has only the instances whose conditions hold at some of the checked ranks and axes. Some ranks and axes need no
-    check, because the rule at other ranks and axes implies the rule there.
+    The result `Proved` contains only the instances whose conditions hold at some of the checked ranks and axes. Some ranks and
+    axes need no check, because the rule at other ranks and axes implies the rule there.
     """
     started = time.perf_counter()
     used: set[str] = set()
@@ -78,7 +78,8 @@ def proved_verdict(instances: Iterable[str], milliseconds: float) -> Proved:
 def check_instances(assumptions: Assumptions, instances: Sequence[str]) -> list[Ground] | str:
     """Return the instances that hold at the equation's ranks and axes, if Z3 derives the equation from these instances.
 
-    Otherwise return the reason. Instances that are ill typed or do not hold at these ranks and axes are ignored.
+    Otherwise return the reason for the failure. Instances that are ill typed or do not hold at these ranks and axes are
+    ignored.
     """
     objection = type_objection(assumptions)
     if objection:
@@ -119,9 +120,9 @@ def minimal_instances(assumptions: Assumptions, grounds: Sequence[Ground]) -> li
 
 
 def type_objection(assumptions: Assumptions) -> str | None:
-    """Return the reason why the right side may be ill typed, or of another shape, where the left side is well typed.
+    """Return the reason why the right side may be ill typed, or may have the wrong shape, where the left side is well typed.
 
-    Return None if the right side is shown to be well typed and of the left side's shape.
+    Return None if the right side is shown to be well typed and to have the left side's shape.
     """
     if not all(_divided(known, claim) or is_valid(known, claim) for known, claim in assumptions.divisions):
         return "the conditions on the sizes of the rule cannot be solved for single sizes"
@@ -133,9 +134,9 @@ def type_objection(assumptions: Assumptions) -> str | None:
 
 
 def _divided(known: Iterable[Cond], claim: Cond) -> bool:
-    """Return whether the claim is a known equality, divided by factors that are at least 1.
+    """Return whether the claim is the result of dividing a known equality by factors that are at least 1.
 
-    For example, `a == b` is `a * n == b * n`, divided by `n`.
+    For example, dividing `a * n == b * n` by `n` gives `a == b`.
     """
     facts = [c for c in known if isinstance(c, Compare)]
     lowered = [c.left + 1 for c in facts if c.relation == ">="]
@@ -145,7 +146,7 @@ def _divided(known: Iterable[Cond], claim: Cond) -> bool:
 
 
 def is_sound(ground: Ground, assumptions: Assumptions) -> bool:
-    """Return whether both sides of the axiom's instance are well typed and of one shape wherever the rule to prove applies."""
+    """Return whether both sides of the axiom instance are well typed and have the same shape wherever the rule applies."""
     terms = (ground.left, ground.right)
     return all(map(assumptions.typed, terms)) and assumptions.alike(*terms)
 
@@ -214,7 +215,7 @@ def _binary(op: str) -> z3.FuncDeclRef:
 
 @functools.lru_cache(maxsize=PROOF.expression_cache_count)
 def _groupings(term: Term) -> list[z3.BoolRef]:
-    """Return formulas for associativity and commutativity, one for every split of the sum or product into two parts."""
+    """Return formulas for associativity and commutativity, one for each split of the sum or product into two parts."""
     function = _binary(term.op)
     return [
         _sum(term.op, whole) == function(_sum(term.op, one), _sum(term.op, other))
@@ -225,7 +226,7 @@ def _groupings(term: Term) -> list[z3.BoolRef]:
 def _partitions(operands: Sequence[Term]) -> Iterator[tuple[Sequence[Term], Sequence[Term], Sequence[Term]]]:
     """Yield every split of every subset of at least two operands into two parts.
 
-    Each item has the subset and the two parts. The two parts also occur in exchanged order.
+    Each item contains the subset and the two parts. Each pair of parts also occurs in exchanged order.
     """
     places = range(len(operands))
     for count in range(2, len(operands) + 1):

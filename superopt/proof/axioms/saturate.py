@@ -1,4 +1,4 @@
-"""Proof search: axioms are instantiated wherever they match, until the sides of an equation are in one class of equal terms."""
+"""Proof search: axioms are instantiated wherever they match, until both sides of an equation are known to be equal."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class SaturationLimits:
     """Limits of a search.
 
     Attributes:
-        rounds: The most rounds. A round matches every axiom everywhere.
-        terms: The most terms in the closure.
-        steps: The most matching steps in total.
+        rounds: The maximum number of rounds. A round matches every axiom everywhere.
+        terms: The maximum number of terms in the closure.
+        steps: The maximum total number of matching steps.
         growth: Pairs of limits on the writing cost (about the number of operators) of a new term. The pairs are used one after
-            another. The first number limits the excess over the term that the new term replaces. The second number limits the
-            excess over the costliest term of the goals (pairs of terms to make equal). When a pair allows no further
-            instance, the next pair applies.
+            another. The first number of a pair limits how much more the new term may cost than the term that it replaces. The
+            second number limits how much more the new term may cost than the costliest term of the goals (pairs of terms to
+            make equal). When a pair allows no further instance, the next pair applies.
     """
 
     rounds: int = PROOF.max_saturation_rounds
@@ -47,7 +47,7 @@ class SaturationLimits:
 def axiom_directions(axiom: str) -> tuple[Direction, ...]:
     """Return the directions in which an axiom can be used as a rewrite, at each choice of its ranks.
 
-    A `=>` axiom is used from left to right only.
+    A `=>` axiom is used only from left to right.
     """
     law = axioms()[axiom]
     found = (d for equation in law.equations for d in directions(axiom, equation))
@@ -70,7 +70,7 @@ def readings_within(operators: frozenset[str]) -> Readings:
 
 @functools.cache
 def _own_words(op: str) -> frozenset[str]:
-    """Return the operators by which this operator's axioms define it, such as `add` and `scale` for `sub`."""
+    """Return the operators by which the axioms of this operator define the operator, such as `add` and `scale` for `sub`."""
     found: set[str] = set()
     for name, axiom in axioms().items():
         if name.partition(".")[0] == op:
@@ -88,7 +88,7 @@ def with_defining_operators(operators: frozenset[str]) -> frozenset[str]:
 
 
 def derive(assumptions: Assumptions, limits: SaturationLimits) -> list[str] | None:
-    """Return instances of axioms, as text, that make both sides of the equation equal, or None if none were found."""
+    """Return the texts of axiom instances that make both sides of the equation equal, or None if the search fails."""
     goals = tuple(zip(assumptions.left, assumptions.right, strict=True))
     own = frozenset(t.op for pair in goals for t in subterms(*pair) if not t.is_variable)
     for allowed in dict.fromkeys((own, with_defining_operators(own))):
@@ -101,7 +101,7 @@ def derive(assumptions: Assumptions, limits: SaturationLimits) -> list[str] | No
 
 
 class Saturation:
-    """A congruence closure that grows by instances of laws (of the axioms by default).
+    """A congruence closure that grows by instances of laws. By default, the laws are the axioms.
 
     No new term contains an operator outside `allowed`.
     """
@@ -123,11 +123,11 @@ class Saturation:
 
     @property
     def full(self) -> bool:
-        """Whether the search has reached its limit on terms or on matching steps."""
+        """Whether the search has reached its limit on the number of terms or of matching steps."""
         return len(self.closure) >= self.limits.terms or self.matcher.steps < 0
 
     def run(self, goals: Sequence[tuple[Term, Term]]) -> bool:
-        """Instantiate laws until both terms of every goal are in one class of equal terms. Return whether this succeeded."""
+        """Instantiate laws until both terms of every goal are known to be equal. Return whether this succeeded."""
         heaviest = max(self.closure.weight(self.closure.add(term)) for pair in goals for term in pair)
         growth = iter(self.limits.growth)
         self._allow(heaviest, next(growth))
@@ -148,7 +148,7 @@ class Saturation:
         self.growth, self.heaviest = growth[0], heaviest + growth[1]
 
     def _round(self, goals: Sequence[tuple[Term, Term]]) -> bool:
-        """Instantiate every axiom wherever it matches. Return whether the two terms of every goal are now known to be equal."""
+        """Instantiate every law wherever it matches. Return whether the two terms of every goal are now known to be equal."""
         for direction, found in list(self._matches()):
             self._instantiate(direction, found)
             if self._reached(goals):
@@ -206,7 +206,7 @@ class Saturation:
     def _regroup(self) -> None:
         """Add regrouped sums and products to the closure, in two ways.
 
-        If the sum of some operands equals another term, the term replaces these operands. If an operand equals a sum, the
+        If the sum of some operands equals another term, the other term replaces these operands. If an operand equals a sum, the
         operands of the sum replace the operand.
         """
         for op in [name for name in self.closure.by_operator if operator(name).commutative]:
@@ -273,7 +273,7 @@ class Saturation:
 class _Parts:
     """A lookup table of sums and products.
 
-    A sum (or product) is found by its own class of equal terms, and by the class of its first operand.
+    A sum (or product) can be looked up by its own class of equal terms, and by the class of its first operand.
     """
 
     def __init__(self, closure: Closure, sums: Sequence[Term]) -> None:

@@ -25,7 +25,7 @@ def axiom_verdict(axiom: str) -> Verdict:
 
 @functools.cache
 def axiom_ledger() -> Mapping[str, LedgerEntry]:
-    """Return the stored verdicts on axioms, by the axiom's name. They are read from the ledger file once."""
+    """Return the stored verdicts on axioms, by the axiom's name. The ledger file is read only once."""
     return load_axioms()
 
 

@@ -1,7 +1,7 @@
 """Reindexings between two products.
 
-A reindexing writes the bound indices of one product as expressions over the bound indices of the other product. It is computed
-from the factors of the products: equal factors read the same elements.
+A reindexing writes the bound indices of one product as expressions over the bound indices of the other product. A reindexing is
+computed from the factors of the products: equal factors read the same elements.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def lookup(reindexing: Reindexing) -> Lookup:
 
 
 def head(factor: Factor) -> tuple[str, ...]:
-    """Return a key that equal factors share, such as the function's name. Factors with different keys cannot be equal."""
+    """Return a key that is the same for equal factors, such as a function's name. Factors with different keys are not equal."""
     match factor:
         case Read(name, indices):
             return "read", name, str(len(indices))
@@ -87,9 +87,9 @@ def alignments(source: Summand, target: Summand) -> Iterator[tuple[tuple[int, ..
 def _completed(
     source: Sequence[Sym], target: Sequence[Sym], forward: Reindexing, backward: Reindexing
 ) -> Iterator[tuple[Reindexing, Reindexing]]:
-    """Yield both reindexings, completed for the indices that they lack.
+    """Yield both reindexings, extended by the indices that they lack.
 
-    The missing indices of the source and of the target are paired in every possible way, and each way gives one item.
+    The missing indices of the source are paired with those of the target in every possible way. Each way gives one item.
     """
     here = [k for k in source if k not in backward]
     there = [k for k in target if k not in forward]
@@ -105,7 +105,7 @@ def _completed(
 def pairings(source: Sequence[Factor], target: Sequence[Factor]) -> Iterator[list[Pair]]:
     """Yield lists of index pairs, one list for each way to pair the parts of `source` with the parts of `target`.
 
-    If the factors are equal, then one of the lists has only pairs of equal indices.
+    If the factors are equal, then one of the lists contains only pairs of equal indices.
     """
     options = [list(_pairs(a, b)) for a, b in zip(source, target, strict=True)]
     for choice in itertools.product(*options):
@@ -150,7 +150,7 @@ def _inner_pairs(here: Sequence[Summand], there: Sequence[Summand]) -> Iterator[
 def solve_indices(pairs: Sequence[Pair], unknowns: Sequence[Sym], inner: Iterable[Sym] = ()) -> Reindexing:
     """Return values of the unknowns at which the two indices of each pair are equal. Undetermined unknowns are left out.
 
-    The unknowns occur in the second index of a pair. A pair that contains an `inner` symbol is skipped.
+    The unknowns occur in the second index of a pair. A pair that contains a symbol of `inner` is skipped.
     """
     found: Reindexing = {}
     hidden = set(inner)
@@ -220,13 +220,13 @@ def linear_in_bound_index(extent: Extent, unknown: Atom) -> tuple[Extent, Extent
 
 
 def quotients(extents: Iterable[Extent]) -> Iterator[Floor]:
-    """Yield every quotient in the extents, the innermost last."""
+    """Yield every quotient in the extents. A quotient comes before the quotients inside it."""
     for extent in extents:
         yield from (a for a in atoms(extent) if isinstance(a, Floor))
 
 
 def flatten_quotients(facts: Guard, extent: Extent) -> Extent:
-    """Return the extent with a // b // c written as a // (b * c) where c is known to be positive."""
+    """Return the extent with `a // b // c` written as `a // (b * c)` where `c` is known to be positive."""
     for quotient in quotients([extent]):
         match quotient.numerator:
             case Size(terms=(((Floor() as inner,), 1),)) if is_valid(facts, at_least(quotient.denominator, 1)):

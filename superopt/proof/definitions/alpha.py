@@ -1,6 +1,6 @@
 """Equality of sums up to the names of bound indices and the order of parts (alpha equivalence).
 
-Two summands are alike if they differ only in the names of bound indices, the order of parts and the number in front.
+Two summands are alike if they differ only in the names of bound indices, the order of parts and the constant factor.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Key: TypeAlias = "tuple[str, ...]"
 
 @functools.lru_cache(maxsize=PROOF.alpha_cache_count)
 def shape(summand: Summand) -> tuple[Key, Extent]:
-    """Return a key of the summand, and the constant factor in front of the summand: a number or a size.
+    """Return a key of the summand, and the constant factor of the summand, which is a number or a size.
 
     The key is the same for summands that differ only in this factor, the names of bound indices and the order of parts.
     """
@@ -109,7 +109,7 @@ def _renaming(bound: tuple[Sym, ...], summand: Summand) -> _Names:
 
 
 class _Names:
-    """A function that writes an extent as text, with other names for some symbols."""
+    """A function that writes an extent as text, with new names for some symbols."""
 
     def __init__(self, names: dict[Sym, Size]) -> None:
         self.names = names

@@ -3,13 +3,13 @@
 Extents of variables are at least 1. Attribute variables and indices are integers, or reals where they are marked as real. A
 quotient is unconstrained unless its denominator is at least 1. A product of unknowns is first treated as a new unknown. Only
 simple bounds of the product are known, such as `a * b >= b` for `a >= 1` and `b >= 0`. Most questions are then linear.
-Questions that linear arithmetic cannot decide go to Z3's nonlinear arithmetic. Its limit is a number of steps and not a time.
-The conditions that a solver has seen can change the solver's next answer. Each verdict therefore starts with a fresh solver, so
-that the verdict is the same on every machine and in any order of questions.
+Questions that linear arithmetic cannot decide go to Z3's nonlinear arithmetic. The nonlinear arithmetic is limited by a number
+of steps, not by a time. The conditions that a solver has seen can change the solver's next answer. Each verdict is therefore
+computed with a fresh solver, so that the verdict does not depend on the machine or on earlier questions.
 
-Most questions of a proof end undecided. Undecided questions take the longest and support no proof. A ledger may therefore list
-the digests of undecided questions, and later checks skip these questions. A skipped question counts as undecided, so the list
-cannot make a false condition pass.
+Most questions that arise in a proof remain undecided. Undecided questions take the longest and support no proof. A ledger can
+therefore list the digests of undecided questions, and later checks skip these questions. A skipped question counts as
+undecided, so the list cannot make a false condition pass.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ DIGEST = 8
 
 
 def z3_solver_version() -> str:
-    """Return the solver's version."""
+    """Return the name and the version of the solver as a text."""
     return f"z3 {z3.get_version_string()}"
 
 
 class SolverEffort(IntEnum):
-    """How hard the solver tries to show that a condition follows from others.
+    """The effort with which the solver tries to show that a condition follows from other conditions.
 
-    LINEAR uses linear arithmetic only. PRODUCTS also derives consequences of inequalities between products. NONLINEAR also uses
+    LINEAR uses only linear arithmetic. PRODUCTS also derives consequences of inequalities between products. NONLINEAR also uses
     Z3's nonlinear arithmetic.
     """
 
@@ -100,10 +100,10 @@ def isolated_solver() -> Iterator[None]:
 
 @contextlib.contextmanager
 def skip_questions(questions: Container[str] = frozenset()) -> Iterator[Collection[str]]:
-    """Run a block with no cached answers, in which questions with these digests count as undecided and are not asked.
+    """Run a block without cached answers. Questions whose digests are in `questions` are not asked and count as undecided.
 
-    A question is whether a condition follows from others. Questions that an enclosing block skips are asked in this block,
-    unless `questions` has their digests too.
+    A question asks whether a condition follows from other conditions. Questions that an enclosing block skips are asked in this
+    block, unless `questions` contains their digests too.
 
     Yields:
         The digests of all undecided questions in the block, in the order of the questions.
@@ -135,10 +135,10 @@ def is_contradictory(assumptions: Iterable[Cond], effort: SolverEffort = SolverE
 
 
 def _stronger(assumptions: Sequence[Cond], claim: Cond) -> bool:
-    """Return whether the claim follows without a solver.
+    """Return whether the claim is shown to follow from the assumptions without a solver.
 
-    The claim follows if an assumption is the claim with a smaller constant, or if the claim holds because extents are at least
-    1.
+    The claim follows if an assumption is the claim with an equal or smaller constant. The claim also follows if it holds for
+    all extents, because extents are at least 1.
     """
     if not isinstance(claim, Compare) or claim.relation != ">=":
         return False
@@ -179,7 +179,7 @@ def _decided(assumptions: frozenset[Cond], claim: Cond, effort: SolverEffort) ->
 
 
 def _digest(known: Sequence[Cond], claim: Cond, effort: SolverEffort) -> str:
-    """Return a digest of the question whether `claim` follows from `known`. A ledger of proofs identifies questions by it."""
+    """Return a digest of the question whether `claim` follows from `known`. Ledgers of proofs identify questions by digests."""
     text = "\n".join([*map(str, known), f"{effort.name} {claim}"])
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST]
 
@@ -201,7 +201,7 @@ def _answer(known: Sequence[Cond], claim: Cond, effort: SolverEffort) -> bool:
 
 
 def _linear() -> _Linear:
-    """Return the linear solver of the innermost `with` block. A solver with too many conditions is replaced by a new one."""
+    """Return the linear solver of the innermost `with` block. A solver with too many conditions is replaced by a new solver."""
     session = _sessions[-1]
     if session.solver is None or len(session.solver.literals) > PROOF.max_session_conditions:
         session.solver = _Linear()
@@ -342,7 +342,7 @@ def _number(value: z3.ExprRef) -> Extent:
 
 
 def _whole(extent: Size) -> Size:
-    """Return the extent times a positive integer that makes all coefficients integers. The sign does not change."""
+    """Multiply the extent by a positive integer so that all coefficients are integers. The sign does not change."""
     scale = 1
     for _, coefficient in extent.terms:
         scale *= Fraction(coefficient).denominator
@@ -397,9 +397,9 @@ class _Nonlinear(_Linear):
 
 @dataclass
 class _Session:
-    """The solver, the cached answers, and the digests of skipped and of undecided questions in one `with` block.
+    """The state of one `with` block: the solver, the cached answers, and the digests of skipped and undecided questions.
 
-    A question is whether a condition follows from others.
+    A question asks whether a condition follows from other conditions.
     """
 
     passed_over: Container[str] = frozenset()

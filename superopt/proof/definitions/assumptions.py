@@ -47,7 +47,8 @@ class Assumptions:
     """The conditions on the sizes of one equation.
 
     The conditions hold wherever the left side is well typed, the `where` clause holds and no extent is zero. Each equality is
-    solved for one size, and the solution replaces this size everywhere. The result is called "in solved sizes".
+    solved for one size, and the solution replaces this size everywhere. Expressions after this replacement are called "in
+    solved sizes".
 
     Attributes:
         binding: The substitution that rewrites terms of the equation into solved sizes.
@@ -89,9 +90,9 @@ class Assumptions:
         self.right = tuple(instantiate(t, self.binding, cache) for t in equation.right)
 
     def value(self, atom: Atom) -> Extent | None:
-        """Return the value of an atom for `substitute`: the solution if an equality was solved for the atom, or None.
+        """Return the value of an atom for `substitute`: the solution if an equality was solved for the atom, otherwise None.
 
-        A quotient in `_opaque` is returned unchanged, so that no size inside it is replaced.
+        A quotient in `_opaque` is returned unchanged, so that no size inside the quotient is replaced.
         """
         return size(atom) if atom in self._opaque else self.solved.get(atom)
 
@@ -100,7 +101,10 @@ class Assumptions:
         return substitute(extent, self.value)
 
     def _solve(self, conditions: Iterable[Cond]) -> tuple[Cond, ...]:
-        """Solve one equality after another, and return the conditions that remain. Equalities are solved for quotients last."""
+        """Solve one equality after another, and return the conditions that remain.
+
+        Equalities are solved for sizes first and for quotients last.
+        """
         open_ = list(_parts(conjunction(*(substitute_cond(c, self.value) for c in conditions))))
         for atoms_wanted in ((Dim, Sym), (Dim, Sym, Floor)):
             progress = True
@@ -130,7 +134,7 @@ class Assumptions:
     def holds(self, condition: Cond) -> bool:
         """Return whether the condition follows from the facts. Lower bounds are tried first, then Z3.
 
-        The condition must be in solved sizes: no size occurs for which an equality was solved.
+        The condition must be in solved sizes, that is, without the sizes for which an equality was solved.
         """
         if isinstance(condition, bool):
             return condition
@@ -163,7 +167,7 @@ class Assumptions:
     def typed(self, term: Term) -> bool:
         """Return whether the term is shown to be well typed and to have no empty subterm.
 
-        The term must be in solved sizes: no size occurs for which an equality was solved.
+        The term must be in solved sizes, that is, without the sizes for which an equality was solved.
         """
         return all(self._node_typed(t) for t in subterms(term))
 
@@ -222,7 +226,7 @@ def _lower_bounds(facts: Iterable[Cond]) -> dict[Atom, int]:
 class _Solution:
     """The solution `atom = value` of the equality `condition`.
 
-    `whole` has quotients that occur in `value`. Later substitutions must not replace sizes inside these quotients.
+    `whole` contains quotients that occur in `value`. Later substitutions must not replace sizes inside these quotients.
     """
 
     condition: Cond
@@ -232,7 +236,7 @@ class _Solution:
 
 
 def _solution(condition: Cond, lowest: Mapping[Atom, int], wanted: tuple[type, ...]) -> _Solution | None:
-    """Return the solution of an equality, divided by positive factors, for one atom. Return None for other conditions."""
+    """Divide an equality by its positive factors, solve it for one atom, and return the solution, or None if there is none."""
     if not isinstance(condition, Compare) or condition.relation != "==":
         return None
     left = _without_factors(condition.left, lowest)
@@ -265,7 +269,7 @@ def _unit(extent: Size, lowest: Mapping[Atom, int]) -> Size | None:
 
 
 def _divisor(extent: Size) -> Size | None:
-    """Return `d - v` for an extent `n // d - q` that is zero at exactly one value v of d. Return None for other extents."""
+    """Return `d - v` for an extent `n // d - q` that is zero only where `d` is `v`. Return None for other extents."""
     monomial, quotient = _product(extent)
     if len(monomial) != 1 or quotient < 1 or not isinstance(monomial[0], Floor):
         return None
@@ -304,9 +308,9 @@ def _without_factors(extent: Size, lowest: Mapping[Atom, int]) -> Size:
 
 
 def _alone(extent: Extent, wanted: tuple[type, ...]) -> list[tuple[Atom, int]]:
-    """Return the atoms a such that a or -a is a term of the extent, each with the sign as 1 or -1.
+    """Return each atom `a` for which `a` or `-a` is a term of the extent, together with the sign 1 or -1.
 
-    Extents come before attributes. Extents of the last variable come first.
+    Extents of variables come before attributes, and extents of the last variable come first.
     """
     terms = extent.terms if isinstance(extent, Size) else ()
     single = [(m[0], int(c)) for m, c in terms if len(m) == 1 and c in (1, -1) and isinstance(m[0], wanted)]

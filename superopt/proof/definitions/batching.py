@@ -1,13 +1,14 @@
 """Proofs of a rule with an additional batch axis from the same rule without the axis.
 
-For example, each slice of `x @ w + y @ w` at ranks 3 and 2, along the first axis of x and y, is the same expression at ranks 2
-and 2. The larger equation is the one with the batch axis, as in JAX's vmap. The larger equation follows from the smaller one if
-three claims are shown for all sizes:
+For example, let x and y have rank 3, and let w have rank 2. Each slice of `x @ w + y @ w` along the first axis of x and y is
+the same expression with x and y of rank 2. The equation with the batch axis is called the larger equation (JAX's vmap adds such
+an axis). The larger equation follows from the smaller equation if three claims are shown for all sizes:
 
-- the assumptions of the smaller equation follow from those of the larger equation;
-- every slice of a larger term along the batch axis has the value of the smaller term: the definition of the operator,
-  interpreted at one symbolic position of both terms, gives the same expression, symbol for symbol;
-- the right side of the larger equation requires only conditions of its left side and of the smaller right side.
+- the assumptions of the smaller equation follow from the assumptions of the larger equation;
+- every slice of a term of the larger equation along the batch axis has the value of the same term of the smaller equation: at
+  one symbolic position, the definition of the operator gives the same expression for both terms, symbol for symbol;
+- the typing conditions of the larger equation's right side are among the conditions of its left side and of the smaller
+  equation's right side.
 
 The batch axis may be inserted at any position, so that an equation about axis -2 can follow from an equation about axis -1.
 """
@@ -55,9 +56,9 @@ Places: TypeAlias = "dict[tuple[Term, Term], int | None]"
 
 
 def representatives(equations: Iterable[Equation]) -> list[Equation]:
-    """Return a subset of the equations that implies all of them. Equations of low rank come first.
+    """Return a subset of the equations that implies all equations. Equations of low rank come first.
 
-    An equation is left out if it follows from an equation with one axis less. If the returned equations hold and have
+    An equation is left out if it follows from an equation with one axis fewer. If the returned equations hold and have
     well-typed right sides, then all the given equations hold and have well-typed right sides.
     """
     chosen: list[Equation] = []
@@ -75,7 +76,7 @@ def _axes(equation: Equation) -> tuple[int, int]:
 
 
 def follows_by_batching(equation: Equation, smaller: Equation) -> bool:
-    """Return whether the equation is shown to follow from `smaller`, the equation with one axis less.
+    """Return whether the equation is shown to follow from `smaller`, an equation with one axis fewer.
 
     If so, a well-typed right side of `smaller` also implies a well-typed right side of the equation.
     """
@@ -101,9 +102,9 @@ def _insertions(smaller: Equation, larger: Equation) -> Iterator[Mapping[str, in
 
 
 class _Batched:
-    """An equation with a batch axis, paired with a smaller equation, which lacks the batch axis.
+    """An equation with a batch axis, paired with a smaller equation without the batch axis.
 
-    `grown` has the position of the batch axis in each variable that has the axis.
+    `grown` maps each variable with a batch axis to the position of the axis.
     """
 
     def __init__(self, smaller: Equation, larger: Equation, grown: Mapping[str, int]) -> None:
@@ -214,10 +215,10 @@ class _Batched:
 
 
 def _moved(smaller: Equation, grown: Mapping[str, int], tensors: Collection[str]) -> Iterator[tuple[Atom, Extent]]:
-    """Yield pairs for sizes with different names in the two equations: the smaller equation's name, and the larger's.
+    """Yield a pair for each size whose names differ: the name in the smaller equation and the name in the larger equation.
 
-    An extent of an axis before the batch axis has another name, because axes are counted from the end. An entry of a tuple
-    attribute after the batch axis has another name, because entries are counted from the front.
+    The names of extents of axes before the batch axis differ, because axes are counted from the end. The names of entries of a
+    tuple attribute after the batch axis differ, because entries are counted from the front.
     """
     ranks = dict(smaller.ranks)
     for name, place in grown.items():
@@ -231,7 +232,7 @@ def _moved(smaller: Equation, grown: Mapping[str, int], tensors: Collection[str]
 
 
 class _Equal:
-    """A rewriter to canonical sizes: one size stands for all sizes that the assumed conditions state to be equal."""
+    """A rewriter that makes sizes canonical: one size stands for all sizes that are equal by the assumed conditions."""
 
     def __init__(self, assumed: Iterable[Cond]) -> None:
         self._chosen: dict[Atom, Extent] = {}
@@ -255,7 +256,7 @@ class _Equal:
     def condition(self, condition: Cond) -> Cond:
         """Return the condition with each size replaced by the size that stands for all equal sizes.
 
-        Positive common factors of an equality are removed. A condition that an extent is at least 1 becomes True.
+        Positive common factors of an equality are removed. A condition which says that an extent is at least 1 becomes True.
         """
         return _plain(substitute_cond(condition, self._chosen.get) if self._chosen else condition)
 
@@ -267,7 +268,7 @@ class _Equal:
 def _equal_atoms(condition: Cond) -> tuple[Atom, Atom] | None:
     """Return the two sizes that the condition states to be equal. An extent of a variable comes before other sizes.
 
-    Return None if the condition is of another form.
+    Return None if the condition does not state that two sizes are equal.
     """
     if not isinstance(condition, Compare) or condition.relation != "==" or len(condition.left.terms) != 2:
         return None
@@ -357,8 +358,8 @@ def _acts_slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: 
 def _slicewise(small: _Node, large: _Node, places: tuple[int, ...], place: int, rank: int) -> bool:
     """Return whether each slice of the larger node's result is the smaller node's result on slices of the operands.
 
-    `places` has the batch axis of each operand, or WHOLE for an operand without a batch axis, which is not sliced. `place` is
-    the batch axis of the result. `rank` is the rank of the result's slices.
+    `places` contains the batch axis of each operand. An operand without a batch axis has the entry WHOLE and is not sliced.
+    `place` is the batch axis of the result. `rank` is the rank of the result's slices.
     """
     at = tuple(size(Sym(f"i.{p}")) for p in range(rank))
     one = _element(large, (WHOLE,) * len(places), (*at[:place], BATCH, *at[place:]))

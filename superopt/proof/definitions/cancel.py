@@ -1,4 +1,4 @@
-"""Decides whether a sum is zero: summands with equal products of elements cancel where their index domains overlap.
+"""Zero tests of sums: summands with equal products of elements cancel where their index domains overlap.
 
 A summand runs over a domain of bound indices. Two summands overlap where a reindexing maps a point of one domain to a point of
 the other domain, and the inverse reindexing maps the point back. On the overlap, the coefficients of the summands add up.
@@ -58,9 +58,9 @@ class Merged:
     """The result of merging two summands.
 
     Attributes:
-        common: The sum of both on the overlap of their index domains. Empty if this sum is zero.
-        left: The first summand outside of the overlap.
-        right: The second summand outside of the overlap.
+        common: The sum of both summands on the overlap of their index domains. Empty if this sum is zero.
+        left: The first summand outside the overlap.
+        right: The second summand outside the overlap.
     """
 
     common: Sum
@@ -89,7 +89,7 @@ class Cancellation:
     """The state of one proof that a sum is zero.
 
     Attributes:
-        told: Values with the signs that they have in the current case of a case split.
+        told: Pairs of a value and its sign in the current case of a case split.
         depth: The number of enclosing proof steps: case splits, cleared denominators and common summations.
         remainder: The uncancelled summands of the sum that was tested last. Empty if that sum was shown to be zero.
     """
@@ -126,7 +126,7 @@ class Cancellation:
         return tuple(open_)
 
     def _further(self, facts: Guard, open_: Sum) -> bool:
-        """Return whether the sum is shown to be zero by clearing denominators, by a case split, or under one summation."""
+        """Return whether the sum is shown to be zero by cleared denominators, a case split, or a test inside a summation."""
         if self.depth > PROOF.max_cancel_depth:
             return False
         product = clear_denominator(open_, self.notation)
@@ -154,8 +154,8 @@ class Cancellation:
     def _under_one_sum(self, facts: Guard, value: Sum) -> bool:
         """Return whether the sum is zero because its summands cancel in two groups.
 
-        The first group has the summands that run over the same indices as the first summand. They must cancel for each choice
-        of these indices. The second group has all other summands, whose sum must be zero.
+        The first group consists of the summands that run over the same indices as the first summand. These summands must cancel
+        for each choice of the indices. The second group consists of all other summands, whose sum must be zero.
         """
         first = next((s for s in value if s.bound), None)
         if first is None:
@@ -199,7 +199,7 @@ class Cancellation:
         return None
 
     def merge(self, facts: Guard, s: Summand, t: Summand, *, whole: bool) -> Merged | None:
-        """Return the two summands with the overlap of their index domains added up.
+        """Add up the two summands on the overlap of their index domains, and return the result.
 
         Return None if no overlap was found, or if `whole` is True and the domains overlap only in part.
         """
@@ -255,7 +255,7 @@ class Cancellation:
         return found
 
     def _covers(self, facts: Guard, these: Largest, those: Largest) -> bool:
-        """Return whether every operand of the maximum `these`, where its own guard holds, equals an operand of `those`."""
+        """Return whether each operand of `these` equals an operand of `those` wherever the first operand's guard holds."""
         key = (facts, these, those)
         known = self._largest.get(key)
         if known is None:
@@ -264,7 +264,7 @@ class Cancellation:
         return known
 
     def covered(self, facts: Guard, candidate: GuardedValue, others: Sequence[GuardedValue]) -> bool:
-        """Return whether the operand `candidate` of a maximum equals one of the operands `others`, wherever its guard holds."""
+        """Return whether `candidate` equals one of the other operands of a maximum wherever the guard of `candidate` holds."""
         open_: Guard = (*facts, *candidate.guard)
         if is_contradictory(open_):
             return True
@@ -283,7 +283,7 @@ class Cancellation:
         return False
 
     def _witnesses(self, candidate: GuardedValue, other: GuardedValue) -> Iterator[Reindexing]:
-        """Yield values for the bound indices of `other` at which `other` may equal `candidate`. Both are operands of a maximum.
+        """Yield values for the bound indices of `other` at which `other` can equal `candidate`. Both are operands of a maximum.
 
         Indices of tensor elements take the values at which `other` reads the same elements as the candidate. All other indices
         take the first values that the guard allows.
@@ -313,10 +313,10 @@ def _ordered(source: Sequence[Factor], target: Sequence[Factor]) -> list[Factor]
 
 
 def _ends(candidate: GuardedValue, reading: Reindexing, bound: Sequence[Sym]) -> Iterator[Reindexing]:
-    """Yield the reindexing `reading`, extended by values for the indices in `bound` that `reading` does not have.
+    """Yield the reindexing `reading`, extended by values for the indices in `bound` that `reading` lacks.
 
-    A missing index gets the least value that some condition of the candidate's guard allows. If the conditions allow
-    different least values, each of them is tried.
+    A missing index gets the least value that some condition of the candidate's guard allows. If the conditions allow different
+    least values, each least value is tried.
     """
     k = next((k for k in bound if k not in reading), None)
     if k is None:

@@ -1,4 +1,4 @@
-"""Case splits: on which of two values is larger, or on the sign of the argument of a step function."""
+"""Case splits by which of two values is larger, or by the sign of a step function's argument."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from superopt.proof.definitions.sums import (
 
 @dataclass(frozen=True)
 class SignCase:
-    """One case of a case split: `told` has values with the signs that they have in this case.
+    """One case of a case split. `told` contains pairs of a value and its sign in this case.
 
     If `replaced` is set, the tensor element `replaced` equals the sum `by` in this case.
     """
@@ -62,7 +62,7 @@ def sign_cases(value: Sum, notation: Normal) -> tuple[SignCase, ...] | None:
 def _upright(value: Sum, notation: Normal) -> Sum:
     """Return a simpler sum that has the same sign as the value wherever the value is not 0.
 
-    In a product, 1 / x becomes x. A sum over an index of positive multiples of x becomes x.
+    In a product, 1 / x becomes x. A sum over an index whose terms are positive multiples of x becomes x.
     """
     if len(value) != 1 or isinstance(value[0].coefficient, Size):
         return value
@@ -112,7 +112,10 @@ def _free(value: Sum, hidden: frozenset[Sym]) -> bool:
 
 
 def _solved(value: Sum) -> tuple[Read, Sum] | tuple[()]:
-    """Return a tensor element in which the sum is linear, and the value of this element that makes the sum zero, or ()."""
+    """Return a tensor element in which the sum is linear, and the value of this element that makes the sum zero.
+
+    Return () if there is no such element.
+    """
     for summand in value:
         match summand:
             case Summand(int() as number, (), (), (Read() as read,)):
@@ -146,7 +149,7 @@ def _mentions(factor: Factor, read: Read) -> bool:
 
 
 def replace_read(value: Sum, read: Read, by: Sum, notation: Normal) -> Sum:
-    """Return the sum with every occurrence of an element replaced by another sum."""
+    """Return the sum with every occurrence of the tensor element `read` replaced by the sum `by`."""
     return tuple(t for s in value for t in _replaced(s, read, by, notation))
 
 

@@ -1,7 +1,7 @@
 """Clearing of denominators: a sum is zero if it is zero after multiplication by a nonzero denominator.
 
-If a step function or a guard selects the values that are computed, a denominator may be zero where its value is not used. Such
-sums are left unchanged.
+If a step function or a guard selects between values, a denominator can be zero where the quotient is not used. Such sums are
+left unchanged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def clear_denominator(value: Sum, notation: Normal) -> Sum | None:
 
 
 def _everywhere(value: Sum, key: Key) -> bool:
-    """Return whether every summand has all guard conditions of the summands that divide by the base with this `factor_key`.
+    """Return whether every summand has all guard conditions of those summands that divide by the base with the key `key`.
 
     Conditions on bound indices are ignored.
     """
@@ -63,7 +63,7 @@ def _step(factor: Factor) -> bool:
 
 
 def _divisors(value: Sum) -> Iterator[Factor]:
-    """Yield the bases of powers with negative exponents, without bases that depend on a bound index.
+    """Yield the bases of powers with negative exponents, except bases that depend on a bound index.
 
     A base that is a sum is wrapped as a power with exponent 1.
     """
@@ -91,7 +91,7 @@ def _exponent(summand: Summand, key: Key) -> Fraction:
 
 
 def _of(factor: Factor, key: Key) -> Fraction:
-    """Return the exponent of a factor that is a power of the base with the `factor_key` `key`, or 0 for another base."""
+    """Return the exponent if the factor is a power of the base whose `factor_key` is `key`, and 0 otherwise."""
     if isinstance(factor, Power) and _is_number(factor.exponent) and factor_key(_held(factor.base)) == key:
         return Fraction(factor.exponent)  # type: ignore[arg-type]
     return Fraction(factor_key(factor) == key)

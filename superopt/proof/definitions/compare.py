@@ -26,7 +26,7 @@ NO_DIVISORS: Divisors = ((), ())
 class TensorComparison:
     """Comparison of symbolic tensors under facts about sizes.
 
-    `remainder` has the summands that did not cancel in the last failed comparison.
+    `remainder` contains the summands that did not cancel in the last failed comparison.
     """
 
     def __init__(self, notation: Normal, facts: Guard) -> None:
@@ -40,7 +40,7 @@ class TensorComparison:
         """Return None if the tensors are shown to be equal in shape and elements. Otherwise return the reason for failure.
 
         The right tensor must be defined wherever the left tensor is. With `both_ways`, the left tensor must also be defined
-        wherever the right tensor is. `divisors` has the extents that the attributes of each side divide by.
+        wherever the right tensor is. `divisors` contains the extents by which the attributes of each side divide.
         """
         for axis, (here, there) in enumerate(zip(left.shape, right.shape, strict=True)):
             if not is_valid(self.facts, same(flatten_quotients(self.facts, here), flatten_quotients(self.facts, there))):
@@ -69,7 +69,7 @@ class TensorComparison:
         return f"{len(self.remainder)} summands of the difference of the two sides do not cancel"
 
     def _split(self, facts: Guard, value: Sum, position: set[Sym]) -> tuple[Guard, Sum]:
-        """Replace each position i that occurs in a quotient i // b by q * b + r, where 0 <= r < b.
+        """Replace each position index i that occurs in a quotient i // b by q * b + r, where 0 <= r < b.
 
         Every integer i has this form. Return the facts, extended by the bounds of q and r, and the new sum.
         """

@@ -1,4 +1,4 @@
-"""The content of a sum, a common divisor of its summands: a number, sizes, factors and part of the exponents."""
+"""The content of a sum: a common divisor of the summands that consists of a number, sizes, factors and a shared exponential."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from superopt.proof.definitions.sums import (
 
 
 def common_content(facts: Guard, values: Sequence[Summand], least: Sign, signs: Signs) -> Summand:
-    """Return a common divisor of the summands: a number, sizes and factors that are known to have the sign `least`.
+    """Return a common divisor of the summands: a number, sizes and factors whose known sign is at least `least`.
 
     Parts that contain bound indices are left out.
     """
@@ -55,7 +55,10 @@ def divided(value: Sum, by: Summand) -> Sum:
 
 
 def number_content(facts: Guard, coefficients: Sequence[Extent], least: Sign = Sign.POSITIVE) -> Extent:
-    """Return the largest common divisor of all coefficients: a positive number times sizes known to have the sign `least`."""
+    """Return the largest common divisor of all coefficients.
+
+    It is a positive number times sizes whose known sign is at least `least`.
+    """
     terms = [t for c in coefficients for t in (c.terms if isinstance(c, Size) else (((), c),))]
     shared = Counter(terms[0][0])
     for monomial, _ in terms[1:]:
@@ -78,7 +81,7 @@ def _free(factor: Factor, summand: Summand) -> bool:
 
 
 def _common_exponent(values: Sequence[Summand]) -> Sum:
-    """Return the part that the exponents of all exponentials share, such as a for exp(a + b) + exp(a + c).
+    """Return the part that the exponents of all exponentials share, such as `a` for `exp(a + b) + exp(a + c)`.
 
     The part is empty if a summand has no exponential. Terms of exponents that contain bound indices are left out.
     """

@@ -17,7 +17,7 @@ def is_factor(base: Sum) -> bool:
 
 
 def is_indicator(value: Sum) -> bool:
-    """Return whether the sum contains only step functions and is 0 or 1 for all their values."""
+    """Return whether the sum contains only step functions and is 0 or 1 for all values of these functions."""
     if any(s.bound or s.guard or isinstance(s.coefficient, Size) for s in value):
         return False
     if not all(isinstance(f, Call) and f.function in ("zero", "positive") for s in value for f in s.factors):
@@ -40,7 +40,7 @@ def canonical_power_exponent(exponent: Extent) -> Extent:
 
 
 def canonical_rational_power(number: Extent, exponent: Extent) -> Extent | None:
-    """Return number ** exponent for a half-integer exponent if the result is rational, otherwise None."""
+    """Return `number ** exponent` if the exponent is a half-integer and the result is rational, otherwise None."""
     if not isinstance(number, int | Fraction) or not isinstance(exponent, Fraction) or exponent.denominator != 2 or number <= 0:
         return None
     value = Fraction(number)

@@ -17,7 +17,7 @@ from z3 import z3core
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expression:
-    """A Z3 number, integer or real. In an operation with a real, an integer is converted to a real."""
+    """A number in Z3: an integer or a real. In an operation with a real, an integer is converted to a real."""
 
     ref: z3.AstRef
     integer: bool

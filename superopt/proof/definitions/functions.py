@@ -1,8 +1,9 @@
 """Simplification of functions: each function of simplified sums is rewritten to a canonical form.
 
-The canonical form has the function's value wherever the function is defined. The form may also be defined elsewhere: the form
-of `x * (1 / x)` is 1. `superopt.proof.domains` decides whether a rule may use the form. Roots and reciprocals are powers.
-Factors are moved out of a power's base where possible. A sum of exponentials is divided by the part that all exponents share.
+The canonical form has the function's value wherever the function is defined. The canonical form may also be defined elsewhere.
+For example, the canonical form of `x * (1 / x)` is 1. `superopt.proof.domains` decides whether a rule may use the canonical
+form. Roots and reciprocals are written as powers. Factors are moved out of a power's base where possible. If the base is a sum
+of exponentials, the part that all exponents share is moved out too.
 """
 
 from __future__ import annotations
@@ -79,7 +80,10 @@ def raise_to_power(facts: Guard, base: Sum, exponent: Extent, notation: Normal) 
 
 
 def merge_factors(facts: Guard, summand: Summand, notation: Normal) -> Sum:
-    """Merge the factors of a product. The result has one power of each base, one exponential, and each step function once."""
+    """Merge the factors of a product.
+
+    The result contains at most one power of each base and at most one exponential. It contains each step function once.
+    """
     return _Functions(facts, notation).merged(summand)
 
 
@@ -264,7 +268,10 @@ class _Functions:
         return collect_summands(found + single(Call("log", ((Summand(number, factors=tuple(left)),),))))
 
     def log_of_sum(self, value: Sum) -> Sum:
-        """Return the logarithm of a sum whose summands have no common divisor. log(1 + exp(-v)) becomes log(1 + exp(v)) - v."""
+        """Return the logarithm of a sum whose summands have no common divisor.
+
+        The logarithm log(1 + exp(-v)) becomes log(1 + exp(v)) - v.
+        """
         exponent = one_plus_exp_argument(value)
         if exponent is None:
             return single(Call("log", (value,)))
@@ -342,7 +349,7 @@ class _Functions:
     # ------------------------------------------------------------ products
 
     def merged(self, summand: Summand) -> Sum:
-        """Return the product with one power of each base, one exponential, and each step function once."""
+        """Return the product with at most one power of each base, at most one exponential, and each step function once."""
         exponents: list[Sum] = []
         powers: dict[Key, tuple[Factor, Extent]] = {}
         others: list[Factor] = []

@@ -1,10 +1,10 @@
 """The index prover: proves equations between terms for all sizes from the definitions of their operators.
 
 Both sides are evaluated to a normal form at one symbolic position, and their difference is shown to be zero. If this fails
-because of a group count or a factor of a reshape, the equation is proved only for a few values of this number, and the verdict
-lists the values. All other sizes stay symbolic. Both sides are evaluated on random instances (choices of sizes and attributes)
-before a proof is tried, and again after a proof has failed. A counterexample refutes the equation. An equation without
-instances is never called proved. If there is neither a proof nor a counterexample, the verdict is `Unknown`.
+because of a group count or a factor of a reshape, the equation is proved only for a few values of this count or factor, and the
+verdict lists the values. All other sizes stay symbolic. Both sides are evaluated on random instances (choices of sizes and
+attributes) before a proof is tried, and again after a proof has failed. A counterexample refutes the equation. An equation
+without instances is never reported as proved. If there is neither a proof nor a counterexample, the verdict is `Unknown`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def reprove_equations(equations: Iterable[Equation], bounded: Sequence[str] = ()
     """Prove the equations again from the definitions. Return `Proved` or `Unknown`.
 
     The proof covers all sizes, except that `bounded` may list limits such as `g in 1, 2, 3, 4`. `bounded` and `both_ways` are
-    taken from the stored proof. No counterexample is searched for.
+    taken from the stored proof. The function does not search for a counterexample.
     """
     started = time.perf_counter()
     for equation in equations:
@@ -93,7 +93,9 @@ def reprove_equations(equations: Iterable[Equation], bounded: Sequence[str] = ()
 
 
 def prove_equation(equation: Equation, *, seed: int = 0, both_ways: bool = False) -> Verdict:
-    """Prove or refute one equation. Both sides are assumed to be well typed, and the equation's `where` is assumed to hold.
+    """Prove or refute one equation.
+
+    Both sides are assumed to be well typed, and the equation's condition `where` is assumed to hold.
 
     `Proved` means that the right side is defined, and equals the left side, wherever the left side is defined. With
     `both_ways`, the left side is also defined wherever the right side is.
@@ -124,7 +126,7 @@ def prove_equation(equation: Equation, *, seed: int = 0, both_ways: bool = False
 
 
 def _limit(atom: Atom) -> str:
-    """Return the text that states the values to which a proof is bounded."""
+    """Return the text that states the values of `atom` to which a proof is limited, such as `g in 1, 2, 3, 4`."""
     return f"{atom} in {', '.join(map(str, VALUES))}"
 
 
@@ -186,7 +188,7 @@ class Attempt:
         return ""
 
     def _divisors(self, *roots: Term) -> tuple[Extent, ...]:
-        """Return the extents that attributes of the terms divide by."""
+        """Return the extents by which attributes of the terms divide."""
         return tuple(f for d in denominators(*roots) for f in denominator_factors(substitute(d, self.solved.get)))
 
     def _tensor(self, term: Term, known: Mapping[Term, index.Tensor]) -> index.Tensor:
@@ -228,7 +230,7 @@ def _made(atom: Atom) -> bool:
 
 
 def _with_positive_quotients(facts: Guard) -> Guard:
-    """Return the facts, with a new fact for each quotient that is positive if the facts hold.
+    """Return the facts, with a new fact for each quotient that the facts imply to be positive.
 
     Such a quotient is an unknown q that replaces the condition `f % g == 0` by `f = g * q`.
     """

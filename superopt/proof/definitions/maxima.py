@@ -1,4 +1,7 @@
-"""Simplification of maxima: flattens nested maxima, drops operands that are never the largest, and moves out common parts."""
+"""Simplification of maxima.
+
+Nested maxima are flattened, operands that are never the largest are dropped, and common parts are moved out.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ def largest(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) 
 
     A candidate is an operand of the maximum, with one value for each choice of the bound indices at which the guard holds.
 
-    The maximum of x and -x stays in this form, as an absolute value, unless the sign of x is known.
+    The maximum of x and -x is the absolute value of x. This maximum is kept unless the sign of x is known.
     """
     given = list(candidates)
     if len(given) == 2 and all(_plain(c) for c in given) and not collect_summands(given[0].value + given[1].value):
@@ -68,7 +71,7 @@ def _plain(candidate: GuardedValue) -> bool:
 
 
 def _unbound(facts: Guard, candidate: GuardedValue) -> GuardedValue:
-    """Return a maximum's operand without its guard and bound indices if its value does not depend on these indices.
+    """Remove the guard and the bound indices of a maximum's operand if its value does not depend on these indices.
 
     The guard must be shown to hold where all bound indices are 0. Otherwise the operand stays unchanged.
     """
@@ -88,10 +91,10 @@ def _magnitude(facts: Guard, candidates: Sequence[GuardedValue], notation: Norma
 
 
 def _flattened(facts: Guard, candidate: GuardedValue, notation: Normal) -> list[GuardedValue]:
-    """Replace an operand of a maximum that contains an inner maximum by one operand for each operand of the inner maximum.
+    """Replace an operand that contains an inner maximum by one operand for each operand of the inner maximum.
 
-    The inner maximum may be multiplied by a non-negative value, and other summands may be added. Any other operand is returned
-    unchanged.
+    The given operand is the inner maximum, which may be multiplied by a non-negative value, plus any other summands. An operand
+    of any other form is returned unchanged.
     """
     for position, summand in enumerate(candidate.value):
         match summand:
@@ -184,7 +187,10 @@ def _smallest_of_largest(facts: Guard, candidates: Sequence[GuardedValue], notat
 
 
 def _outermost(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> Sum | None:
-    """Move a monotone function out of a maximum: max(exp(a), exp(b)) becomes exp(max(a, b)). Otherwise return None."""
+    """Move a monotone function out of a maximum: max(exp(a), exp(b)) becomes exp(max(a, b)).
+
+    Return None if the operands do not share a monotone function.
+    """
     if not candidates or any(len(c.value) != 1 for c in candidates):
         return None
     summands = [c.value[0] for c in candidates]
@@ -217,7 +223,7 @@ def _head(factor: Factor) -> tuple[object, ...]:
 
 
 def _rises(facts: Guard, candidates: Sequence[GuardedValue], notation: Normal) -> bool | None:
-    """Return True if the outermost function that all operands share is increasing, False if decreasing, otherwise None."""
+    """Return True if the outermost function that all operands share is increasing, False if decreasing, and None if unknown."""
     match candidates[0].value[0].factors[0]:
         case Call(function, (_,)) if function in INCREASING:
             return True

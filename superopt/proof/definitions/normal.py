@@ -1,7 +1,7 @@
 """Normal forms: the value of a tensor expression at one symbolic position, for all sizes at once.
 
-Definitions are interpreted on symbolic indices. The result is a decision tree: inner nodes are conditions on indices, and
-leaves are sums of products. Products of sums are expanded, and relu(v) is written as the maximum of v and 0.
+The definitions of operators are interpreted on symbolic indices. The result is a decision tree: inner nodes are conditions on
+indices, and leaves are sums of products. Products of sums are expanded, and relu(v) is written as the maximum of v and 0.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ class TooLongError(Exception):
 
 @dataclass(frozen=True)
 class Choice:
-    """A node of a decision tree: `then` where the condition holds, `other` elsewhere. The condition has no bound index."""
+    """A node of a decision tree: the tree `then` where the condition holds, and the tree `other` elsewhere.
+
+    The condition contains no bound index.
+    """
 
     condition: Cond
     then: Tree
@@ -138,7 +141,7 @@ class TreeValue:
 
 
 class Normal:
-    """An interpreter of operator definitions (index notation). It computes a normal form as the value of each element."""
+    """An interpreter of operator definitions in index notation. The value of each element is a normal form."""
 
     def __init__(self, signs: Signs | None = None) -> None:
         self.signs = signs or Signs()
@@ -146,7 +149,10 @@ class Normal:
         self._work = [0]
 
     def telling(self, signs: Signs) -> Normal:
-        """Return an interpreter with `signs` as the known signs of values. The fresh indices of both have different names."""
+        """Return an interpreter with `signs` as the known signs of values.
+
+        The names of the fresh indices differ from those of this interpreter.
+        """
         other = Normal(signs)
         other._count, other._work = self._count, self._work
         return other
@@ -196,7 +202,7 @@ class Normal:
         return self.renamed(summand) if set(bound_in(summand)) & set(bound_in(other)) else summand
 
     def renamed(self, summand: Summand) -> Summand:
-        """Return the summand with fresh bound indices, also for the indices bound inside its factors."""
+        """Return the summand with a fresh name for every bound index, including the indices bound inside its factors."""
         return substitute_summand(summand, self._fresh_for(bound_in(summand)))
 
     def renamed_candidate(self, candidate: GuardedValue) -> GuardedValue:
@@ -240,9 +246,9 @@ class Normal:
         return TreeValue(self._picked(value.tree, extent, body, ()), self)
 
     def _picked(self, tree: Tree, extent: Extent, body: Callable[[Extent], TreeValue], known: Guard) -> Tree:
-        """Return the decision tree with each leaf i, which is used as an index, replaced by `body(i)`.
+        """Return the decision tree with each leaf i replaced by `body(i)`. The leaves are used as indices.
 
-        Each leaf must be an element of a variable that holds indices. Other leaves raise TooLongError.
+        Each leaf must be an element of a variable that holds indices. Any other leaf raises `TooLongError`.
         """
         match tree:
             case Choice():
@@ -310,7 +316,7 @@ def _closed(
 ) -> Tree:
     """Sum (or otherwise reduce) a decision tree over the index k.
 
-    Conditions that contain k become guards of the reduced value. Other conditions stay nodes of the tree.
+    Conditions that contain k become guards of the reduced value. Other conditions remain nodes of the tree.
     """
     if not isinstance(tree, Choice):
         return leaf(tree, guard)

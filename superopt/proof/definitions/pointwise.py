@@ -59,7 +59,7 @@ def _zero(facts: Guard, value: Sum) -> bool:
 def _abstract(facts: Guard, value: Sum) -> tuple[Guard, Sum]:
     """Return the facts and the sum with each tensor element replaced by an unknown number.
 
-    Facts that do not concern the remaining sizes, directly or through other facts, are left out.
+    Facts that are not linked to the remaining sizes, either directly or through other facts, are left out.
     """
     elements = _Elements()
     plain = collect_summands(elements.sum(value))

@@ -17,8 +17,9 @@ Monomial: TypeAlias = "tuple[Atom, ...]"
 def consequences(conditions: Sequence[Cond]) -> list[Cond]:
     """Return conditions that follow from the given conditions, but not by linear arithmetic.
 
-    The result has products of two conditions, conditions multiplied by positive extents, and conditions divided by positive
-    unknowns. A condition is multiplied only if all resulting products of unknowns already occur in the given conditions.
+    The result contains products of two conditions, conditions multiplied by positive extents, and conditions divided by
+    positive unknowns. A condition is multiplied only if all resulting products of unknowns already occur in the given
+    conditions.
     """
     plain = [c for c in (*conditions, *_roundings(conditions)) if isinstance(c, Compare) and c.relation != "!="]
     spoken = {m for c in plain for m, _ in c.left.terms if len(m) > 1}
@@ -31,7 +32,7 @@ def consequences(conditions: Sequence[Cond]) -> list[Cond]:
 
 
 def is_integer_lemma_condition(condition: Cond) -> bool:
-    """Return whether the condition compares integers only. The negation of `a >= 0` is then `a <= -1`."""
+    """Return whether the condition compares only integers. The negation of `a >= 0` is then `a <= -1`."""
     return all(isinstance(c, int) and is_integer_lemma_product(m) for side in sides(condition) for m, c in side.terms)
 
 
@@ -57,7 +58,8 @@ def _roundings(conditions: Sequence[Cond]) -> Iterator[Cond]:
 def _scaled(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Cond]:
     """Yield conditions multiplied by products of extents, which are positive.
 
-    `spoken` has the products that occur in the conditions. The result has no other products, except products of extents.
+    `spoken` contains the products that occur in the conditions. The results contain no other products, except products of
+    extents.
     """
     for condition in conditions:
         scales = {
@@ -73,7 +75,7 @@ def _scaled(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Co
 
 
 def _multiplied(conditions: Sequence[Compare], spoken: set[Monomial]) -> Iterator[Cond]:
-    """Yield products of two conditions. `spoken` has the products of unknowns that a result may contain."""
+    """Yield products of two conditions. A result contains only products of unknowns that are in `spoken`."""
     for position, one in enumerate(conditions):
         for other in conditions[position:]:
             if _lead(one.left.terms[-1][0], other.left.terms[-1][0]) not in spoken:
@@ -90,9 +92,10 @@ def _lead(a: Monomial, b: Monomial) -> Monomial:
 
 
 def _divided(conditions: Sequence[Compare]) -> Iterator[Cond]:
-    """For each condition p * a + b >= 0 over the integers with p > 0, yield a >= 1 if b < 0, else a >= 0 if b < p.
+    """Divide conditions over the integers by positive unknowns, and yield the results.
 
-    The same is done with each result.
+    For each condition p * a + b >= 0 with p > 0, the result is a >= 1 if b < 0, and otherwise a >= 0 if b < p. Each result is
+    then divided in the same way.
     """
     about = [(c, frozenset(c.left.atoms())) for c in conditions if c.relation == ">=" and is_integer_lemma_condition(c)]
     left = [condition for condition, _ in about]

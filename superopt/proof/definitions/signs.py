@@ -65,7 +65,7 @@ class Signs:
     def _of_difference(self, facts: Guard, value: Sum) -> Sign:
         """Return the sign of c * (f(a) - f(b)) for an increasing function f and a non-negative c.
 
-        1 counts as exp(0). The sign is unknown for values of another form.
+        1 counts as exp(0). The sign is unknown for values of other forms.
         """
         for high, low in (value, value[::-1]):
             if high.bound or low.bound or high.guard or low.guard or high.coefficient + low.coefficient != 0:
@@ -81,7 +81,7 @@ class Signs:
         """Return the sign of a summand.
 
         The summand is not negative if, where its guard holds, each factor is not negative or occurs an even number of times.
-        Negative factors are allowed if the number of negative factors, the coefficient included, is even.
+        Negative factors are allowed if the number of negative factors, including the coefficient, is even.
         """
         inside = (*facts, *summand.guard)
         number = summand.coefficient
@@ -104,7 +104,7 @@ class Signs:
     def _either(self, facts: Guard, factor: Factor) -> tuple[Sign, bool]:
         """Return the sign of the factor and False.
 
-        If only the sign of the negated factor is known, return that sign and True.
+        If only the sign of the negated factor is known, return the sign of the negated factor and True.
         """
         sign = self.of_factor(facts, factor)
         if sign or not self._known:

@@ -1,7 +1,8 @@
 """Simplification of summands under facts.
 
 Summands with contradictory guards are dropped. Equalities in guards are solved, quotients are evaluated, and positive factors
-are moved out of maxima. A bound index that no factor depends on is replaced by the number of its values.
+are moved out of maxima. If no factor depends on a bound index, the index is removed and the summand is multiplied by the number
+of the index's values.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _unit_slope(extent: Size, unknown: Sym) -> bool:
 
 
 def _quotients_known(facts: Guard, summand: Summand) -> Summand | None:
-    """Flatten a nested quotient, or replace a quotient by its value -1, 0 or 1. Return None if there is no such quotient."""
+    """Flatten a nested quotient, or replace a quotient that is known to be -1, 0 or 1. Return None if no quotient changes."""
     inside = (*facts, *summand.guard)
     for quotient in dict.fromkeys(quotients(extents_in(summand))):
         flat = flatten_quotients(inside, size(quotient))
@@ -102,7 +103,7 @@ def _quotients_known(facts: Guard, summand: Summand) -> Summand | None:
 
 
 def quotient_value(facts: Guard, quotient: Floor) -> int | None:
-    """Return the quotient's value if the facts leave only one of -1, 0 and 1."""
+    """Return the quotient's value if the facts imply that it is -1, 0 or 1. Otherwise return None."""
     for number in (0, 1, -1):
         effort = SolverEffort.LINEAR if number else SolverEffort.PRODUCTS
         rest = quotient.numerator - _product(quotient.denominator, number)
@@ -116,9 +117,9 @@ def _product(a: Extent, b: Extent) -> Extent:
 
 
 def _bound_split(facts: Guard, summand: Summand, notation: Normal) -> Summand | None:
-    """Replace a bound index k in a quotient k // b by q * b + r, where 0 <= r < b. This is a bijection of (q, r) and k.
+    """Replace a bound index k in a quotient k // b by q * b + r, where 0 <= r < b.
 
-    Return None if there is no such quotient.
+    The pairs (q, r) correspond one-to-one to the values of k. Return None if there is no such quotient.
     """
     inner = {j for f in summand.factors for j in nested(f)}
     for quotient in quotients(extents_in(summand)):
@@ -159,7 +160,8 @@ def quotient_range(facts: Guard, q: Sym) -> Iterator[Cond]:
 def _is_below(facts: Guard, fact: Compare, difference: Extent, under: Extent) -> bool:
     """Return whether the fact implies that an index q is below a bound, given `difference`, which is `(bound - q) * under`.
 
-    The fact says that its left side is not negative. `difference` must exceed the left side, and `under` must be positive.
+    The fact states that its left side is not negative. The result is True if `difference` exceeds the left side and `under` is
+    positive.
     """
     left_over = at_least(difference - fact.left, 1)
     return is_valid(facts, left_over, SolverEffort.LINEAR) and is_valid(facts, at_least(under, 1), SolverEffort.PRODUCTS)
@@ -193,7 +195,7 @@ def _product_of(factors: Iterable[Atom], coefficient: int = 1) -> Extent:
 
 
 def _counted(facts: Guard, summand: Summand) -> Summand:
-    """Remove a bound index that no factor depends on, and multiply by the number of values of the index.
+    """Remove a bound index on which no factor depends, and multiply the summand by the number of the index's values.
 
     The summand stays unchanged if the values do not form a range.
     """
@@ -228,7 +230,7 @@ def _bound(condition: Cond, k: Sym) -> Extent | None:
 
 
 def _slope(condition: Cond, k: Sym) -> int:
-    """Return 1 for a condition k >= a, -1 for a condition a >= k, and 0 for any other."""
+    """Return 1 for a condition k >= a, -1 for a condition a >= k, and 0 for any other condition."""
     if isinstance(condition, Compare) and condition.relation == ">=":
         for monomial, coefficient in condition.left.terms:
             if monomial == (k,) and coefficient in (1, -1):
@@ -240,7 +242,7 @@ def _slope(condition: Cond, k: Sym) -> int:
 
 
 def simplify_factor(facts: Guard, factor: Factor, notation: Normal) -> Sum:
-    """Return the factor, simplified under the facts, as a sum."""
+    """Simplify the factor under the facts, and return the result as a sum."""
     match factor:
         case Call(function, arguments):
             inner = [_guards_dropped(facts, simplify_sum(facts, a, notation)) for a in arguments]

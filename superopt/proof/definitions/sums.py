@@ -1,8 +1,8 @@
-"""Sums of products, which are the values of tensor elements in a normal form, and operations on them.
+"""Sums of products, which are the normal forms of tensor elements, and operations on such sums.
 
-A sum has summands. A summand is a coefficient times factors, summed over its bound indices. A guard (conditions on indices)
-limits the values of the bound indices. A factor is an element of a variable, an element of a table of constants, the largest of
-several values, a power of a sum, or another function of sums.
+A sum consists of summands. A summand is a coefficient times factors, summed over its bound indices. A guard (conditions on
+indices) limits the values of the bound indices. A factor is an element of a variable, an element of a table of constants, the
+largest of several values, a power of a sum, or another function of sums.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ class Call:
 
 @dataclass(frozen=True)
 class Power:
-    """A power of a sum over the reals. A negative base needs an integer exponent, and a zero base a non-negative exponent."""
+    """A power of a sum, over the real numbers.
+
+    A negative base needs an integer exponent. A zero base needs a non-negative exponent.
+    """
 
     base: Sum
     exponent: Extent
@@ -70,7 +73,7 @@ class Power:
 
 @dataclass(frozen=True)
 class GuardedValue:
-    """A set of values: those of the sum `value` at all choices of the indices in `bound` for which `guard` holds."""
+    """A set of values: the values of the sum `value` at all choices of the indices in `bound` for which `guard` holds."""
 
     bound: tuple[Sym, ...]
     guard: Guard
@@ -79,7 +82,7 @@ class GuardedValue:
 
 @dataclass(frozen=True)
 class Largest:
-    """A maximum: the largest of all values of its operands `candidates`, or minus infinity without operands."""
+    """A maximum: the largest of all values of its operands `candidates`, or minus infinity if there are no operands."""
 
     candidates: tuple[GuardedValue, ...]
 
@@ -110,12 +113,12 @@ def single(*factors: Factor) -> Sum:
 
 
 def substitute_guard(guard: Guard, value: Lookup) -> Guard:
-    """Return the guard with atoms replaced by `value`. Conditions that become true are dropped."""
+    """Return the guard with its atoms replaced. Conditions that become true are dropped."""
     return parts_of(conjunction(*(substitute_cond(c, value) for c in guard)))
 
 
 def substitute_summand(summand: Summand, value: Lookup) -> Summand:
-    """Return the summand with atoms replaced everywhere. A bound index can be replaced by another index only."""
+    """Return the summand with atoms replaced everywhere. A bound index can only be replaced by another index."""
     return Summand(
         substitute(summand.coefficient, value),
         _indices(summand.bound, value),
@@ -205,7 +208,7 @@ def nested(factor: Factor) -> Iterator[Sym]:
 
 
 def bound_in(summand: Summand) -> Iterator[Sym]:
-    """Yield the indices that the summand binds, itself or inside its factors."""
+    """Yield the indices that are bound by the summand or inside its factors."""
     yield from summand.bound
     for factor in summand.factors:
         yield from nested(factor)
@@ -220,7 +223,7 @@ def times(value: Sum, factor: Extent) -> Sum:
 
 
 def candidates_of(value: Sum) -> tuple[GuardedValue, ...]:
-    """Return the operands of a maximum that equals `value`: the operands of the maximum `value`, or `value` alone."""
+    """Return the operands of a maximum that equals `value`. If `value` is not a maximum, `value` is the only operand."""
     if len(value) == 1:
         match value[0]:
             case Summand(1, (), (), (Largest(candidates),)):
@@ -231,7 +234,7 @@ def candidates_of(value: Sum) -> tuple[GuardedValue, ...]:
 def call_of_sums(function: str, *arguments: Sum) -> Sum:
     """Return the value of a function of sums.
 
-    `relu` and `larger` become a maximum. The reciprocal of a number is evaluated.
+    The functions `relu` and `larger` become a maximum. The reciprocal of a number is evaluated.
     """
     if function == "larger":
         return single(Largest(tuple(c for a in arguments for c in candidates_of(a))))

@@ -1,9 +1,9 @@
 """Tables of constants in a product: tables are merged by summation over a shared index, and turned into index conditions.
 
-Bilinear algorithms are proved with tables. For example, Toom-Cook's algorithm has three matrices. Their product, summed over
-the algorithm's multiplications, is a table that is 1 where the position in the data is the position in the result plus the
-position in the weight, and 0 elsewhere. With this table as a condition, the sum is a correlation. The table is computed in
-exact arithmetic, and all its numbers are checked.
+Bilinear algorithms are proved with tables. For example, Toom-Cook's algorithm has three matrices. The product of these
+matrices, summed over the algorithm's multiplications, is a table that is 1 where the position in the data is the position in
+the result plus the position in the weight, and 0 elsewhere. When this table is turned into a condition on the indices, the sum
+becomes a correlation. The table is computed in exact arithmetic, and all its numbers are checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def contract_table(facts: Guard, summand: Summand) -> Summand | None:
 
 
 def _multiplied_out(summand: Summand) -> Summand | None:
-    """Merge the tables that share a bound index, if the index runs over one whole axis of each and occurs nowhere else."""
+    """Merge tables that share a bound index, if the index runs over one whole axis of each table and occurs nowhere else."""
     for k in summand.bound:
         tables = [f for f in summand.factors if isinstance(f, TableElement) and size(k) in f.indices]
         if not tables:

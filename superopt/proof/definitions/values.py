@@ -1,7 +1,7 @@
-"""Decides with Z3 whether a value is zero wherever other values have given signs.
+"""Zero tests with Z3: is a value zero wherever other values have given signs?
 
 Values are polynomials in elements of tensors. A part that is not a polynomial (a function of values, or a sum over an index) is
-one unknown. Parts that differ only in names of bound indices share an unknown.
+treated as one unknown. Parts that differ only in names of bound indices share an unknown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from superopt.proof.definitions.sums import Factor, Guard, Sum, Summand
 
 
 def zero_where(facts: Guard, told: Sequence[tuple[Sum, Sign]], value: Sum, notation: Normal) -> bool:
-    """Return whether `value` is zero wherever each value in `told` has the sign paired with it. False can mean undecided."""
+    """Return whether `value` is zero wherever each value in `told` has its paired sign. False can mean undecided."""
     question = _Question(facts, notation)
     left = question.sum(value)
     given = [question.sum(v) > 0 if sign is Sign.POSITIVE else question.sum(v) >= 0 for v, sign in told]

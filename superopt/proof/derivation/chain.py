@@ -20,7 +20,7 @@ from superopt.proof.axioms.closure import Closure, Congruence, Given, Reason, Re
 
 @dataclass(frozen=True)
 class ChainStep:
-    """One use of a rule: the rule's instance, whether the left side is replaced by the right, and the term after the step."""
+    """One use of a rule: the instance of the rule, the direction of the replacement, and the term after the step."""
 
     rule: str
     instance: str
@@ -33,9 +33,9 @@ class ChainStep:
 
 @dataclass(frozen=True)
 class Chain:
-    """A derivation of one equation: for each output, the start term and the steps from the start term to the other side.
+    """A derivation of one equation: for each output, the start term and the steps that lead from it to the other side.
 
-    An output without steps is the same term on both sides of the equation.
+    If an output has no steps, both sides of the equation have the same term.
     """
 
     ranks: tuple[tuple[str, int], ...]
@@ -43,12 +43,12 @@ class Chain:
 
     @property
     def steps(self) -> tuple[ChainStep, ...]:
-        """The steps of the derivation, for all outputs of the equation one after another."""
+        """The steps of the derivation for all outputs of the equation, one output after another."""
         return tuple(step for _, steps in self.outputs for step in steps)
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The names of the rules that the steps use, each once, in alphabetical order."""
+        """The distinct names of the rules that the steps use, in alphabetical order."""
         return tuple(sorted({step.rule for step in self.steps}))
 
     def lines(self) -> Iterator[str]:
@@ -60,7 +60,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Move:
-    """A step between terms: the instance, and whether the step replaces the instance's left side by its right side."""
+    """A step between two terms: a rule instance, and whether the step replaces the instance's left side by its right side."""
 
     before: Term
     given: Given
@@ -91,7 +91,7 @@ class _Walk:
         self.closure = closure
 
     def between(self, one: Term, other: Term) -> Iterator[Move]:
-        """Yield the steps that lead from `one` to `other`, in this order. The terms must be equal in the closure."""
+        """Yield, in order, the steps that lead from `one` to `other`. The terms must be equal in the closure."""
         for here, there, reason in self.closure.path(one, other):
             yield from self._edge(here, there, reason)
 
@@ -109,7 +109,7 @@ class _Walk:
                 assert {here, there} == {node, new}
 
     def _operands(self, term: Term, pairs: Sequence[tuple[Term, Term]]) -> Iterator[Move]:
-        """Yield the steps that replace the term's operands one after another. Each pair has an operand and its replacement."""
+        """Yield the steps that replace the term's operands one by one. Each pair contains an operand and its replacement."""
         args = list(term.args)
         for old, new in pairs:
             place = args.index(old)
@@ -123,7 +123,8 @@ class _Walk:
     def _regrouped(self, node: Term, pairs: Sequence[tuple[Term, Term]]) -> Iterator[Move]:
         """Yield the steps that replace operands of a sum or product.
 
-        Each pair has the replaced term and the new term. The replaced term is an operand, or the sum of several operands.
+        Each pair contains the replaced term and the new term. The replaced term is an operand, or the sum (or product) of
+        several operands.
         """
         rest = list(node.args)
         for old, new in pairs:

@@ -1,7 +1,7 @@
 """Derivation of an equality from given rules, by saturation over symbolic sizes. The result is a chain of steps.
 
 Rules are used as equalities, in both directions, wherever their conditions follow from the conditions of the equality. The
-result of saturation is not trusted. Z3 checks that the instances of rules found by saturation imply the equality.
+result of saturation is not trusted. Z3 checks that the rule instances that saturation found imply the equality.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ LIMITS = SaturationLimits(
 )
 
 Scope: TypeAlias = "frozenset[tuple[frozenset[str], frozenset[str]]]"
-"""Pairs, one for each search for a derivation of a rule: the operators and the labels of the laws that the search may use."""
+"""One pair for each search for a derivation of a rule: the operators that the search may use, and the labels of the rules that
+the search may use.
+"""
 
 
 class Laws:
     """The rules that a derivation may use. A rule is prepared for matching at its first use.
 
-    `labels` has a unique name for each rule.
+    `labels` contains a unique name for each rule.
     """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
@@ -51,9 +53,9 @@ class Laws:
         self._grown: dict[frozenset[str], frozenset[str]] = {}
 
     def among(self, operators: frozenset[str], without: Collection[int] = ()) -> Readings:
-        """Return the rules that contain only these operators, as rewrites from left to right, right to left, or both.
+        """Return the rules that contain only these operators, as rewrites in every usable direction.
 
-        The rewrites are grouped by the operator and rank of the matched side. Rules at the positions `without` are left out.
+        The rewrites are grouped by the operator and rank of the matched side. Rules at the positions in `without` are left out.
         """
         if operators not in self._found:
             positions = [p for p, own in enumerate(self._operators) if own <= operators]
@@ -65,7 +67,7 @@ class Laws:
         return found
 
     def grown(self, operators: frozenset[str]) -> frozenset[str]:
-        """Return the operators, together with all operators that one rewrite of a term over these operators can introduce."""
+        """Return the operators, and all operators that one rewrite of a term with only these operators can introduce."""
         if operators not in self._grown:
             near = [p for p, own in enumerate(self._operators) if own & operators]
             new = (d.target_operators for p in near for d in self._directions(p) if d.inner <= operators)
@@ -73,9 +75,10 @@ class Laws:
         return self._grown[operators]
 
     def scope(self, position: int) -> Scope:
-        """Return what the searches for a derivation of the rule at `position` may use.
+        """Return the operators and the rules that the searches for a derivation of the rule at `position` may use.
 
-        There is one pair for each search: a set of operators and the labels of laws. Other laws have no effect on the searches.
+        There is one pair for each search: a set of operators and the labels of rules. Other rules have no effect on the
+        searches.
         """
         own = {derivation_operators(subterms(*e.left, *e.right)) for e in self.rules[position].equations}
         return frozenset((allowed, self._within(allowed)) for allowed in map(self.grown, own))
@@ -84,7 +87,10 @@ class Laws:
         return frozenset(label for label, own in zip(self.labels, self._operators, strict=True) if own <= operators)
 
     def directed(self, label: str) -> bool:
-        """Return whether the rule with this label is a `=>` rule, whose right side may be defined on more inputs."""
+        """Return whether the rule with this label is a `=>` rule.
+
+        The right side of a `=>` rule may be defined on more inputs than the left side.
+        """
         return self.rules[self._positions[label]].statement.arrow == "=>"
 
     def only(self, labels: Collection[str]) -> Laws:
@@ -113,8 +119,8 @@ def derive_rule(
 ) -> tuple[Chain, ...] | None:
     """Derive the rule from the given rules at every choice of its ranks.
 
-    Return a chain of rule applications for each choice, or None if the search fails at a choice within the limits. The rules at
-    the positions `without` are not used.
+    Return a chain of rule applications for each choice, or None if no chain is found within the limits for one of the choices.
+    The rules at the positions in `without` are not used.
     """
     laws = from_rules if isinstance(from_rules, Laws) else Laws(from_rules)
     chains: list[Chain] = []
@@ -144,7 +150,7 @@ def derivations(
 def derive_equation(
     equation: Equation, laws: Laws, limits: SaturationLimits = LIMITS, without: Collection[int] = ()
 ) -> Chain | None:
-    """Return a chain of rule applications from each output of the left side to the output of the right side.
+    """Return a chain of rule applications that lead from each output of the left side to the same output of the right side.
 
     Return None if no chain was found, or if the right side is not shown to be well typed wherever the left side is (see
     `with_typing_conditions`).
@@ -173,7 +179,7 @@ def derivation_operators(terms: Iterable[Term]) -> frozenset[str]:
 
 
 def _chain(search: Saturation, equation: Equation, laws: Laws) -> Chain | None:
-    """Return the derivation that the search found, or None if Z3 does not confirm it.
+    """Return the derivation that the search found, or None if Z3 does not confirm the derivation.
 
     All terms in the instances must be defined wherever both sides of the equation are defined.
     """

@@ -1,6 +1,7 @@
-"""Layered drawings of directed graphs: rows by topological generation, ordered by barycentres to avoid crossings.
+"""Layered drawings of directed graphs by the method of Sugiyama, Tagawa and Toda (1981).
 
-This is the method of Sugiyama, Tagawa and Toda (1981). Long edges pass through a narrow placeholder in each row.
+Each topological generation is a row. A row is ordered by barycentres to avoid crossings. A long edge passes through a narrow
+placeholder in each row that it crosses.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def draw_part(part: DrawnPart, *, sideways: bool = False) -> LayeredDrawing | No
     """Return a drawing of the part of a model, or None if the part is too large to be drawn.
 
     If the part has many nodes, equal nodes of a row are drawn as one box with their number. A drawing is read from top to
-    bottom, or if `sideways` is True from left to right. A sideways drawing has no attributes and shapes.
+    bottom, or from left to right if `sideways` is True. A sideways drawing shows no attributes and shapes.
     """
     nodes = _without_unread(part.nodes)
     if sideways:
@@ -76,7 +77,7 @@ def _turned(box: DrawnBox) -> DrawnBox:
 
 
 def _without_unread(nodes: Sequence[DrawnNode]) -> list[DrawnNode]:
-    """Return the nodes without outside values that no node reads."""
+    """Return the nodes, without the values from outside that no node reads."""
     read = {operand for node in nodes for operand in node.operands}
     kept = [place for place, node in enumerate(nodes) if node.operator or place in read]
     return _renumbered(nodes, {place: number for number, place in enumerate(kept)}, kept)
@@ -90,7 +91,7 @@ def _renumbered(nodes: Sequence[DrawnNode], numbers: Mapping[int, int], kept: It
 
 
 def _merged(nodes: Sequence[DrawnNode]) -> list[DrawnNode]:
-    """Return the nodes with one node for all equal nodes of a row. Its first detail is their number."""
+    """Return the nodes, with equal nodes of a row merged into one node. The first detail of a merged node is their number."""
     rows = _rows([node.operands for node in nodes])
     groups: dict[Hashable, list[int]] = {}
     for place, node in enumerate(nodes):

@@ -16,7 +16,7 @@ from superopt.rules.rule import axiom_laws
 from superopt.rules.store import StoredRule
 
 MOVES = frozenset({"concat", "expand", "pad", "reshape", "slice", "transpose"})
-"""Operators that only move elements. Rules of these operators alone come last."""
+"""Operators that only move elements. Rules that contain only these operators come last."""
 CORRECTED = "~>"
 """The prefix of the name of a step to a corrected mutant, and the arrow in its text (`superopt.search.apply.PARTLY`)."""
 
@@ -52,7 +52,7 @@ class UsedRule:
 
 @dataclass(frozen=True)
 class PartFigure:
-    """One side of a rewritten part: two drawings, or None if the part is too large, and the operators with their numbers.
+    """One side of a rewritten part: two drawings (None if the part is too large), and the number of nodes of each operator.
 
     `drawing` is read from top to bottom, and `sideways` from left to right.
     """
@@ -63,7 +63,7 @@ class PartFigure:
     operators: tuple[tuple[str, int], ...]
 
     def changes(self, before: PartFigure) -> dict[str, int]:
-        """Return by how many nodes each operator has more than in `before`. Operators with equal numbers are left out."""
+        """Return each operator's number of nodes minus the number in `before`. Operators with equal numbers are left out."""
         own, other = dict(self.operators), dict(before.operators)
         gaps = {name: own.get(name, 0) - other.get(name, 0) for name in (*own, *other)}
         return {name: gap for name, gap in gaps.items() if gap}
@@ -73,8 +73,8 @@ class PartFigure:
 class RewrittenPart:
     """A part of the model that was rewritten, before and after, with the rules between them.
 
-    `before_seconds` and `after_seconds` are predicted for a run of one copy, `saved` for all copies. `number` is the number of
-    the pass over the model, or 0 if there was one pass.
+    `before_seconds` and `after_seconds` are predicted for a run of one copy. `saved` is predicted for all copies. `number` is
+    the number of the pass over the model, or 0 if there was only one pass.
     """
 
     title: str
@@ -105,12 +105,13 @@ class PageContent:
     Attributes:
         report: The report of the optimization.
         parts: The rewritten parts to draw, the largest saving first.
-        savings: The predicted saving of each rewritten part, also of the parts that are not drawn, by title.
+        savings: The predicted saving of each rewritten part, including parts that are not drawn, by title.
         times: The seconds of each operator in a run of the original and of the optimized model. Empty if not measured.
         times_note: How the operators were timed, or why they were not.
         counts: The number of nodes of each operator in both models.
         command: A command that repeats the optimization.
-        source: The file of the original, and `target` the file of the result, for commands. Empty if not known.
+        source: The file of the original, for commands, or an empty text if it is not known.
+        target: The file of the result, for commands, or an empty text if it is not known.
         certificate: The file of the certificate, or an empty text.
         rules: The rules of all applied steps, each once.
     """
@@ -129,13 +130,13 @@ class PageContent:
 
 
 def figure_of(part: DrawnPart) -> PartFigure:
-    """Return a part of a model as one side of a card."""
+    """Return the figure of a part of a model, which is one side of a rewritten part."""
     operators = Counter(part.operators)
     return PartFigure(draw_part(part), draw_part(part, sideways=True), operators.total(), tuple(operators.most_common()))
 
 
 def used_rule(applied: AppliedRule, times: int, stored: StoredRule | None) -> UsedRule:
-    """Return the rule as a page shows it. `stored` is its entry in the rule store, or None if the step is of another kind."""
+    """Return the rule as a page shows it. `stored` is its entry in the rule store, or None if it has none."""
     text = (
         applied.text
         if len(applied.text) <= REPORT.max_page_rule_characters
@@ -183,7 +184,7 @@ def _facts(stored: StoredRule) -> tuple[tuple[str, str], ...]:
 
 
 def _step_kind(name: str) -> str:
-    """Return why a step that no stored rule states is right."""
+    """Return the reason why a step is right although no stored rule states the step."""
     if name.startswith(CORRECTED):
         return "a corrected mutant: equal in exact tests in prime fields (an error is less likely than 2⁻⁶⁰)"
     if name.endswith(RECOGNIZED):

@@ -115,7 +115,7 @@ def interval_strip(report: Report) -> IntervalStrip | None:
 
 
 def safety(page: PageContent) -> tuple[Fact, ...]:
-    """Return what speaks for the result: errors, proofs, arithmetic, the certificate. Without a rewrite, why there is none."""
+    """Return facts that support the result: errors, proofs, arithmetic, the certificate. If there is no rewrite, say why."""
     return tuple(_safe(page) if page.report.accepted else _unchanged(page.report))
 
 
@@ -189,7 +189,7 @@ def next_steps(page: PageContent) -> tuple[str, ...]:
 
 
 def operator_bars(values: Mapping[str, tuple[Number, Number]], *, seconds: bool) -> tuple[PairBar, ...]:
-    """Return a row for each operator, the largest first. The last row sums up what does not fit."""
+    """Return a row for each operator, the largest first. The last row sums up the operators that do not fit."""
     ordered = sorted(values.items(), key=lambda item: (-max(item[1]), item[0]))
     rows = ordered[: REPORT.max_page_rows]
     rest = ordered[REPORT.max_page_rows :]
