@@ -180,6 +180,13 @@ class SearchPolicy:
     """
     max_unfiltered_attributes: int = 20
     """The most choices of attributes that are tried one by one if no choice seems plausible. Not measured."""
+    max_rearranged_elements: int = 2**22
+    """The most elements of a tensor whose rearrangement is compared with single operators. Bounds memory. Not measured."""
+    max_rearranging_number: int = 64
+    """The largest integer that is tried as an attribute of such an operator: a factor, a kernel size, an amount of padding.
+
+    Not measured.
+    """
     recognition_tolerance_share: float = 1e-5
     """The largest relative difference of values of equal functions whose numbers are rounded to float32.
 

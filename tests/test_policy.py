@@ -27,6 +27,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         "runtime/reference": "_TILE",
         "search/fuse": "PRIMES",
         "search/linear": "MOVED JOINED",
+        "search/rearrangement": "SIZES",
         "search/recognition": "SIZES",
         "speclib/image_blocks": "INTO BACK",
     },

@@ -137,7 +137,7 @@ def exponentials(field: int) -> Array:
 
 @functools.cache
 def logarithms(field: int) -> Array:
-    """Return a table with the logarithm of each residue r: the residue e of the next smaller field with `g ** e == r` or `-r`.
+    """Return a table of discrete logarithms: for each residue `r`, the exponent `e` for which `g ** e` is `r` or `-r`.
 
     The entry for 0 has no meaning.
     """

@@ -310,8 +310,8 @@ class KeptEqualities:
                 yield steps
 
     def _of_another_kind(self, candidate: Candidate) -> bool:
-        """Return whether two different operators compute the sides, one operator each, and no step leads to the more expensive
-        side.
+        """Return whether each side is a single operator, the two operators differ, and no step from the cheaper side gives the
+        more expensive side.
 
         A step is a single application of a kept equality. Terms that depend only on weights are not counted.
         """

@@ -389,7 +389,7 @@ class _Lowering:
         )
 
     def _steps(self, op_type: str, operands: list[Term], inverse: Inverse | None) -> list[tuple[str, Term]]:
-        """Return an ONNX operator and an operand for each operand of a chain, in the order in which nodes combine the operands.
+        """Return a pair (ONNX operator, operand) for each operand of a chain such as a sum, in the order of the emitted nodes.
 
         For example, an operand `-x` of a sum becomes `Sub` and `x`. The first pair has the operator `op_type`.
         """

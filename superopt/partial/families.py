@@ -1,4 +1,4 @@
-"""The programs from whose mutants rules are made. Each program is a single operator that sums numbers or products.
+"""The programs whose mutants are turned into rules. Each program is a single operator that sums numbers or products.
 
 A mutant is a term that equals a program at some output positions.
 """

@@ -51,7 +51,7 @@ class Mutant:
 
 
 class MutantProposal(Protocol):
-    """A term that is intended to equal given operators at some output positions. Its weights are not computed yet."""
+    """A term that may equal one or more operators at some output positions. Its weights are not computed yet."""
 
     @property
     def drafted(self) -> tuple[Term, ...]:

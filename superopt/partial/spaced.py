@@ -93,8 +93,8 @@ def _on(mutant: Term, x: Term, padded: Term) -> Iterator[Term]:
     """Yield versions of the term `mutant` with the input `x` replaced by `padded`. In each version, some sizes in the
     attributes are adapted to the padding.
 
-    Versions in which no attribute changes are left out: if a mutant places elements side by side, a size in its attributes
-    depends on the padding.
+    A version whose attributes are all unchanged is skipped. In a mutant that places elements side by side, at least one size
+    among the attributes depends on the padding.
     """
     order = [t for t in subterms(mutant) if not t.is_variable]
 

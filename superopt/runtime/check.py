@@ -559,9 +559,9 @@ def _known(sizes: Mapping[str, int], key: str) -> int:
 def _expected(past: Sequence[tuple[float, float]], amount: float) -> float:
     """Return the expected time in seconds of a run on inputs with `amount` elements.
 
-    `past` contains the number of elements and the time in seconds of each earlier run. Times are assumed to grow with the
-    square of the number of elements, starting from the largest earlier run with at most `amount` elements. If all earlier runs
-    have more elements, the result is infinite for large inputs and 0 for small inputs.
+    `past` contains the number of elements and the time in seconds of each earlier run. The time is extrapolated from
+    the largest earlier run that has at most `amount` elements, and grows with the square of the number of elements. If all
+    earlier runs have more elements, the result is infinite if `amount` is large, and otherwise 0.
     """
     below = max((known for known in past if 0 < known[0] <= amount), default=None)
     if below is None:

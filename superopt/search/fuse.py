@@ -48,7 +48,13 @@ def with_fusions(found: SearchResult, fusions: RuleSet, *, faster: Callable[[Sta
     return best
 
 
-def with_single_operators(found: SearchResult, rules: RuleSet, *, faster: Callable[[State, State], float]) -> SearchResult:
+def with_single_operators(
+    found: SearchResult,
+    rules: RuleSet,
+    *,
+    faster: Callable[[State, State], float],
+    others: Callable[[State], Mapping[str, Mapping[Term, Term]]] = lambda _: {},
+) -> SearchResult:
     """Return the search result with subterms replaced by single operators that compute the same functions.
 
     All operators are tried together, and then each operator alone. Replacements are kept if they make the whole state faster.
@@ -57,11 +63,12 @@ def with_single_operators(found: SearchResult, rules: RuleSet, *, faster: Callab
         found: the search result.
         rules: rules of recognized operators, and fusions without reshapes or transposes around the operator.
         faster: a function that times two states and returns the speed of the second relative to the first.
+        others: a function that returns further replacements of terms of a state, by the name of the step.
     """
-    every = tuple(dict.fromkeys(rules.names))
+    every = tuple(dict.fromkeys((*rules.names, *others(found.outputs))))
     best = found
     for some in (every, *((name,) for name in every if len(every) > 1)):
-        steps = _single_operator_steps(best.outputs, rules, some)
+        steps = _single_operator_steps(best.outputs, rules, others, some)
         if steps is None:
             continue
         state, taken = steps
@@ -72,7 +79,9 @@ def with_single_operators(found: SearchResult, rules: RuleSet, *, faster: Callab
     return best
 
 
-def _single_operator_steps(state: State, rules: RuleSet, names: Sequence[str]) -> tuple[State, tuple[Step, ...]] | None:
+def _single_operator_steps(
+    state: State, rules: RuleSet, others: Callable[[State], Mapping[str, Mapping[Term, Term]]], names: Sequence[str]
+) -> tuple[State, tuple[Step, ...]] | None:
     """Return the state with every match of the rules with these names replaced, and the steps, or None if nothing matches."""
     steps: list[Step] = []
     for name in names:
@@ -81,6 +90,7 @@ def _single_operator_steps(state: State, rules: RuleSet, names: Sequence[str]) -
             for match in rules.alone(term, name):
                 if _has_fixed_constants(match.replacements[0], term):
                     wanted.setdefault(term, match.replacements[0])
+        wanted.update(others(state).get(name, {}))
         done = replaced_terms(state, wanted) if wanted else None
         if done is not None:
             steps.append(_step(name, wanted, done))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -140,6 +141,18 @@ class Gate:
         if self.mode is FpMode.FAST:
             return all(one.defined for one in known)
         return all(one.ordinary and (one.sure or not self.strict) for one in known)
+
+    def permits_rearrangement(self, operand: Term, arithmetic: AbstractSet[str]) -> bool:
+        """Return whether the mode permits another term that moves, selects or adds the same elements of `operand`.
+
+        `arithmetic` contains the operators of both terms that do more than move elements. ONNX Runtime's kernels of maximum
+        pooling drop a NaN or return it, depending on its position.
+        """
+        if not arithmetic:
+            return True
+        if arithmetic <= DROPS_NAN | {"maximum"}:
+            return not self._may_be_nan(self.facts(operand))
+        return self.permits_polynomial([operand])
 
     def rounds_otherwise(self, state: State) -> bool:
         """Return whether a reordered sum or product in the state may lose a rounding step that the mode must keep.

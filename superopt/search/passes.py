@@ -1,10 +1,10 @@
 """Passes: searches of a whole model, each of which starts from the result of the previous search.
 
 The first pass sweeps whole islands (convex regions of the model): it applies a rule at all of its matches at once. The second
-pass searches windows (consecutive nodes of an island). The third pass searches different windows, inside of which the cuts
-between the former windows lie. A further pass replaces operators by mutants (cheaper terms, with their wrong elements
-corrected). This pass comes before the others, because rules may improve mutants further. In a separate attempt, this pass comes
-last, because rules may also improve mutants less than the model's own operators.
+pass searches windows (consecutive nodes of an island). The third pass searches shifted windows: each boundary
+between two windows of the second pass lies inside a window of the third pass. A further pass replaces operators by mutants
+(cheaper terms, with their wrong elements corrected). This pass comes first, because rules may improve mutants further. A
+separate attempt runs this pass last, because rules sometimes improve the model's own operators more than they improve mutants.
 """
 
 from __future__ import annotations
@@ -154,12 +154,12 @@ def improvements(start: ImprovedModel, passes: PassRunner, moves: Sequence[str],
 class PassRunner:
     """Runs passes (searches of a whole model), and reports the progress of each pass to `log`.
 
-    The model's weights grow by at most `weight_budget` bytes. `ratio_in_context` times two whole models in turns, and returns
-    the confidence interval of the ratio of their times. The ratio is above 1 if the second model is faster. If the function is
-    given, a pass keeps only gains that do not make the whole model slower, and the savings of these gains are scaled to the
-    interval. This matters because a segment that is fast alone may prevent a fusion by ONNX Runtime, or need layout conversions
-    around it. `seconds` is the time of one run of the model before all passes. `numbers` yields the numbers by which progress
-    reports name the passes.
+    The model's weights grow by at most `weight_budget` bytes. `ratio_in_context` times two whole models alternately, and
+    returns the confidence interval of the ratio of their times. The ratio is above 1 if the second model is faster. If
+    `ratio_in_context` is given, a pass keeps a rewrite only if the rewrite does not make the whole model slower. The saving of
+    the rewrite is then the saving that was measured in the whole model. A segment that is fast in isolation may prevent a
+    fusion by ONNX Runtime, or need layout conversions around it. `seconds` is the time of one run of the model before the first
+    pass. `numbers` yields the numbers of the passes in progress reports.
     """
 
     search: SegmentSearch

@@ -29,6 +29,7 @@ from superopt.search.apply import PARTLY, State, Step, replaced_terms, run_time_
 from superopt.search.corrected_mutant import mutant_search_program
 from superopt.search.fuse import order_keeping_replacements
 from superopt.search.gate import Gate
+from superopt.search.rearrangement import rearrangements
 from superopt.search.recognition import recognized_rules
 from superopt.search.reroll import reroll_recurrences
 from superopt.search.ruleset import RuleSet
@@ -97,6 +98,8 @@ class StepReplay:
             return f"step {step.rule} does not replace terms of the segment"
         if step.rule.startswith(PARTLY):
             return _mutant_refusal(step, gate)
+        if {*_pairs(step)} <= {*rearrangements(state, gate).get(step.rule, {}).items()}:
+            return ""
         found = self._rules_of(step, state)
         if not found:
             return f"no rule is called {step.rule}"

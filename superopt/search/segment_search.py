@@ -34,6 +34,7 @@ from superopt.search.fuse import ORDERS, fusion_states, with_fusions, with_singl
 from superopt.search.gate import Gate
 from superopt.search.island import search_island
 from superopt.search.mutants import MutantTally, search_mutants
+from superopt.search.rearrangement import rearrangements
 from superopt.search.recognition import recognized_rules
 from superopt.search.record import record_terms_as_json, result_from_json, result_to_json
 from superopt.search.ruleset import RuleSet, only_reshapes
@@ -345,9 +346,12 @@ class SegmentSearch:
             return found
         faster = self._fusion_faster(batch.measured, batch.island.sizings, task.measure)
         start = active_time()
-        rules = recognized_rules(found.outputs, self.recognizable, start + self.recognition_seconds)
+        deadline, gate = start + self.recognition_seconds, batch.gates[task.start]
+        rules = RuleSet((*recognized_rules(found.outputs, self.recognizable, deadline), *stated)).gated(gate)
+        others = functools.partial(rearrangements, gate=gate, deadline=deadline)
+        others(found.outputs)
         self.recognition_seconds -= active_time() - start
-        return with_single_operators(found, RuleSet((*rules, *stated)).gated(task.rules.gate), faster=faster)
+        return with_single_operators(found, rules, faster=faster, others=others)
 
     def _confirm(self, batch: Batch, task: SegmentTask, found: SearchResult) -> SearchResult:
         """Return the search result if a second measurement confirms the gain, and a result with the unchanged start otherwise.

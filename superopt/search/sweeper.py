@@ -249,7 +249,7 @@ class Sweeper:
         return Swept(state, (*swept.steps, *steps), self.estimate(state)) if steps else swept
 
     def _cancelling(self, state: State) -> Mapping[str, list[Match]]:
-        """Return, for the names of rules, matches that leave fewer operators.
+        """Return, by the name of the rule, the matches at which applying the rule reduces the number of operators.
 
         Only operators that move elements and have an operand that moves elements are matched, such as a slice of a transpose.
         """

@@ -1,4 +1,4 @@
-"""Conversion of a row lookup at flattened positions to a lookup at positions of any shape, which is one Gather node."""
+"""Replace a row lookup with flattened indices by a lookup, in one Gather node, with an index tensor of any shape."""
 
 from __future__ import annotations
 
